@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array, RecordBatch};
 use arrow::datatypes::{Date32Type, Int64Type};
 
-use crate::series::{self, Order, Row};
-use crate::support::Workshop;
+use crate::series::{self, DemandRow, FileOrder};
+use crate::support::TestDirectory;
 
 pub const SPEC: &str = r#"
 version: 1
@@ -33,7 +33,7 @@ sinks:
 "#;
 
 /// Which row there counts.
-struct Rule {
+struct AsOfRule {
     suffix: &'static str,
     backward: bool,
     forward: bool,
@@ -43,7 +43,7 @@ struct Rule {
     keys: bool,
 }
 
-const RULE: Rule = Rule {
+const BACKWARD_RULE: AsOfRule = AsOfRule {
     suffix: "backward",
     backward: true,
     forward: false,
@@ -53,39 +53,39 @@ const RULE: Rule = Rule {
     keys: true,
 };
 
-const RULES: [Rule; 7] = [
-    RULE,
-    Rule { suffix: "before", exact: false, tolerance: 6, ..RULE },
-    Rule { suffix: "known", known: true, ..RULE },
-    Rule { suffix: "forward", backward: false, forward: true, tolerance: 3, ..RULE },
-    Rule { suffix: "nearest", forward: true, ..RULE },
-    Rule { suffix: "near", forward: true, exact: false, tolerance: 2, ..RULE },
-    Rule { suffix: "any", keys: false, ..RULE },
+const AS_OF_RULES: [AsOfRule; 7] = [
+    BACKWARD_RULE,
+    AsOfRule { suffix: "before", exact: false, tolerance: 6, ..BACKWARD_RULE },
+    AsOfRule { suffix: "known", known: true, ..BACKWARD_RULE },
+    AsOfRule { suffix: "forward", backward: false, forward: true, tolerance: 3, ..BACKWARD_RULE },
+    AsOfRule { suffix: "nearest", forward: true, ..BACKWARD_RULE },
+    AsOfRule { suffix: "near", forward: true, exact: false, tolerance: 2, ..BACKWARD_RULE },
+    AsOfRule { suffix: "any", keys: false, ..BACKWARD_RULE },
 ];
 
 /// Every 17th row here has no time; rows there are known up to three days late, some never.
-fn day_here(row: &Row) -> Option<i32> {
+fn day_here(row: &DemandRow) -> Option<i32> {
     (row.id % 17 != 0).then_some(row.day)
 }
 
-fn known(row: &Row) -> Option<i32> {
+fn known_day(row: &DemandRow) -> Option<i32> {
     (row.id % 13 != 0).then_some(row.day + (row.id % 4) as i32)
 }
 
 /// The id of the row that is met, from all rows there, in order.
-fn expected(rule: &Rule, here: &Row, there: &[Row]) -> Option<i64> {
+fn expected(rule: &AsOfRule, here: &DemandRow, there: &[DemandRow]) -> Option<i64> {
     let now = i64::from(day_here(here)?);
     if rule.keys && here.item.is_none() {
         return None;
     }
-    let meets = |row: &&Row| {
+    let meets = |row: &&DemandRow| {
         let behind = now - i64::from(row.day);
         (!rule.keys || row.series() == here.series())
             && (rule.exact || behind != 0)
             && behind.abs() <= rule.tolerance
-            && (!rule.known || known(row).is_some_and(|known| i64::from(known) <= now))
+            && (!rule.known || known_day(row).is_some_and(|known| i64::from(known) <= now))
     };
-    let behind = |row: &Row| now - i64::from(row.day);
+    let behind = |row: &DemandRow| now - i64::from(row.day);
     let before = there.iter().filter(meets).filter(|row| rule.backward && behind(row) >= 0);
     let before = before.min_by_key(|row| (behind(row), -row.id));
     let after = there.iter().filter(meets).filter(|row| rule.forward && behind(row) <= 0);
@@ -97,7 +97,7 @@ fn expected(rule: &Rule, here: &Row, there: &[Row]) -> Option<i64> {
     met.map(|row| row.id)
 }
 
-pub fn with(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
+pub fn with_column(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = batch
         .schema()
         .fields()
@@ -112,26 +112,26 @@ pub fn with(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
 
 #[test]
 fn as_of_joins_meet_the_rows_of_an_oracle() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.write("spec.yaml", SPEC);
     let (left, right) = (series::demand(21, 60), series::demand(22, 60));
     let layouts = [
-        (Order::Time, Order::Time, 1, "1", "8192"),
-        (Order::Key, Order::Shuffled, 7, "2", "1000"),
-        (Order::Shuffled, Order::Key, 50, "7", "64"),
-        (Order::Time, Order::Time, 0, "2", "1000"),
+        (FileOrder::Time, FileOrder::Time, 1, "1", "8192"),
+        (FileOrder::Key, FileOrder::Shuffled, 7, "2", "1000"),
+        (FileOrder::Shuffled, FileOrder::Key, 50, "7", "64"),
+        (FileOrder::Time, FileOrder::Time, 0, "2", "1000"),
     ];
     for (number, (order, order_there, files, threads, batch_rows)) in layouts.into_iter().enumerate() {
         // With no files one side is empty, then the other.
         for side in 0..if files == 0 { 2 } else { 1 } {
-            let here = series::ordered(if files == 0 && side == 0 { &[] } else { &left }, order, 5);
-            let there = series::ordered(if files == 0 && side == 1 { &[] } else { &right }, order_there, 6);
+            let here = series::rows_in_order(if files == 0 && side == 0 { &[] } else { &left }, order, 5);
+            let there = series::rows_in_order(if files == 0 && side == 1 { &[] } else { &right }, order_there, 6);
             let days: Date32Array = here.iter().map(day_here).collect();
-            let batch = with(series::table(&here, 0), "day", Arc::new(days));
+            let batch = with_column(series::table(&here, 0), "day", Arc::new(days));
             let name = |what: &str| format!("{what}{number}{side}");
             let data_here = series::write(&shop, &name("here"), &batch, files, 100);
-            let late: Date32Array = there.iter().map(known).collect();
-            let batch = with(series::table(&there, 0), "known", Arc::new(late));
+            let late: Date32Array = there.iter().map(known_day).collect();
+            let batch = with_column(series::table(&there, 0), "known", Arc::new(late));
             let data_there = series::write(&shop, &name("there"), &batch, files, 100);
             let params = [format!("--param=here={data_here}"), format!("--param=there={data_there}")];
             let state = format!("--state={}", name("state"));
@@ -146,7 +146,7 @@ fn as_of_joins_meet_the_rows_of_an_oracle() {
                 *found.column_by_name("day").unwrap().as_primitive::<Date32Type>(),
                 here.iter().map(day_here).collect()
             );
-            for rule in &RULES {
+            for rule in &AS_OF_RULES {
                 let column = found.column_by_name(&format!("met_{}", rule.suffix)).unwrap();
                 let column = column.as_primitive::<Int64Type>();
                 for (row, met) in here.iter().zip(column) {

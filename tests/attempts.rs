@@ -6,35 +6,35 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::bucket::Server;
-use crate::nightly::Nights;
-use crate::support::{Call, content};
-use crate::watched::Watched;
+use crate::bucket::S3Server;
+use crate::nightly::NightlyFixture;
+use crate::support::{ProgramOutput, content};
+use crate::watched::WatchedCommand;
 
 /// How long a test waits for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same job on a disk and in a bucket.
-struct Job {
-    nights: Nights,
-    server: Option<Server>,
+struct FencedJob {
+    nights: NightlyFixture,
+    server: Option<S3Server>,
 }
 
-impl Job {
-    fn on_disk() -> Job {
-        let nights = Nights::new(false);
+impl FencedJob {
+    fn on_disk() -> FencedJob {
+        let nights = NightlyFixture::new(false);
         (0..6).for_each(|day| nights.show(day));
-        Job { nights, server: None }
+        FencedJob { nights, server: None }
     }
 
-    fn in_bucket() -> Job {
-        let job = Job::on_disk();
+    fn in_bucket() -> FencedJob {
+        let job = FencedJob::on_disk();
         let shop = &job.nights.shop;
         ["out", "state"].iter().for_each(|dir| std::fs::create_dir_all(shop.path("buckets/lake").join(dir)).unwrap());
         let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
         shop.write("spec.yaml", &spec.replace("default: out", "default: s3://lake/out"));
-        let server = Server::start(&shop.path("buckets"));
-        Job { server: Some(server), ..job }
+        let server = S3Server::start(&shop.path("buckets"));
+        FencedJob { server: Some(server), ..job }
     }
 
     fn command(&self, run_id: &str, args: &[&str]) -> Command {
@@ -46,7 +46,7 @@ impl Job {
         }
     }
 
-    fn run(&self, run_id: &str, args: &[&str]) -> Call {
+    fn run(&self, run_id: &str, args: &[&str]) -> ProgramOutput {
         self.command(run_id, args).watched().into()
     }
 
@@ -62,17 +62,17 @@ impl Job {
 }
 
 /// A process that was sent to sleep at some moment.
-struct Held {
+struct SuspendedProcess {
     child: Child,
 }
 
-impl Held {
+impl SuspendedProcess {
     /// Waits until it sleeps.
-    fn at(moment: &str, mut command: Command) -> Held {
+    fn at(moment: &str, mut command: Command) -> SuspendedProcess {
         command.env("FOREBAY_KILL_ON", moment).env("FOREBAY_KILL_WITH", "stop");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let begin = Instant::now();
-        let mut held = Held { child };
+        let mut held = SuspendedProcess { child };
         loop {
             let status = std::fs::read_to_string(format!("/proc/{}/stat", held.child.id())).unwrap();
             if status.rsplit(')').next().unwrap().trim_start().starts_with('T') {
@@ -85,9 +85,9 @@ impl Held {
     }
 
     /// Wakes it and waits for its end.
-    fn wake(mut self) -> Call {
+    fn wake(mut self) -> ProgramOutput {
         assert!(Command::new("kill").args(["-CONT", &self.child.id().to_string()]).status().unwrap().success());
-        let mut call = Call { code: 0, stdout: String::new(), stderr: String::new() };
+        let mut call = ProgramOutput { code: 0, stdout: String::new(), stderr: String::new() };
         self.child.stdout.take().unwrap().read_to_string(&mut call.stdout).unwrap();
         self.child.stderr.take().unwrap().read_to_string(&mut call.stderr).unwrap();
         call.code = self.child.wait().unwrap().code().unwrap_or(-1);
@@ -95,23 +95,23 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SuspendedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn taken_over(call: &Call) -> Vec<Value> {
+fn takeover_events(call: &ProgramOutput) -> Vec<Value> {
     let events = call.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
     events.filter(|event: &Value| event["event"] == "taken_over").collect()
 }
 
 /// A run that sleeps at `moment` loses to the next attempt, and says so when it wakes up.
-fn loses_at(job: &Job, moment: &str) {
-    let held = Held::at(moment, job.command("night-1", &[]));
+fn loses_at(job: &FencedJob, moment: &str) {
+    let held = SuspendedProcess::at(moment, job.command("night-1", &[]));
     let winner = job.run("night-1", &[]).expect(0);
-    let [event] = &taken_over(&winner)[..] else { panic!("{}", winner.stdout) };
+    let [event] = &takeover_events(&winner)[..] else { panic!("{}", winner.stdout) };
     assert_eq!((&event["run_id"], &event["attempt"]), (&"night-1".into(), &2.into()));
     assert_eq!(event["from"]["process"], held.child.id());
     let shown = job.shown();
@@ -122,7 +122,7 @@ fn loses_at(job: &Job, moment: &str) {
     assert!(job.shown() == shown, "{moment}: whoever lost changed what is seen");
     // The same command finds the result.
     let again = job.run("night-1", &[]).expect(0);
-    assert_eq!((&again.summary()["nothing_new"], &taken_over(&again)[0]["attempt"]), (&true.into(), &3.into()));
+    assert_eq!((&again.summary()["nothing_new"], &takeover_events(&again)[0]["attempt"]), (&true.into(), &3.into()));
     assert!(job.shown() == shown);
 }
 
@@ -130,47 +130,47 @@ fn loses_at(job: &Job, moment: &str) {
 fn the_last_attempt_at_a_run_wins_and_the_other_says_so() {
     // Before anything is learned, while rows are written, and when they are about to be recorded.
     for moment in ["have put state/runs", "name state/partials", "write a file of rows", "put state/passes"] {
-        loses_at(&Job::on_disk(), moment);
+        loses_at(&FencedJob::on_disk(), moment);
     }
 }
 
 #[test]
-fn in_a_bucket_too() {
+fn the_last_attempt_wins_in_a_bucket() {
     // The last one has read the manifest that it wants to replace.
     for moment in ["put s3://lake/state/states", "have put s3://lake/state/passes"] {
-        loses_at(&Job::in_bucket(), moment);
+        loses_at(&FencedJob::in_bucket(), moment);
     }
 }
 
 #[test]
-fn whoever_was_killed_locks_nobody_out() {
-    let job = Job::on_disk();
+fn a_killed_attempt_leaves_no_lock() {
+    let job = FencedJob::on_disk();
     for (number, moment) in ["have put state/runs", "state/states"].into_iter().enumerate() {
         let killed = job.command("night-1", &[]).env("FOREBAY_KILL_ON", moment).watched();
         assert_eq!(killed.status.code(), None, "attempt {}", number + 1);
     }
     let call = job.run("night-1", &[]).expect(0);
-    assert_eq!(taken_over(&call)[0]["attempt"], 3);
+    assert_eq!(takeover_events(&call)[0]["attempt"], 3);
 }
 
 /// Another run of the same pipeline, or the same run of another job, is none of its business.
 #[test]
 fn only_the_same_run_is_taken_over() {
-    let job = Job::on_disk();
-    let held = Held::at("write a file of rows", job.command("night-1", &[]));
-    assert_eq!(taken_over(&job.run("night-2", &[]).expect(0)), Vec::<Value>::new());
-    assert_eq!(taken_over(&job.run("night-1", &["--param=out=elsewhere"]).expect(0)), Vec::<Value>::new());
+    let job = FencedJob::on_disk();
+    let held = SuspendedProcess::at("write a file of rows", job.command("night-1", &[]));
+    assert_eq!(takeover_events(&job.run("night-2", &[]).expect(0)), Vec::<Value>::new());
+    assert_eq!(takeover_events(&job.run("night-1", &["--param=out=elsewhere"]).expect(0)), Vec::<Value>::new());
     held.wake().expect(0);
 }
 
 /// However many begin at once: one of them brings it to its end, and all others say why they do not.
 #[test]
 fn of_several_that_begin_at_once_one_wins() {
-    let (job, calm) = (Job::on_disk(), Job::on_disk());
+    let (job, calm) = (FencedJob::on_disk(), FencedJob::on_disk());
     calm.run("calm", &[]).expect(0);
     let run = |_| job.command("night-1", &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let runs: Vec<Child> = (0..4).map(run).collect();
-    let calls: Vec<Call> = runs.into_iter().map(|run| run.wait_with_output().unwrap().into()).collect();
+    let calls: Vec<ProgramOutput> = runs.into_iter().map(|run| run.wait_with_output().unwrap().into()).collect();
     assert!(calls.iter().any(|call| call.code == 0), "{calls:?}");
     for loser in calls.iter().filter(|call| call.code != 0) {
         assert_eq!((loser.code, &loser.summary()["fault"]["code"]), (75, &"FB0405".into()), "{loser:?}");

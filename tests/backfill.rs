@@ -5,42 +5,42 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::Value;
 
 use crate::intervals::day;
-use crate::nightly::Nights;
-use crate::support::{Call, content};
-use crate::watched::Watched;
+use crate::nightly::NightlyFixture;
+use crate::support::{ProgramOutput, content};
+use crate::watched::WatchedCommand;
 
 /// The first day of the first interval, and the day after the last one.
 const DAYS: std::ops::Range<usize> = 12..19;
 
 /// A shop with all days, and the rows and artifacts of intervals that were done one by one.
-struct Filled {
-    nights: Nights,
+struct BackfillFixture {
+    nights: NightlyFixture,
     rows: arrow::array::RecordBatch,
     artifacts: Vec<(String, Vec<u8>)>,
 }
 
-impl Filled {
-    fn new(unbounded: bool) -> Filled {
-        let nights = Nights::new(unbounded);
+impl BackfillFixture {
+    fn new(unbounded: bool) -> BackfillFixture {
+        let nights = NightlyFixture::new(unbounded);
         (0..DAYS.end).for_each(|day| nights.show(day));
-        let args = args(&nights, &["--beside=1", "--param=out=one", "--state=state-one"]);
+        let args = backfill_args(&nights, &["--beside=1", "--param=out=one", "--state=state-one"]);
         nights.shop.forebay(&texts(&args)).expect(0);
         let (rows, artifacts) = (nights.shop.visible("one"), content(&nights.shop.path("state-one/artifacts")));
-        Filled { nights, rows, artifacts }
+        BackfillFixture { nights, rows, artifacts }
     }
 
     fn command(&self, more: &[&str]) -> std::process::Command {
-        let args = args(&self.nights, &[more, &["--threads=3", "--state=state"]].concat());
+        let args = backfill_args(&self.nights, &[more, &["--threads=3", "--state=state"]].concat());
         self.nights.shop.command(&texts(&args))
     }
 
-    fn backfill(&self) -> Call {
+    fn backfill(&self) -> ProgramOutput {
         self.command(&[]).watched().into()
     }
 
     /// Nothing tells that intervals were done side by side, or in several attempts.
     #[track_caller]
-    fn is_the_same(&self, what: &str) {
+    fn assert_same_as_sequential(&self, what: &str) {
         let shop = &self.nights.shop;
         assert!(shop.visible("out") == self.rows, "{what}: other rows");
         assert!(shop.rows("out/current") == self.rows, "{what}: other rows in `current`");
@@ -51,14 +51,14 @@ impl Filled {
         assert!(artifacts == self.artifacts, "{what}: artifacts of other bytes");
     }
 
-    fn forget(&self) {
+    fn clear_results(&self) {
         for dir in ["out", "state"] {
             let _ = std::fs::remove_dir_all(self.nights.shop.path(dir));
         }
     }
 }
 
-fn args(nights: &Nights, more: &[&str]) -> Vec<String> {
+fn backfill_args(nights: &NightlyFixture, more: &[&str]) -> Vec<String> {
     let (from, to) = (day(nights, DAYS.start), day(nights, DAYS.end - 1));
     let fixed = ["backfill", "spec.yaml", "--json", "--from", &from, "--to", &to];
     fixed.iter().chain(more).map(|word| (*word).to_owned()).collect()
@@ -73,11 +73,11 @@ fn skipped(summary: &Value) -> Vec<bool> {
 }
 
 #[test]
-fn side_by_side_is_as_one_by_one() {
+fn concurrent_intervals_match_sequential_ones() {
     for unbounded in [false, true] {
-        let filled = Filled::new(unbounded);
+        let filled = BackfillFixture::new(unbounded);
         let call = filled.backfill().expect(0);
-        filled.is_the_same("at the end");
+        filled.assert_same_as_sequential("at the end");
         assert_eq!(skipped(&call.summary()), [false; 6]);
         let told: Vec<Value> = call.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let beside = told.iter().find(|event| event["event"] == "beside").unwrap();
@@ -94,8 +94,8 @@ fn side_by_side_is_as_one_by_one() {
 }
 
 #[test]
-fn a_fault_stops_what_comes_after_it() {
-    let filled = Filled::new(false);
+fn a_fault_stops_the_later_intervals() {
+    let filled = BackfillFixture::new(false);
     let shop = &filled.nights.shop;
     filled.nights.damage(15);
     let summary = filled.backfill().expect(65).summary();
@@ -104,21 +104,21 @@ fn a_fault_stops_what_comes_after_it() {
     assert_eq!(shop.visible("out").num_rows() as u64, filled.nights.rows(12..15));
     filled.nights.show(15);
     assert_eq!(skipped(&filled.backfill().expect(0).summary()), [true, true, true, false, false, false]);
-    filled.is_the_same("at the end");
+    filled.assert_same_as_sequential("at the end");
 }
 
 #[test]
-fn a_death_costs_what_was_under_way() {
-    let filled = Filled::new(true);
+fn a_killed_backfill_redoes_only_unfinished_intervals() {
+    let filled = BackfillFixture::new(true);
     let steps = filled.nights.shop.path("steps");
-    let call: Call = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).watched().into();
+    let call: ProgramOutput = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).watched().into();
     call.expect(0);
     let steps = std::fs::read_to_string(steps).unwrap().lines().count();
     for at in (1..4).map(|nth| steps * nth / 4) {
-        filled.forget();
+        filled.clear_results();
         let killed = filled.command(&[]).env("FOREBAY_KILL_AT", at.to_string()).watched();
         assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
         filled.backfill().expect(0);
-        filled.is_the_same(&format!("step {at} of {steps}"));
+        filled.assert_same_as_sequential(&format!("step {at} of {steps}"));
     }
 }

@@ -1,10 +1,10 @@
 //! Same data, same spec, same bits: whatever the threads, batches, row groups and order of files.
 
-use crate::support::{Workshop, content, ready_made, real_data};
+use crate::support::{TestDirectory, content, ready_made, real_data};
 
 /// Runs a spec over several layouts of the same rows under several options; the artifact must
 /// have the same bytes and the output the same rows.
-fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &Workshop, row_by_row: bool) {
+fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &TestDirectory, row_by_row: bool) {
     let spec = ready_made(spec);
     let mut expected = None;
     let mut number = 0;
@@ -38,14 +38,14 @@ fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &Worksho
 
 #[test]
 fn demand() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let layouts = [("one group a file", shop.demand("a", 1_000_000)), ("small groups", shop.demand("b", 97))];
     same_bits("demand.yaml", "history", &layouts, &shop, true);
 }
 
 #[test]
 fn clicks() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let layouts = [("one group a file", shop.clicks("a", 1_000_000)), ("small groups", shop.clicks("b", 330))];
     same_bits("clicks.yaml", "log", &layouts, &shop, true);
 }
@@ -53,13 +53,13 @@ fn clicks() {
 #[test]
 fn flights_with_weather() {
     let Some(data) = real_data("flights") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     same_bits("flights.yaml", "data", &[("as it is", data.display().to_string())], &shop, false);
 }
 
 #[test]
 fn taxi() {
     let Some(data) = real_data("taxi") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     same_bits("taxi.yaml", "data", &[("as it is", data.display().to_string())], &shop, true);
 }

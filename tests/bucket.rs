@@ -19,14 +19,14 @@ use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 
-use crate::support::{Call, Workshop};
-use crate::watched::Watched;
+use crate::support::{ProgramOutput, TestDirectory};
+use crate::watched::WatchedCommand;
 
 pub const SECRET: &str = "not-for-anybody-to-see";
 
 /// A request, as those see it who decide what goes wrong with it.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ObservedRequest {
     pub method: String,
     /// Bucket and key, and what follows.
     pub target: String,
@@ -37,7 +37,7 @@ pub struct Asked {
 }
 
 /// What goes wrong with a request.
-pub enum Trouble {
+pub enum RequestFailure {
     /// It is not done, and answered so.
     Refused(u16),
     /// It is not done, and answered with a status and an error code of S3.
@@ -54,20 +54,20 @@ pub enum Trouble {
     After(Box<dyn FnOnce() + Send>),
 }
 
-type Rule = Box<dyn FnMut(&Asked) -> Option<Trouble> + Send>;
-type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+type FailureRule = Box<dyn FnMut(&ObservedRequest) -> Option<RequestFailure> + Send>;
+type S3Response = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// A server over a folder, in which each folder is a bucket.
-pub struct Server {
+pub struct S3Server {
     /// Serves as long as it lives.
     _runtime: tokio::runtime::Runtime,
     pub endpoint: String,
-    shared: Arc<Shared>,
+    shared: Arc<S3ServerState>,
 }
 
-struct Shared {
+struct S3ServerState {
     service: S3Service,
-    rule: Mutex<Option<Rule>>,
+    rule: Mutex<Option<FailureRule>>,
     asked: Mutex<BTreeMap<(String, String), u64>>,
     fired: AtomicU64,
     /// Slow bodies that nobody waited for to the end.
@@ -77,7 +77,7 @@ struct Shared {
 }
 
 /// A number from 0 to 1 for each request, whatever the order in which requests come.
-pub fn chance(seed: u64, asked: &Asked) -> f64 {
+pub fn request_chance(seed: u64, asked: &ObservedRequest) -> f64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ asked.nth;
     // The keys of attempts differ from run to run, those of all that is kept do not.
     for byte in asked.method.bytes().chain(asked.target.bytes()) {
@@ -88,12 +88,12 @@ pub fn chance(seed: u64, asked: &Asked) -> f64 {
     ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-impl Server {
+impl S3Server {
     pub fn start(root: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
         service.set_auth(SimpleAuth::from_single("key", SECRET));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(S3ServerState {
             service: service.build(),
             rule: Mutex::default(),
             asked: Mutex::default(),
@@ -115,42 +115,42 @@ impl Server {
                 });
             }
         });
-        Server { _runtime: runtime, endpoint, shared }
+        S3Server { _runtime: runtime, endpoint, shared }
     }
 
     /// A workshop with a bucket `lake` and demand in it, and a server over it.
-    pub fn over_demand() -> (Workshop, Server) {
-        let shop = Workshop::new();
+    pub fn over_demand() -> (TestDirectory, S3Server) {
+        let shop = TestDirectory::new();
         std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
         shop.demand("buckets/lake/demand", 500);
-        let server = Server::start(&shop.path("buckets"));
+        let server = S3Server::start(&shop.path("buckets"));
         (shop, server)
     }
 
     /// From now on, things go wrong as a rule says.
-    pub fn disturb(&self, rule: impl FnMut(&Asked) -> Option<Trouble> + Send + 'static) {
+    pub fn inject_failures(&self, rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static) {
         self.shared.fired.store(0, Ordering::SeqCst);
         self.shared.asked.lock().unwrap().clear();
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
     /// Nothing goes wrong any more. Tells how many times something did.
-    pub fn calm(&self) -> u64 {
+    pub fn stop_failures(&self) -> u64 {
         *self.shared.rule.lock().unwrap() = None;
-        self.fired()
+        self.failure_count()
     }
 
-    pub fn fired(&self) -> u64 {
+    pub fn failure_count(&self) -> u64 {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
     /// How many slow bodies nobody waited for to the end.
-    pub fn given_up(&self) -> u64 {
+    pub fn abandoned_bodies(&self) -> u64 {
         self.shared.given_up.load(Ordering::SeqCst)
     }
 
     /// The program, with this server as its storage and little patience.
-    pub fn command(&self, shop: &Workshop, args: &[&str]) -> Command {
+    pub fn command(&self, shop: &TestDirectory, args: &[&str]) -> Command {
         let mut command = shop.command(args);
         command
             .env("AWS_ENDPOINT_URL", &self.endpoint)
@@ -162,20 +162,20 @@ impl Server {
         command
     }
 
-    pub fn forebay(&self, shop: &Workshop, args: &[&str]) -> Call {
+    pub fn forebay(&self, shop: &TestDirectory, args: &[&str]) -> ProgramOutput {
         self.command(shop, args).watched().into()
     }
 }
 
-impl Shared {
-    fn trouble(&self, connection: u64, request: &Request<Incoming>) -> Option<Trouble> {
+impl S3ServerState {
+    fn next_failure(&self, connection: u64, request: &Request<Incoming>) -> Option<RequestFailure> {
         let (method, target) = (request.method().to_string(), request.uri().to_string());
         let nth = {
             let mut asked = self.asked.lock().unwrap();
             let nth = asked.entry((method.clone(), target.clone())).or_default();
             std::mem::replace(nth, *nth + 1)
         };
-        let asked = Asked { method, target, nth, connection };
+        let asked = ObservedRequest { method, target, nth, connection };
         // Counted before anybody can take the rule away: a rule may end whoever is waited for.
         let mut rule = self.rule.lock().unwrap();
         let trouble = rule.as_mut().and_then(|rule| rule(&asked));
@@ -184,7 +184,7 @@ impl Shared {
     }
 
     /// What the server answers. It leaves the conditions of reads to others.
-    async fn done(&self, request: Request<Incoming>) -> Answer {
+    async fn serve_request(&self, request: Request<Incoming>) -> S3Response {
         let wanted = request.headers().get(header::IF_MATCH).cloned().filter(|_| request.method() == "GET");
         let writer = match request.method().as_str() {
             "GET" | "HEAD" => None,
@@ -193,57 +193,61 @@ impl Shared {
         let answer = Service::call(&self.service, request).await.unwrap();
         drop(writer);
         if answer.status().is_success() && wanted.is_some() && wanted.as_ref() != answer.headers().get(header::ETAG) {
-            return empty(StatusCode::PRECONDITION_FAILED);
+            return empty_response(StatusCode::PRECONDITION_FAILED);
         }
         answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
     }
 }
 
-fn empty(status: StatusCode) -> Answer {
+fn empty_response(status: StatusCode) -> S3Response {
     let mut answer = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
     *answer.status_mut() = status;
     answer
 }
 
-fn cut() -> std::io::Error {
+fn connection_cut() -> std::io::Error {
     std::io::Error::other("the connection is cut")
 }
 
-async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>) -> std::io::Result<Answer> {
-    match shared.trouble(connection, &request) {
-        None => Ok(shared.done(request).await),
-        Some(Trouble::Refused(status)) => Ok(empty(StatusCode::from_u16(status).unwrap())),
-        Some(Trouble::Says(status, code)) => {
+async fn answer(
+    shared: Arc<S3ServerState>,
+    connection: u64,
+    request: Request<Incoming>,
+) -> std::io::Result<S3Response> {
+    match shared.next_failure(connection, &request) {
+        None => Ok(shared.serve_request(request).await),
+        Some(RequestFailure::Refused(status)) => Ok(empty_response(StatusCode::from_u16(status).unwrap())),
+        Some(RequestFailure::Says(status, code)) => {
             let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
             let body = http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
             Ok(Response::builder().status(status).body(body).unwrap())
         }
-        Some(Trouble::After(first)) => {
+        Some(RequestFailure::After(first)) => {
             tokio::task::spawn_blocking(first).await.unwrap();
-            Ok(shared.done(request).await)
+            Ok(shared.serve_request(request).await)
         }
-        Some(Trouble::Cut { landed }) => {
+        Some(RequestFailure::Cut { landed }) => {
             if landed {
-                shared.done(request).await;
+                shared.serve_request(request).await;
             }
-            Err(cut())
+            Err(connection_cut())
         }
-        Some(Trouble::Silent { landed }) => {
+        Some(RequestFailure::Silent { landed }) => {
             if landed {
-                shared.done(request).await;
+                shared.serve_request(request).await;
             }
             std::future::pending().await
         }
-        Some(Trouble::CutBody) => {
-            let (parts, body) = shared.done(request).await.into_parts();
+        Some(RequestFailure::CutBody) => {
+            let (parts, body) = shared.serve_request(request).await.into_parts();
             let whole = body.collect().await?.to_bytes();
-            let half = vec![Ok(Frame::data(whole.slice(..whole.len() / 2))), Err(cut())];
+            let half = vec![Ok(Frame::data(whole.slice(..whole.len() / 2))), Err(connection_cut())];
             Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(futures::stream::iter(half)))))
         }
-        Some(Trouble::Slow) => {
-            let (parts, body) = shared.done(request).await.into_parts();
+        Some(RequestFailure::Slow) => {
+            let (parts, body) = shared.serve_request(request).await.into_parts();
             let whole = body.collect().await?.to_bytes();
-            let dripping = Dripping { rest: whole, given_up: shared.given_up.clone() };
+            let dripping = SlowBody { rest: whole, given_up: shared.given_up.clone() };
             let drops = futures::stream::unfold(dripping, |mut body| async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 let drop = body.rest.split_to(body.rest.len().min(100));
@@ -255,12 +259,12 @@ async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>
 }
 
 /// What is left of a slow body.
-struct Dripping {
+struct SlowBody {
     rest: Bytes,
     given_up: Arc<AtomicU64>,
 }
 
-impl Drop for Dripping {
+impl Drop for SlowBody {
     fn drop(&mut self) {
         self.given_up.fetch_add(u64::from(!self.rest.is_empty()), Ordering::SeqCst);
     }

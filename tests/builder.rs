@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay::prelude::*;
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 const SPEC: &str = r#"
 version: 1
@@ -31,27 +31,32 @@ sinks:
 
 #[test]
 fn yaml_and_builder_are_one() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let (data, out) = (shop.demand("data", 1000), shop.at("out"));
     let forebay = Forebay::standard();
     let text = SPEC.replace("DATA", &data).replace("OUT", &out);
-    let from_yaml = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.words()).unwrap();
+    let from_yaml = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).unwrap();
     let built = PipelineBuilder::new("demand")
-        .source("demand", Parquet::at(&data), |source| source.time("date").keys(["store_id", "item_id"]))
+        .source("demand", ParquetSource::at(&data), |source| source.time("date").keys(["store_id", "item_id"]))
         .step("features", "demand", |step| {
             step.fit_on("train")
-                .apply(Filter("qty IS NOT NULL".into()))
+                .apply(FilterRows("qty IS NOT NULL".into()))
                 .apply(Standardize { columns: ["price"].into(), by: vec!["category".into()], ..Default::default() })
-                .apply(Vocabulary { columns: ["item_id"].into(), min_count: 5, oov_buckets: 1, ..Default::default() })
+                .apply(VocabularyEncoder {
+                    columns: ["item_id"].into(),
+                    min_count: 5,
+                    oov_buckets: 1,
+                    ..Default::default()
+                })
         })
-        .split(Split::Expressions(vec![("train".into(), "date < DATE '2016-05-10'".into())]))
+        .split(DataSplit::Expressions(vec![("train".into(), "date < DATE '2016-05-10'".into())]))
         .sink("table", "features", ParquetSink::at(&out))
         .build()
         .unwrap();
     let options =
-        Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state: shop.at("state"), run_id: None };
-    let session = forebay.session(options, Arc::new(Silent)).unwrap();
-    let ids = |report: &Report| report.passes.iter().map(|pass| pass.id.clone()).collect::<Vec<_>>();
+        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state: shop.at("state"), run_id: None };
+    let session = forebay.session(options, Arc::new(IgnoreEvents)).unwrap();
+    let ids = |report: &RunReport| report.passes.iter().map(|pass| pass.id.clone()).collect::<Vec<_>>();
     let first = session.run(&from_yaml).unwrap();
     assert!(!first.nothing_new);
     // The second continues what the first one did: there is nothing left to do.

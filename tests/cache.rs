@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::nightly::Nights;
+use crate::nightly::NightlyFixture;
 use crate::support::content;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -20,14 +20,14 @@ fn age(dir: &Path, days: u32) {
 }
 
 /// Changes a bit in the middle of a file.
-fn flip(file: &Path) {
+fn flip_bit(file: &Path) {
     let mut bytes = std::fs::read(file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(file, bytes).unwrap();
 }
 
-fn cache(nights: &Nights, args: &[&str], code: i32) -> Value {
+fn cache(nights: &NightlyFixture, args: &[&str], code: i32) -> Value {
     let args = [&["cache"], args, &["--state=state-out", "--json"]].concat();
     nights.shop.forebay(&args).expect(code).summary()
 }
@@ -38,13 +38,13 @@ fn entries(kinds: &Value, kind: &str) -> u64 {
 }
 
 #[test]
-fn what_the_next_night_needs_stays_however_old_it_is() {
-    let nights = Nights::new(true);
+fn entries_in_use_stay_at_any_age() {
+    let nights = NightlyFixture::new(true);
     (0..30).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     age(&nights.shop.path("state-out"), 20);
     (30..32).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     let all = cache(&nights, &["ls"], 0);
     for (kind, least) in
         [("states", 4), ("partials", 10), ("carries", 2), ("shards", 2), ("artifacts", 2), ("notes", 1), ("costs", 1)]
@@ -84,36 +84,36 @@ fn what_the_next_night_needs_stays_however_old_it_is() {
     assert_eq!(entries(&gone["removed"], "costs"), 0, "they tell how long the next night will take: {gone}");
     cache(&nights, &["verify"], 0);
     nights.show(32);
-    assert_eq!(nights.night(2), nights.rows([32]), "the night after");
+    assert_eq!(nights.run_night(2), nights.rows([32]), "the night after");
 }
 
 #[test]
-fn a_size_leaves_what_is_in_use() {
-    let nights = Nights::new(false);
+fn a_size_limit_keeps_entries_in_use() {
+    let nights = NightlyFixture::new(false);
     (0..12).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     nights.hide(11);
-    nights.night(2);
+    nights.run_night(2);
     let gone = cache(&nights, &["gc", "--max-size", "1kB"], 0);
     assert!(entries(&gone["removed"], "states") > 0, "{gone}");
     let left: u64 = gone["kept"].as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).sum();
     assert!(left > 1000 && gone["bytes_in_use"] == left, "{gone}");
-    assert_eq!(nights.night(1), 0, "nothing new");
+    assert_eq!(nights.run_night(1), 0, "nothing new");
     let spec = ["gc", "--older-than", "soon"];
     nights.shop.forebay(&[&["cache"], &spec[..]].concat()).expect(64);
 }
 
 #[test]
-fn what_is_broken_is_named() {
-    let nights = Nights::new(false);
+fn broken_entries_are_named() {
+    let nights = NightlyFixture::new(false);
     (0..12).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     let sound = cache(&nights, &["verify"], 0);
     assert!(sound["files"].as_u64().unwrap() > 20 && sound["broken"] == serde_json::json!([]));
     let mut victims = Vec::new();
     for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", "out/_data"] {
         let name = content(&nights.shop.path(dir)).remove(0).0;
-        flip(&nights.shop.path(dir).join(&name));
+        flip_bit(&nights.shop.path(dir).join(&name));
         victims.push(name);
     }
     let record = content(&nights.shop.path("state-out/shards")).remove(0).0;
@@ -151,12 +151,12 @@ sinks:
 
 #[test]
 fn a_broken_file_of_gathered_rows_is_named() {
-    let nights = Nights::of(GATHERED);
+    let nights = NightlyFixture::with_spec(GATHERED);
     (0..3).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     let folder = nights.shop.path("state-out/gathered");
     let (name, _) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap();
-    flip(&folder.join(&name));
+    flip_bit(&folder.join(&name));
     let found = cache(&nights, &["verify"], 65);
     let broken = found["broken"].as_array().unwrap();
     assert!(broken.len() == 1 && broken[0]["path"].as_str().unwrap().ends_with(&name), "{found}");

@@ -1,10 +1,10 @@
 //! Conversations with the program: exit codes, standard output, standard error.
 
-use crate::support::{Workshop, ready_made};
+use crate::support::{TestDirectory, ready_made};
 
 #[test]
 fn usage_mistakes_exit_64() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     for args in [&["runn"][..], &["run"], &["run", "a.yaml", "--memory", "lots"], &["generate", "demand"]] {
         let call = shop.forebay(args).expect(64);
         assert!(call.stdout.is_empty(), "{args:?} wrote to standard output");
@@ -19,7 +19,7 @@ fn usage_mistakes_exit_64() {
 
 #[test]
 fn check_reports_every_problem_at_once() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.write(
         "bad.yaml",
         "version: 1\nname: bad\nsources:\n  a:\n    parqet: { path: x }\nsteps:\n  b:\n    from: aa\n    do:\n      - standarize: { columns: [x] }\nsinks:\n  c: { from: b, parquet: { path: out, compresion: zstd } }\n",
@@ -32,7 +32,7 @@ fn check_reports_every_problem_at_once() {
 
 #[test]
 fn every_ready_made_spec_is_sound() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     for entry in std::fs::read_dir(crate::support::repository().join("pipelines/specs")).unwrap() {
         let path = entry.unwrap().path();
         shop.forebay(&["check", &path.display().to_string()]).expect(0);
@@ -41,7 +41,7 @@ fn every_ready_made_spec_is_sound() {
 
 #[test]
 fn missing_data_says_where_and_leaves_nothing() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let spec = ready_made("demand.yaml");
     let call = shop.forebay(&["run", &spec, "--param=history=nowhere", "--param=out=out", "--json"]).expect(65);
     assert!(call.stderr.contains("FB0201"), "{}", call.stderr);
@@ -51,7 +51,7 @@ fn missing_data_says_where_and_leaves_nothing() {
 
 #[test]
 fn new_writes_a_spec_that_runs() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.demand("demand", 1000);
     shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(0);
     let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
@@ -62,7 +62,7 @@ fn new_writes_a_spec_that_runs() {
 
 #[test]
 fn explain_has_three_forms() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let data = shop.demand("data", 1000);
     let (spec, param) = (ready_made("demand.yaml"), format!("--param=history={data}"));
     let text = shop.forebay(&["explain", &spec, &param]).expect(0).stdout;
@@ -76,7 +76,7 @@ fn explain_has_three_forms() {
 
 #[test]
 fn schema_doctor_and_completions_answer() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let schema = shop.forebay(&["schema"]).expect(0).stdout;
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
     assert!(schema["$schema"].as_str().unwrap().contains("2020-12"));
@@ -87,7 +87,7 @@ fn schema_doctor_and_completions_answer() {
 /// The references in the repository are those of this program; `FOREBAY_BLESS=1` rewrites them.
 #[test]
 fn references_are_up_to_date() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let made = [
         ("spec.schema.json", shop.forebay(&["schema"])),
         ("REFERENCE.md", shop.forebay(&["schema", "--format", "markdown"])),

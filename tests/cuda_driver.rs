@@ -13,13 +13,14 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaEvent, CudaFunction, CudaSlice, PinnedHostSlice, sys};
 use forebay::feed::{
-    Block, Blocks, Config, Dataset, Features, Feed, Field, HostMemory, Order, SlotAllocator, SlotMemory,
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions, HostMemory, SampleOrder,
+    SlotAllocator, SlotMemory,
 };
-use forebay::model::Id;
+use forebay::model::ContentId;
 use forebay::prelude::*;
 use serde_json::Value;
 
-use crate::support::{Call, FOREBAY, Workshop, repository};
+use crate::support::{FOREBAY, ProgramOutput, TestDirectory, repository};
 
 /// How many seeds a test goes through.
 fn seeds(default: u64) -> u64 {
@@ -27,7 +28,7 @@ fn seeds(default: u64) -> u64 {
 }
 
 /// The library under the names that cudarc looks for.
-fn libraries(shop: &Workshop, names: &[&str]) -> String {
+fn libraries(shop: &TestDirectory, names: &[&str]) -> String {
     let built = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
     assert!(built.exists(), "{} is built with this binary", built.display());
     let dir = shop.path("libraries");
@@ -41,14 +42,19 @@ fn libraries(shop: &Workshop, names: &[&str]) -> String {
 const ALL: [&str; 3] = ["libcuda.so", "libnvrtc.so", "libcublas.so"];
 
 /// Runs a program on the fake driver.
-fn on_driver(shop: &Workshop, mut command: Command, libraries: &str, environment: &[(&str, &str)]) -> Call {
+fn on_driver(
+    shop: &TestDirectory,
+    mut command: Command,
+    libraries: &str,
+    environment: &[(&str, &str)],
+) -> ProgramOutput {
     command.env("LD_LIBRARY_PATH", libraries).env("FAKE_CUDA_REPORT", shop.path("report"));
     command.env("TMPDIR", shop.path("")).envs(environment.iter().copied());
     command.output().unwrap().into()
 }
 
 /// What the driver has seen.
-fn violations(shop: &Workshop) -> Vec<String> {
+fn violations(shop: &TestDirectory) -> Vec<String> {
     let report = std::fs::read_to_string(shop.path("report")).unwrap_or_default();
     report.lines().filter_map(|line| line.strip_prefix("violation: ")).map(str::to_owned).collect()
 }
@@ -60,12 +66,12 @@ const BLOCK_ROWS: u32 = 256;
 const BATCH_ROWS: u32 = 64;
 
 /// Blocks of consecutive numbers.
-struct Numbers;
+struct NumberBlocks;
 
-impl Blocks for Numbers {
-    fn dataset(&self) -> Dataset {
-        let block = Block { rows: u64::from(BLOCK_ROWS), ..Block::default() };
-        Dataset::new(Id::of(b"numbers"), vec![block; BLOCKS as usize])
+impl BlockSource for NumberBlocks {
+    fn dataset(&self) -> BlockDataset {
+        let block = DatasetBlock { rows: u64::from(BLOCK_ROWS), ..DatasetBlock::default() };
+        BlockDataset::new(ContentId::of(b"numbers"), vec![block; BLOCKS as usize])
     }
 
     fn read(
@@ -82,32 +88,32 @@ impl Blocks for Numbers {
 }
 
 fn feed(allocator: Arc<dyn SlotAllocator>) -> Feed {
-    let features = Features { dense: vec![Field::new("x")], ..Features::default() };
-    let mut config = Config::new(vec![Arc::new(Numbers)], features, Order::shuffled(3, 1000));
+    let features = BatchFeatures { dense: vec![FeatureField::new("x")], ..BatchFeatures::default() };
+    let mut config = FeedOptions::new(vec![Arc::new(NumberBlocks)], features, SampleOrder::shuffled(3, 1000));
     (config.batch_rows, config.threads, config.slots) = (BATCH_ROWS, 2, 4);
     config.allocator = allocator;
     Feed::start(config).unwrap()
 }
 
 /// A device that is driven by a [`Cuda`].
-trait Driven: Device<Memory = CudaSlice<u8>> {
-    fn cuda(&self) -> &Cuda;
+trait CudaDriven: ComputeDevice<Memory = CudaSlice<u8>> {
+    fn cuda(&self) -> &CudaDevice;
 }
 
-impl Driven for Cuda {
-    fn cuda(&self) -> &Cuda {
+impl CudaDriven for CudaDevice {
+    fn cuda(&self) -> &CudaDevice {
         self
     }
 }
 
 /// Computes the checksum of each batch on the device.
-struct Checksums {
+struct DeviceChecksums {
     kernel: CudaFunction,
     sums: Vec<CudaSlice<u64>>,
 }
 
-impl<D: Driven> Stage<D> for Checksums {
-    fn step(&mut self, batch: Delivered<'_, D>) -> Result<()> {
+impl<D: CudaDriven> DeviceStage<D> for DeviceChecksums {
+    fn step(&mut self, batch: DeliveredBatch<'_, D>) -> Result<()> {
         let cuda = batch.device.cuda();
         let mut sum = cuda.compute().alloc_zeros::<u64>(1).unwrap();
         cuda.add_checksum(&self.kernel, batch.memory, &mut sum.as_view_mut())?;
@@ -117,22 +123,22 @@ impl<D: Driven> Stage<D> for Checksums {
 }
 
 /// The same of each batch on the host.
-struct OnHost(Vec<u64>);
+struct HostChecksums(Vec<u64>);
 
-impl Stage<HostDevice> for OnHost {
-    fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
+impl DeviceStage<HostDevice> for HostChecksums {
+    fn step(&mut self, batch: DeliveredBatch<'_, HostDevice>) -> Result<()> {
         self.0.push(checksum(batch.memory));
         Ok(())
     }
 }
 
 /// How many batches have another checksum than on the host.
-fn wrong_batches<D: Driven>(device: &D, slots: Arc<dyn SlotAllocator>) -> usize {
-    let mut host = OnHost(Vec::new());
+fn wrong_batches<D: CudaDriven>(device: &D, slots: Arc<dyn SlotAllocator>) -> usize {
+    let mut host = HostChecksums(Vec::new());
     run_stage(&mut feed(Arc::new(HostMemory)), &HostDevice, &mut host).unwrap();
     assert_eq!(host.0.len() as u32, BLOCKS * BLOCK_ROWS / BATCH_ROWS);
     let cuda = device.cuda();
-    let mut stage = Checksums { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum").unwrap(), sums: Vec::new() };
+    let mut stage = DeviceChecksums { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum").unwrap(), sums: Vec::new() };
     run_stage(&mut feed(slots), device, &mut stage).unwrap();
     let sums: Vec<u64> = stage.sums.iter().map(|sum| cuda.compute().clone_dtoh(sum).unwrap()[0]).collect();
     cuda.finish().unwrap();
@@ -141,7 +147,7 @@ fn wrong_batches<D: Driven>(device: &D, slots: Arc<dyn SlotAllocator>) -> usize 
 
 /// The mutation: a device whose slots wait for the event inside cudarc's slice, which is never recorded while
 /// cudarc's tracking is off.
-struct Unrecorded(Cuda);
+struct UnrecordedDevice(CudaDevice);
 
 struct UnrecordedSlot(PinnedHostSlice<u8>);
 
@@ -155,7 +161,7 @@ impl SlotMemory for UnrecordedSlot {
     }
 }
 
-impl SlotAllocator for Unrecorded {
+impl SlotAllocator for UnrecordedDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         #[allow(unsafe_code)]
         // SAFETY: it is set in the next line.
@@ -165,13 +171,13 @@ impl SlotAllocator for Unrecorded {
     }
 }
 
-impl Driven for Unrecorded {
-    fn cuda(&self) -> &Cuda {
+impl CudaDriven for UnrecordedDevice {
+    fn cuda(&self) -> &CudaDevice {
         &self.0
     }
 }
 
-impl Device for Unrecorded {
+impl ComputeDevice for UnrecordedDevice {
     type Memory = CudaSlice<u8>;
     type Event = CudaEvent;
 
@@ -212,7 +218,7 @@ impl Device for Unrecorded {
 }
 
 /// This binary again, with the driver in sight, for one of the tests that are `#[ignore]`d.
-fn child(shop: &Workshop, test: &str, environment: &[(&str, &str)]) -> Call {
+fn run_child_test(shop: &TestDirectory, test: &str, environment: &[(&str, &str)]) -> ProgramOutput {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("cuda_driver::{test}"), "--ignored", "--nocapture", "--test-threads=1"]);
     let libraries = libraries(shop, &ALL);
@@ -223,7 +229,7 @@ fn child(shop: &Workshop, test: &str, environment: &[(&str, &str)]) -> Call {
 #[ignore = "runs as a child, with the driver in sight"]
 fn child_checksums() {
     for opening in 0..seeds(100) {
-        let cuda = Cuda::open(0).unwrap().unwrap();
+        let cuda = CudaDevice::open(0).unwrap().unwrap();
         let slots = Arc::new(cuda.pinned());
         assert_eq!(wrong_batches(&cuda, slots), 0, "opening {opening}");
     }
@@ -234,8 +240,8 @@ fn child_checksums() {
 fn child_unrecorded() {
     let wrong: usize = (0..10)
         .map(|_| {
-            let device = Unrecorded(Cuda::open(0).unwrap().unwrap());
-            let slots = Arc::new(Unrecorded(Cuda::open(0).unwrap().unwrap()));
+            let device = UnrecordedDevice(CudaDevice::open(0).unwrap().unwrap());
+            let slots = Arc::new(UnrecordedDevice(CudaDevice::open(0).unwrap().unwrap()));
             wrong_batches(&device, slots)
         })
         .sum();
@@ -247,40 +253,40 @@ fn child_unrecorded() {
 fn child_trainings() {
     for opening in 0..seeds(6) {
         let precision = if opening % 2 == 0 { Precision::F32 } else { Precision::Bf16 };
-        let cuda = Cuda::open(0).unwrap().unwrap();
+        let cuda = CudaDevice::open(0).unwrap().unwrap();
         assert_eq!(check_accelerator(&cuda, precision).unwrap(), None, "opening {opening}");
     }
 }
 
 #[test]
 fn every_batch_arrives_as_it_was_made() {
-    let shop = Workshop::new();
-    child(&shop, "child_checksums", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "60")]);
+    let shop = TestDirectory::new();
+    run_child_test(&shop, "child_checksums", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "60")]);
     assert_eq!(violations(&shop), Vec::<String>::new());
 }
 
 #[test]
 fn slots_without_an_event_of_their_own_are_seen() {
-    let shop = Workshop::new();
-    child(&shop, "child_unrecorded", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "1500")]);
+    let shop = TestDirectory::new();
+    run_child_test(&shop, "child_unrecorded", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "1500")]);
     let violations = violations(&shop);
     assert!(violations.iter().any(|what| what == "a host buffer changed while a copy from it was queued"));
 }
 
 #[test]
 fn trainings_on_the_driver_come_to_what_the_processor_comes_to() {
-    let shop = Workshop::new();
-    child(&shop, "child_trainings", &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")]);
+    let shop = TestDirectory::new();
+    run_child_test(&shop, "child_trainings", &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")]);
     assert_eq!(violations(&shop), Vec::<String>::new());
     // Compiled once for each precision, whatever the number of trainings.
-    assert_eq!(count(&shop, "compile"), 2);
+    assert_eq!(largest_count(&shop, "compile"), 2);
 }
 
 // ---- the program ----
 
 const CUDA: &str = "device: cuda, precision: f32, epochs: 20";
 
-fn spec(shop: &Workshop, device: &str) {
+fn spec(shop: &TestDirectory, device: &str) {
     shop.clicks("clicks", 400);
     let text = format!(
         "version: 1\nname: clicks\nsources:\n  clicks: {{ parquet: {{ path: clicks }} }}\nsteps:\n  rows:\n    \
@@ -291,7 +297,7 @@ fn spec(shop: &Workshop, device: &str) {
     shop.write("spec.yaml", &text);
 }
 
-fn run(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
+fn run(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
     environment.push(("FAKE_CUDA_DELAY_US", "20"));
@@ -299,7 +305,7 @@ fn run(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
 }
 
 /// The largest count of a kind that the driver wrote.
-fn count(shop: &Workshop, what: &str) -> u64 {
+fn largest_count(shop: &TestDirectory, what: &str) -> u64 {
     let report = std::fs::read_to_string(shop.path("report")).unwrap();
     let counts =
         report.lines().filter_map(|line| line.strip_prefix("count: ")?.strip_prefix(what)?.trim().parse().ok());
@@ -308,7 +314,7 @@ fn count(shop: &Workshop, what: &str) -> u64 {
 
 #[test]
 fn the_program_trains_on_the_driver_and_gives_the_same_bits_twice() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, CUDA);
     let mut models = Vec::new();
     for seed in ["1", "2"] {
@@ -326,34 +332,40 @@ fn the_program_trains_on_the_driver_and_gives_the_same_bits_twice() {
 
 #[test]
 fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
-    struct Case {
+    struct DeviceFailureCase {
         device: &'static str,
         names: &'static [&'static str],
         environment: [(&'static str, String); 1],
         exit: i32,
         says: &'static [&'static str],
     }
-    let (cuda, healthy) = (CUDA, Workshop::new());
+    let (cuda, healthy) = (CUDA, TestDirectory::new());
     spec(&healthy, cuda);
     run(&healthy, &ALL, &[]).expect(0);
     // The trial comes first, and takes less than half of all calls.
-    let lost = format!("lost:{}", count(&healthy, "call") * 9 / 10);
+    let lost = format!("lost:{}", largest_count(&healthy, "call") * 9 / 10);
     let fault = |kind: &str| [("FAKE_CUDA_FAULT", kind.to_owned())];
     let memory = [("FAKE_CUDA_MEMORY", "20000".to_owned())];
     let cases = [
-        Case { device: cuda, names: &ALL, environment: memory, exit: 78, says: &["out of memory"] },
-        Case { device: cuda, names: &ALL, environment: fault("launch:40"), exit: 78, says: &["launch"] },
-        Case { device: cuda, names: &ALL, environment: fault(&lost), exit: 75, says: &["GPU", "checkpoint"] },
-        Case { device: cuda, names: &ALL, environment: fault("old"), exit: 78, says: &["newer driver"] },
-        Case { device: cuda, names: &ALL, environment: fault("init"), exit: 78, says: &["does not work"] },
-        Case {
+        DeviceFailureCase { device: cuda, names: &ALL, environment: memory, exit: 78, says: &["out of memory"] },
+        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("launch:40"), exit: 78, says: &["launch"] },
+        DeviceFailureCase {
+            device: cuda,
+            names: &ALL,
+            environment: fault(&lost),
+            exit: 75,
+            says: &["GPU", "checkpoint"],
+        },
+        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("old"), exit: 78, says: &["newer driver"] },
+        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("init"), exit: 78, says: &["does not work"] },
+        DeviceFailureCase {
             device: cuda,
             names: &["libcuda.so", "libcublas.so"],
             environment: fault("none"),
             exit: 78,
             says: &["NVRTC", "pip install nvidia-cuda-nvrtc", "leave `device` out"],
         },
-        Case {
+        DeviceFailureCase {
             device: "device: \"cuda:1\"",
             names: &ALL,
             environment: fault("none"),
@@ -361,8 +373,8 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
             says: &["cuda:1", "Fake GPU 0"],
         },
     ];
-    for Case { device, names, environment, exit, says } in cases {
-        let shop = Workshop::new();
+    for DeviceFailureCase { device, names, environment, exit, says } in cases {
+        let shop = TestDirectory::new();
         spec(&shop, device);
         let given: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let call = run(&shop, names, &given);
@@ -384,7 +396,7 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
 
 #[test]
 fn two_devices_are_told_apart() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "device: \"cuda:1\", precision: f32");
     run(&shop, &ALL, &[("FAKE_CUDA_DEVICES", "2")]).expect(0);
     let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &ALL), &[("FAKE_CUDA_DEVICES", "2")]);
@@ -392,14 +404,14 @@ fn two_devices_are_told_apart() {
 }
 
 /// A line of `forebay doctor`, by its first word.
-fn line<'a>(doctor: &'a Call, name: &str) -> &'a str {
+fn doctor_line<'a>(doctor: &'a ProgramOutput, name: &str) -> &'a str {
     let found = doctor.stdout.lines().find_map(|line| line.strip_prefix(name));
     found.unwrap_or_else(|| panic!("no {name} in {}", doctor.stdout)).trim()
 }
 
 #[test]
 fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let libraries = libraries(&shop, &["libcuda.so", "libcublas.so"]);
     let mut command = shop.command(&["doctor"]);
     // Without the real compiler of another place.
@@ -407,13 +419,21 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
         command.env(place, shop.path("empty"));
     }
     let doctor = on_driver(&shop, command, &libraries, &[]).expect(0);
-    assert_eq!(line(&doctor, "cuda"), "Fake GPU 0");
-    assert!(line(&doctor, "driver").starts_with("CUDA 13.0, /"), "{}", doctor.stdout);
-    assert!(line(&doctor, "cuBLAS").starts_with("13.0.0, /"), "{}", doctor.stdout);
-    assert!(line(&doctor, "cuBLAS").contains("libfake_cuda.so"), "{}", doctor.stdout);
-    assert!(line(&doctor, "NVRTC").starts_with("not found: `pip install nvidia-cuda-nvrtc`"), "{}", doctor.stdout);
+    assert_eq!(doctor_line(&doctor, "cuda"), "Fake GPU 0");
+    assert!(doctor_line(&doctor, "driver").starts_with("CUDA 13.0, /"), "{}", doctor.stdout);
+    assert!(doctor_line(&doctor, "cuBLAS").starts_with("13.0.0, /"), "{}", doctor.stdout);
+    assert!(doctor_line(&doctor, "cuBLAS").contains("libfake_cuda.so"), "{}", doctor.stdout);
+    assert!(
+        doctor_line(&doctor, "NVRTC").starts_with("not found: `pip install nvidia-cuda-nvrtc`"),
+        "{}",
+        doctor.stdout
+    );
     // What was run on hardware is told alike by the program and by those who read about it.
-    assert!(line(&doctor, "tried").contains("nothing on a GPU yet (benches/gpu/run does that)"), "{}", doctor.stdout);
+    assert!(
+        doctor_line(&doctor, "tried").contains("nothing on a GPU yet (benches/gpu/run does that)"),
+        "{}",
+        doctor.stdout
+    );
     for (file, words) in
         [("README.md", "it has not been run on a GPU yet"), ("pipelines/python/README.md", "no GPU has run it yet")]
     {
@@ -423,14 +443,14 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
 
 #[test]
 fn an_incomplete_driver_is_told_by_name() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let empty = PathBuf::from(libraries(&shop, &[])).join("libcuda.so");
     let source = shop.write("empty.c", "int cuInit(unsigned int flags) { return flags; }\n");
     let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&empty).arg(source).status().unwrap();
     assert!(cc.success());
     let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &[]), &[]).expect(0);
     assert!(doctor.stdout.contains("a driver that lacks `cu"), "{}", doctor.stdout);
-    assert!(line(&doctor, "driver").starts_with("too old, lacks `cuCtxGetCurrent`"), "{}", doctor.stdout);
+    assert!(doctor_line(&doctor, "driver").starts_with("too old, lacks `cuCtxGetCurrent`"), "{}", doctor.stdout);
     spec(&shop, "device: cuda");
     let call = run(&shop, &[], &[]).expect(78);
     assert!(call.stderr.contains("a driver that lacks `cu"), "{}", call.stderr);
@@ -439,13 +459,18 @@ fn an_incomplete_driver_is_told_by_name() {
 
 // ---- benches/gpu ----
 
-fn bench(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
+fn bench(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
     let mut command = Command::new(repository().join("benches/gpu/run"));
     command.env("FOREBAY", FOREBAY);
     quick_bench(shop, command, names, environment)
 }
 
-fn quick_bench(shop: &Workshop, mut command: Command, names: &[&str], environment: &[(&str, &str)]) -> Call {
+fn quick_bench(
+    shop: &TestDirectory,
+    mut command: Command,
+    names: &[&str],
+    environment: &[(&str, &str)],
+) -> ProgramOutput {
     command.arg("--quick").env("PYTHON", shop.path("no-python")).env("NO_COLOR", "1");
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
@@ -455,7 +480,7 @@ fn quick_bench(shop: &Workshop, mut command: Command, names: &[&str], environmen
 
 #[test]
 fn the_bench_of_a_gpu_runs_to_its_table() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let call = bench(&shop, &ALL, &[]).expect(0);
     assert_eq!(violations(&shop), Vec::<String>::new());
     assert!(call.stdout.starts_with("SIMULATION: `Fake GPU 0`"), "{}", call.stdout);
@@ -470,7 +495,7 @@ fn the_bench_of_a_gpu_runs_to_its_table() {
 }
 
 /// Packs a program; NVRTC has so many bytes.
-fn bundle(shop: &Workshop, program: &str, nvrtc_bytes: usize, bytes_max: usize) -> Call {
+fn bundle(shop: &TestDirectory, program: &str, nvrtc_bytes: usize, bytes_max: usize) -> ProgramOutput {
     std::fs::create_dir_all(shop.path("forebay")).unwrap();
     shop.write("forebay/__init__.py", "");
     let wheel = shop.path("forebay-1.whl");
@@ -498,7 +523,7 @@ fn bundle(shop: &Workshop, program: &str, nvrtc_bytes: usize, bytes_max: usize) 
 
 #[test]
 fn the_bundle_of_the_bench_runs_where_it_is_unpacked() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     // The program of these tests is too large to be packed again and again.
     let program = shop.write("program", &format!("#!/bin/sh\nexec '{FOREBAY}' \"$@\"\n"));
     bundle(&shop, &program, 0, 60 << 20).expect(0);
@@ -519,7 +544,7 @@ fn the_bundle_of_the_bench_runs_where_it_is_unpacked() {
 
 #[test]
 fn the_bundle_of_the_bench_is_bounded() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let program = shop.write("program", "#!/bin/sh\n");
     let with = bundle(&shop, &program, 100_000, 1 << 20).expect(0);
     assert!(!with.stderr.contains("without NVRTC"), "{}", with.stderr);
@@ -531,7 +556,7 @@ fn the_bundle_of_the_bench_is_bounded() {
 
 #[test]
 fn the_bench_of_a_gpu_tells_what_is_missing_and_what_is_bad() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let call = bench(&shop, &["libcuda.so", "libnvrtc.so"], &[]).expect(0);
     assert_eq!(call.stdout.matches("| cuBLAS is missing: `pip install nvidia-cublas`").count(), 4, "{}", call.stdout);
     let call = bench(&shop, &ALL, &[("FAKE_CUDA_FAULT", "launch:5")]).expect(78);

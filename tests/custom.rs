@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
 use arrow::datatypes::Float64Type;
 use forebay::analyze::laws::check_laws;
 
-use crate::support::{Workshop, read};
+use crate::support::{TestDirectory, read};
 
 #[path = "../pipelines/examples/custom.rs"]
 #[allow(dead_code)]
@@ -30,7 +30,7 @@ fn a_custom_analyzer_keeps_the_laws() {
 
 #[test]
 fn a_custom_transform_runs_like_any_other() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let (first, second, artifact) = example::run(&shop.path("typical")).unwrap();
     assert!(!first.nothing_new);
     assert!(second.nothing_new, "{first:?}\n{second:?}");
@@ -53,7 +53,7 @@ fn a_custom_transform_has_the_same_faults() {
     let forebay = example::forebay();
     let text = "version: 1\nname: t\nsources:\n  a:\n    parquet: { path: a }\nsteps:\n  b:\n    from: a\n    do:\n      \
                 - typicl: { columns: [x] }\n      - typical: { column: [x] }\nsinks:\n  c: { from: b, parquet: { path: o } }\n";
-    let fault = forebay::spec::parse(text, "t.yaml", &Default::default(), &forebay.words()).unwrap_err();
+    let fault = forebay::spec::parse(text, "t.yaml", &Default::default(), &forebay.spec_catalog()).unwrap_err();
     let text = forebay::present::fault::plain(&fault, None);
     assert!(text.contains("did you mean `typical`?") && text.contains("did you mean `columns`?"), "{text}");
 }

@@ -2,13 +2,13 @@
 
 use arrow::compute::concat_batches;
 use forebay::prelude::*;
-use forebay::run::Io;
+use forebay::run::StorageClient;
 use serde_json::Value;
 
-use crate::support::{Workshop, ready_made, real_data};
+use crate::support::{TestDirectory, ready_made, real_data};
 
 /// Runs a ready-made spec, then checks the promises that hold for every pipeline.
-fn whole_job(shop: &Workshop, spec: &str, params: &[(&str, &str)], sources: &[(&str, String)]) -> Value {
+fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources: &[(&str, String)]) -> Value {
     let spec = ready_made(spec);
     let mut args = vec!["run", &spec, "--json", "--memory", "256MiB"];
     let params: Vec<String> = params.iter().map(|(name, value)| format!("--param={name}={value}")).collect();
@@ -45,9 +45,9 @@ fn whole_job(shop: &Workshop, spec: &str, params: &[(&str, &str)], sources: &[(&
 }
 
 /// Serves rows of a source through the library: batches and single rows get the run's own bits.
-fn serve(shop: &Workshop, artifact: &str, source: &std::path::Path) {
-    let io = Io::new().unwrap();
-    let place = io.place(&shop.at(artifact)).unwrap();
+fn serve(shop: &TestDirectory, artifact: &str, source: &std::path::Path) {
+    let io = StorageClient::new().unwrap();
+    let place = io.resolve(&shop.at(artifact)).unwrap();
     let artifact = Artifact::load(&io, &place).unwrap();
     let model = Forebay::standard().model(&artifact, None).unwrap();
     let all = crate::support::read(source);
@@ -65,19 +65,19 @@ fn serve(shop: &Workshop, artifact: &str, source: &std::path::Path) {
 
 #[test]
 fn demand() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let data = shop.demand("data", 500);
     let first = whole_job(&shop, "demand.yaml", &[("history", &data)], &[("demand", data.clone())]);
     // A batch alone does not hold the rows that windows look back at.
-    let place = Io::new().unwrap().place(&shop.at(first["artifact_path"].as_str().unwrap())).unwrap();
-    let artifact = Artifact::load(&Io::new().unwrap(), &place).unwrap();
+    let place = StorageClient::new().unwrap().resolve(&shop.at(first["artifact_path"].as_str().unwrap())).unwrap();
+    let artifact = Artifact::load(&StorageClient::new().unwrap(), &place).unwrap();
     let fault = Forebay::standard().model(&artifact, None).err().unwrap();
     assert!(fault.to_string().contains("`windows.lag` needs the rows before"), "{fault}");
 }
 
 #[test]
 fn clicks() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let data = shop.clicks("data", 700);
     let first = whole_job(&shop, "clicks.yaml", &[("log", &data)], &[("clicks", data.clone())]);
     serve(&shop, first["artifact_path"].as_str().unwrap(), &shop.path("data"));
@@ -86,7 +86,7 @@ fn clicks() {
 #[test]
 fn flights_with_weather() {
     let Some(data) = real_data("flights") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let at = |what: &str| data.join(what).display().to_string();
     let root = data.display().to_string();
     let sources = [("flights", at("flights/*.parquet")), ("weather", at("weather/*.parquet"))];
@@ -97,7 +97,7 @@ fn flights_with_weather() {
 #[test]
 fn taxi() {
     let Some(data) = real_data("taxi") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let root = data.display().to_string();
     let sources = [("trips", data.join("taxi/taxi.csv").display().to_string())];
     let summary = whole_job(&shop, "taxi.yaml", &[("data", &root)], &sources);

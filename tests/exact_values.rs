@@ -13,7 +13,7 @@ use arrow::datatypes::{
 use parquet::arrow::ArrowWriter;
 
 use crate::semantics::{doubles, ids, numbers, run, texts};
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 /// A NaN with other bits than that of the language.
 const OTHER_NAN: f64 = f64::from_bits(0xfff8_0000_0000_0007);
@@ -117,7 +117,7 @@ fn doubles_of(rows: &RecordBatch, name: &str) -> Vec<f64> {
 }
 
 /// Writes a file with these columns.
-pub fn write<const N: usize>(shop: &Workshop, name: &str, columns: [(&str, ArrayRef); N]) {
+pub fn write<const N: usize>(shop: &TestDirectory, name: &str, columns: [(&str, ArrayRef); N]) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let file = std::fs::File::create(shop.path(name)).unwrap();
@@ -128,7 +128,7 @@ pub fn write<const N: usize>(shop: &Workshop, name: &str, columns: [(&str, Array
 
 #[test]
 fn joins_and_queries_have_one_zero() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let time = |days: &[i32]| Arc::new(Date32Array::from(days.to_vec())) as ArrayRef;
     write(&shop, "here.parquet", [("k", numbers(&[-0.0, OTHER_NAN, 2.0])), ("day", time(&[5, 5, 5]))]);
     let ages = Arc::new(Int64Array::from(vec![10, 20])) as ArrayRef;
@@ -209,7 +209,7 @@ fn nothing_between_two_numbers_is_infinite() {
 
 #[test]
 fn ids_that_do_not_fit_are_named() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX, 3]));
     let label: ArrayRef = Arc::new(Float32Array::from(vec![0.0, 1.0, 2.0]));
     write(&shop, "data.parquet", [("id", large), ("y", label)]);
@@ -231,7 +231,7 @@ fn ids_that_do_not_fit_are_named() {
 
 #[test]
 fn windows_say_which_value_they_cannot_keep() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let day: ArrayRef = Arc::new(Date32Array::from(vec![1, 2]));
     let least: ArrayRef = Arc::new(UInt64Array::from(vec![1 << 63, 5]));
     write(&shop, "data.parquet", [("x", least), ("day", day)]);

@@ -13,14 +13,14 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
-use crate::support::{Call, Workshop};
+use crate::support::{ProgramOutput, TestDirectory};
 
 fn column(array: impl Array + 'static) -> ArrayRef {
     Arc::new(array)
 }
 
 /// Writes a Parquet file with several row groups; all columns can hold nulls.
-fn parquet<const N: usize>(shop: &Workshop, name: &str, columns: [(&str, ArrayRef); N]) {
+fn parquet<const N: usize>(shop: &TestDirectory, name: &str, columns: [(&str, ArrayRef); N]) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let path = shop.path(name);
@@ -34,11 +34,11 @@ fn parquet<const N: usize>(shop: &Workshop, name: &str, columns: [(&str, ArrayRe
 }
 
 /// Twenty rows of good data.
-fn good(shop: &Workshop) {
+fn good(shop: &TestDirectory) {
     good_file(shop, "data/a.parquet", 20);
 }
 
-fn good_file(shop: &Workshop, name: &str, rows: i64) {
+fn good_file(shop: &TestDirectory, name: &str, rows: i64) {
     let columns = [
         ("id", column((0..rows).collect::<Int64Array>())),
         ("price", column((0..rows).map(|row| row as f64 / 4.0).collect::<Float64Array>())),
@@ -72,7 +72,7 @@ fn leftovers(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[track_caller]
-fn expect_clean(shop: &Workshop) {
+fn expect_clean(shop: &TestDirectory) {
     let mut found = Vec::new();
     leftovers(&shop.path(""), &mut found);
     assert!(found.is_empty(), "left behind: {found:?}");
@@ -80,7 +80,7 @@ fn expect_clean(shop: &Workshop) {
 
 /// Asserts the exit code, the fault's code, words of the text, and its style.
 #[track_caller]
-fn expect_fault(call: Call, exit: i32, code: &str, says: &[&str]) -> Call {
+fn expect_fault(call: ProgramOutput, exit: i32, code: &str, says: &[&str]) -> ProgramOutput {
     let call = call.expect(exit);
     // For reading them all: cargo test faults -- --nocapture
     println!("{}", call.stderr);
@@ -99,8 +99,8 @@ fn expect_fault(call: Call, exit: i32, code: &str, says: &[&str]) -> Call {
 
 /// Makes data, runs a spec over it, and expects one fault and nothing half-written.
 #[track_caller]
-fn fails(make: impl Fn(&Workshop), spec: &str, exit: i32, code: &str, says: &[&str]) {
-    let shop = Workshop::new();
+fn fails(make: impl Fn(&TestDirectory), spec: &str, exit: i32, code: &str, says: &[&str]) {
+    let shop = TestDirectory::new();
     make(&shop);
     shop.write("spec.yaml", spec);
     let call = shop.forebay(&["run", "spec.yaml", "--state=state", "--threads=2"]);
@@ -116,12 +116,12 @@ fn fails(make: impl Fn(&Workshop), spec: &str, exit: i32, code: &str, says: &[&s
 
 /// Makes data, runs a spec over it, and gives the rows.
 #[track_caller]
-fn works(make: impl Fn(&Workshop), spec: &str) -> RecordBatch {
+fn works(make: impl Fn(&TestDirectory), spec: &str) -> RecordBatch {
     works_with(make, spec, &[])
 }
 
-fn works_with(make: impl Fn(&Workshop), spec: &str, args: &[&str]) -> RecordBatch {
-    let shop = Workshop::new();
+fn works_with(make: impl Fn(&TestDirectory), spec: &str, args: &[&str]) -> RecordBatch {
+    let shop = TestDirectory::new();
     make(&shop);
     shop.write("spec.yaml", spec);
     shop.forebay(&[&["run", "spec.yaml", "--state=state", "--threads=2", "--json"], args].concat()).expect(0);
@@ -140,7 +140,7 @@ fn sources_that_are_not_there() {
 }
 
 #[test]
-fn names_that_nobody_knows() {
+fn unknown_names() {
     let standardize = spec("- standardize: { columns: [prise] }");
     let says = ["there is no column `prise`", "did you mean `price`?", "spec.yaml:10:", "features.standardize"];
     fails(good, &standardize, 78, "FB0107", &says[..3]);
@@ -176,7 +176,7 @@ fn types_that_do_not_fit() {
     fails(good, &spec("- derive: { x: \"price + random()\" }"), 78, "FB0110", &["`random`", "from run to run"]);
     let union = "version: 1\nname: test\nsources:\n  a:\n    parquet: { path: data }\n  b:\n    parquet: { path: more }\n\
                  steps:\n  both:\n    union: [a, b]\nsinks:\n  table: { from: both, parquet: { path: out } }\n";
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         good(shop);
         parquet(shop, "more/a.parquet", [("id", column(Int32Array::from(vec![1])))]);
     };
@@ -184,7 +184,7 @@ fn types_that_do_not_fit() {
 }
 
 #[test]
-fn steps_that_need_each_other() {
+fn steps_in_a_cycle() {
     let cycle = "version: 1\nname: test\nsources:\n  data:\n    parquet: { path: data }\nsteps:\n  a:\n    from: b\n  b:\n    \
                  from: c\n  c:\n    union: [data, a]\nsinks:\n  table: { from: a, parquet: { path: out } }\n";
     fails(good, cycle, 78, "FB0106", &["steps depend on each other", "a -> b -> c -> a", "spec.yaml:"]);
@@ -193,7 +193,7 @@ fn steps_that_need_each_other() {
     let join = "- join: { with: other, on: [id] }";
     let through_join = spec(join).replace("sinks:", "  other:\n    from: features\nsinks:");
     fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "read a source"]);
-    let once = Workshop::new();
+    let once = TestDirectory::new();
     good(&once);
     once.write("spec.yaml", &through_join);
     let call = once.forebay(&["run", "spec.yaml"]).expect(78);
@@ -214,7 +214,7 @@ fn steps_that_need_each_other() {
 }
 
 #[test]
-fn steps_that_fight_over_a_column() {
+fn steps_that_write_the_same_column() {
     let says = ["`price`", "exists already", "give the new column another name", "spec.yaml:10:"];
     fails(good, &spec("- derive: { price: \"id * 2\" }"), 78, "FB0109", &says);
     let twice = "- standardize: { columns: [price], suffix: _z }\n- min_max: { columns: [price], suffix: _z }";
@@ -228,7 +228,7 @@ fn steps_that_fight_over_a_column() {
 
 #[test]
 fn data_without_rows() {
-    let make = |shop: &Workshop| good_file(shop, "data/a.parquet", 0);
+    let make = |shop: &TestDirectory| good_file(shop, "data/a.parquet", 0);
     let steps = "- impute: { columns: [price], with: median }\n- standardize: { columns: [price] }\n\
                  - min_max: { columns: [price], suffix: _m }\n- robust_scale: { columns: [price], suffix: _r }\n\
                  - bucketize: { columns: [price], q: 4, suffix: _b }\n- k_bins: { columns: [price], bins: 3, suffix: _k }\n\
@@ -257,7 +257,7 @@ fn data_without_rows() {
 
 #[test]
 fn columns_without_values() {
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         let columns = [
             ("x", column(Float64Array::from(vec![None; 12]))),
             ("n", column(Int64Array::from(vec![None; 12]))),
@@ -282,7 +282,7 @@ fn columns_without_values() {
 
 #[test]
 fn numbers_that_are_not_finite() {
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         let values = vec![1.0, f64::NAN, 3.0, f64::INFINITY, f64::NEG_INFINITY];
         let finite = vec![1.0, f64::NAN, 3.0, 2.0, 2.0];
         parquet(
@@ -310,7 +310,7 @@ fn numbers_that_are_not_finite() {
 }
 
 /// Changes the bytes of `data/b.parquet`, one of two files.
-fn damaged(change: impl Fn(&mut Vec<u8>)) -> impl Fn(&Workshop) {
+fn damaged(change: impl Fn(&mut Vec<u8>)) -> impl Fn(&TestDirectory) {
     move |shop| {
         good(shop);
         good_file(shop, "data/b.parquet", 20);
@@ -359,7 +359,7 @@ fn parquet_that_is_broken() {
 #[test]
 fn any_bit_of_parquet_may_flip() {
     // Without checksums a flipped bit may give other values; it must never give a panic or a bug.
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     good(&shop);
     let whole = fs::read(shop.path("data/a.parquet")).unwrap();
     shop.write("spec.yaml", &spec("- standardize: { columns: [price, id] }\n- vocabulary: { columns: [city] }"));
@@ -387,7 +387,7 @@ fn any_bit_of_parquet_may_flip() {
 
 #[test]
 fn schemas_that_drift() {
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         good(shop);
         parquet(
             shop,
@@ -420,7 +420,7 @@ fn schemas_that_drift() {
 
 #[test]
 fn files_that_vanish_or_change() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     good(&shop);
     good_file(&shop, "data/b.parquet", 30);
     shop.write("spec.yaml", &spec("- standardize: { columns: [price] }"));
@@ -444,17 +444,17 @@ fn files_that_vanish_or_change() {
 fn files_that_change_while_they_are_read() {
     use forebay::prelude::*;
     // The moment after discovery, one file is replaced, then one is removed.
-    struct Meddler(Box<dyn Fn() + Send + Sync>);
-    impl forebay::Watch for Meddler {
-        fn event(&self, event: forebay::Event) {
+    struct DiscoveryHook(Box<dyn Fn() + Send + Sync>);
+    impl forebay::EventListener for DiscoveryHook {
+        fn on_event(&self, event: forebay::Event) {
             if let forebay::Event::Discovered { .. } = event {
                 (self.0)();
             }
         }
     }
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let pipeline = PipelineBuilder::new("test")
-        .source("data", Parquet::at(shop.at("data")), |source| source)
+        .source("data", ParquetSource::at(shop.at("data")), |source| source)
         .step("features", "data", |step| step.apply(Standardize { columns: ["price"].into(), ..Default::default() }))
         .sink("table", "features", ParquetSink::at(shop.at("out")))
         .build()
@@ -462,8 +462,8 @@ fn files_that_change_while_they_are_read() {
     let run = |meddle: Box<dyn Fn() + Send + Sync>| {
         good(&shop);
         let state = shop.at("state");
-        let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
-        let session = Forebay::standard().session(options, Arc::new(Meddler(meddle))).unwrap();
+        let options = SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
+        let session = Forebay::standard().session(options, Arc::new(DiscoveryHook(meddle))).unwrap();
         let fault = session.run(&pipeline).unwrap_err();
         println!("{}", forebay::present::fault::plain(&fault, None));
         expect_clean(&shop);
@@ -499,7 +499,7 @@ impl Drop for SmallDisk {
 
 /// Runs a small job to its end, then a larger one on what is left of the disk: the second must
 /// fail, and the first one's output must stay as it is.
-fn full_disk(shop: &Workshop, out: &str, state: &str, says: &str, call: impl Fn(&[&str]) -> Call) {
+fn full_disk(shop: &TestDirectory, out: &str, state: &str, says: &str, call: impl Fn(&[&str]) -> ProgramOutput) {
     let text = spec("- derive: { a: \"sin(price)\", b: \"cos(price)\" }");
     shop.write("spec.yaml", &text.replace("path: out", &format!("path: {out}")));
     let state = format!("--state={state}");
@@ -521,7 +521,7 @@ fn full_disk(shop: &Workshop, out: &str, state: &str, says: &str, call: impl Fn(
 
 #[test]
 fn a_full_disk_for_output() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let Some(_disk) = SmallDisk::at(shop.path("small"), "1m") else {
         eprintln!("skipped: this process may not mount a small disk");
         return;
@@ -531,7 +531,7 @@ fn a_full_disk_for_output() {
 
 #[test]
 fn a_full_disk_for_states() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let Some(_disk) = SmallDisk::at(shop.path("small"), "256k") else {
         eprintln!("skipped: this process may not mount a small disk");
         return;
@@ -548,7 +548,7 @@ fn a_full_disk_for_states() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_on_the_size_of_files() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     full_disk(&shop, "out", "state", "ulimit -f", |args| {
         // In blocks of 1024 bytes; without the trap, the signal would end the program.
         let mut limited = std::process::Command::new("bash");
@@ -561,7 +561,7 @@ fn a_limit_on_the_size_of_files() {
 fn directories_that_cannot_be_written() {
     let simple = spec("- standardize: { columns: [price] }");
     // Also root cannot make a directory below a file.
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     good(&shop);
     shop.write("spec.yaml", &simple);
     shop.write("file", "");
@@ -576,7 +576,7 @@ fn directories_that_cannot_be_written() {
 
 #[test]
 fn artifacts_that_are_broken() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     good_file(&shop, "data/a.parquet", 1000);
     let steps = "- derive: { name: \"cast(id as varchar)\" }\n- standardize: { columns: [price] }\n- vocabulary: { columns: [name] }";
     shop.write("spec.yaml", &spec(steps));
@@ -632,7 +632,7 @@ fn artifacts_that_are_broken() {
 
 #[test]
 fn values_out_of_range() {
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         let columns = [
             ("n", column(Int64Array::from(vec![1, 0, i64::MAX]))),
             ("s", column(StringArray::from(vec!["1", "2", "x7"]))),
@@ -656,7 +656,7 @@ fn values_out_of_range() {
     let refused = "- ordinal: { columns: [s], categories: [\"1\"], unknown: error }";
     fails(make, &spec(refused), 65, "FB0211", &of(&["`s` holds `2`"]));
     let many = "- join: { with: right, on: [n], cardinality: one_to_one }";
-    let twice = |shop: &Workshop| {
+    let twice = |shop: &TestDirectory| {
         make(shop);
         parquet(
             shop,
@@ -676,14 +676,14 @@ fn outputs_over_inputs_and_outputs() {
         fails(good, &simple.replace("path: out", &format!("path: {path}")), 78, "FB0114", &says);
     }
     // Not even by another name.
-    let linked = |shop: &Workshop| {
+    let linked = |shop: &TestDirectory| {
         good(shop);
         std::os::unix::fs::symlink("data", shop.path("link")).unwrap();
     };
     fails(linked, &simple.replace("path: out", "path: link"), 78, "FB0114", &says);
     // A source that reads a sink's output, and a sink around a source.
-    let within = |shop: &Workshop| good_file(shop, "out/current/a.parquet", 3);
-    let shop = Workshop::new();
+    let within = |shop: &TestDirectory| good_file(shop, "out/current/a.parquet", 3);
+    let shop = TestDirectory::new();
     within(&shop);
     shop.write("spec.yaml", &simple.replace("path: data", "path: out/current/*.parquet"));
     expect_fault(shop.forebay(&["run", "spec.yaml"]), 78, "FB0114", &["`table`", "`data`"]);
@@ -697,7 +697,7 @@ fn outputs_over_inputs_and_outputs() {
         works(good, &simple.replace("path: out ", "path: data_out ").replace("path: data_out", "path: out")).num_rows(),
         20
     );
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     good(&shop);
     shop.write("spec.yaml", &simple.replace("path: out", "path: data_out"));
     shop.forebay(&["run", "spec.yaml"]).expect(0);
@@ -706,7 +706,7 @@ fn outputs_over_inputs_and_outputs() {
 }
 
 /// The newest artifact in the default state directory.
-fn newest(shop: &Workshop) -> String {
+fn newest(shop: &TestDirectory) -> String {
     let text = fs::read_to_string(shop.path(".forebay/artifacts/test.json")).unwrap();
     let pointer: serde_json::Value = serde_json::from_str(&text).unwrap();
     shop.at(&format!(".forebay/artifacts/{}", pointer["artifact"].as_str().unwrap()))
@@ -715,7 +715,7 @@ fn newest(shop: &Workshop) -> String {
 #[test]
 fn limits_say_which() {
     let long = "x".repeat((1 << 20) + 1);
-    let make = |shop: &Workshop| {
+    let make = |shop: &TestDirectory| {
         let mut tags = ListBuilder::new(StringBuilder::new());
         tags.append_value([Some(long.as_str())]);
         parquet(
@@ -727,7 +727,7 @@ fn limits_say_which() {
     let says = ["1048577", "hash"];
     fails(make, &spec("- vocabulary: { columns: [s] }"), 78, "FB0303", &says);
     fails(make, &spec("- vocabulary: { columns: [tags] }"), 78, "FB0303", &says);
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.write("spec.yaml", &format!("# {}\n", "x".repeat(5 << 20)));
     expect_fault(shop.forebay(&["check", "spec.yaml"]), 78, "FB0303", &["spec.yaml", "4194304"]);
     shop.write("spec.yaml", &format!("version: 1\nname: {}x{}\n", "[".repeat(100), "]".repeat(100)));

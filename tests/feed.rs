@@ -8,26 +8,27 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Int64Type};
-use forebay::feed::{Batch, Cursor, Feed, Last, Order, Role};
+use forebay::feed::{Feed, FeedBatch, FeedCursor, PartRole, RemainderPolicy, SampleOrder};
 use forebay::model::codes;
 use forebay::prelude::*;
-use forebay::run::{Feature, Fed, FedFrom};
+use forebay::run::{FeatureColumn, FeedOrigin, FeedSource};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
-use crate::support::{Workshop, ready_made};
+use crate::support::{TestDirectory, ready_made};
 
 fn pipeline(text: &str) -> Pipeline {
-    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap()
+    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
 }
 
-fn session(shop: &Workshop) -> Session {
-    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at("state"), run_id: None };
-    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+fn session(shop: &TestDirectory) -> Session {
+    let options =
+        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at("state"), run_id: None };
+    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
 }
 
 /// Clicks with a filter and a split, as a step that nothing but rows alone decides.
-fn clicks(shop: &Workshop, feed: &str) -> Pipeline {
+fn clicks(shop: &TestDirectory, feed: &str) -> Pipeline {
     let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 500) };
     pipeline(&format!(
         r#"
@@ -56,14 +57,14 @@ feed: {feed}
 
 const FEED: &str = "{ label: label, missing_id: 0, batch_rows: 256, last: short, window_rows: 1500 }";
 
-fn fed(session: &Session, pipeline: &Pipeline) -> Fed {
-    session.feed(pipeline, None, &FeedConfig::of(pipeline).unwrap()).unwrap()
+fn fed(session: &Session, pipeline: &Pipeline) -> FeedSource {
+    session.feed(pipeline, None, &FeedConfig::from_pipeline(pipeline).unwrap()).unwrap()
 }
 
 /// What a batch holds of each row, as text that sorts.
-fn rows_of(batch: &Batch) -> Vec<String> {
-    let (dense, categorical) = (batch.numbers::<f32>(Role::Dense), batch.numbers::<i64>(Role::Categorical));
-    let labels = batch.numbers::<f32>(Role::Label);
+fn rows_of(batch: &FeedBatch) -> Vec<String> {
+    let (dense, categorical) = (batch.numbers::<f32>(PartRole::Dense), batch.numbers::<i64>(PartRole::Categorical));
+    let labels = batch.numbers::<f32>(PartRole::Label);
     let of = |all: usize| all / batch.shape_rows();
     (0..batch.rows())
         .map(|row| {
@@ -74,7 +75,7 @@ fn rows_of(batch: &Batch) -> Vec<String> {
         .collect()
 }
 
-fn deliver(config: forebay::feed::Config) -> Vec<String> {
+fn deliver(config: forebay::feed::FeedOptions) -> Vec<String> {
     Feed::start(config).unwrap().flat_map(|batch| rows_of(&batch.unwrap())).collect()
 }
 
@@ -84,7 +85,7 @@ fn sorted(mut rows: Vec<String>) -> Vec<String> {
 }
 
 /// The rows of an output as batches hold them.
-fn written(shop: &Workshop, out: &str) -> Vec<String> {
+fn written(shop: &TestDirectory, out: &str) -> Vec<String> {
     let all = shop.rows(out);
     let column = |name: &str| all.column_by_name(name).unwrap();
     let dense: Vec<_> =
@@ -103,22 +104,22 @@ fn written(shop: &Workshop, out: &str) -> Vec<String> {
 
 #[test]
 fn sources_and_outputs_give_the_rows_that_a_run_writes() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let pipeline = clicks(&shop, FEED);
-    let fault = session.feed(&pipeline, None, &FeedConfig::of(&pipeline).unwrap()).err().unwrap();
+    let fault = session.feed(&pipeline, None, &FeedConfig::from_pipeline(&pipeline).unwrap()).err().unwrap();
     assert_eq!(fault.code(), codes::NOT_FOUND, "{fault}");
 
     session.fit(&pipeline).unwrap();
     let applied = fed(&session, &pipeline);
-    assert_eq!(applied.from, [FedFrom::Sources]);
+    assert_eq!(applied.from, [FeedOrigin::Sources]);
     assert_eq!(applied.features.dense.len(), 13);
     assert_eq!(applied.features.categorical.iter().map(|field| &field.column).collect::<Vec<_>>(), ["c3", "c4"]);
     let from_sources = deliver(applied.config(1).unwrap());
 
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
-    assert_eq!(committed.from, [FedFrom::Output("table".to_owned())]);
+    assert_eq!(committed.from, [FeedOrigin::Output("table".to_owned())]);
     let from_output = deliver(committed.config(1).unwrap());
     let expected = sorted(written(&shop, "out/current"));
     assert!(expected.len() > 4000);
@@ -127,14 +128,15 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
     // A shuffle is one, and a function of its seed; rows as they lie are those of the files.
     assert!(from_output != deliver(committed.config(2).unwrap()));
     assert!(from_output == deliver(committed.config(1).unwrap()));
-    let straight = |fed: &Fed| forebay::feed::Config { order: Order::sequential(), ..fed.config(1).unwrap() };
+    let straight =
+        |fed: &FeedSource| forebay::feed::FeedOptions { order: SampleOrder::sequential(), ..fed.config(1).unwrap() };
     assert!(deliver(straight(&committed)) == written(&shop, "out/current"));
     assert!(deliver(straight(&applied)) == written(&shop, "out/current"));
 }
 
 #[test]
 fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let feed = FEED.replace("label: label", "label: label, split: validation");
     let pipeline = clicks(&shop, &feed);
@@ -142,7 +144,7 @@ fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
     let from_sources = sorted(deliver(fed(&session, &pipeline).config(1).unwrap()));
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
-    assert_eq!(committed.from, [FedFrom::Output("table".to_owned())]);
+    assert_eq!(committed.from, [FeedOrigin::Output("table".to_owned())]);
     let expected: Vec<String> = written(&shop, "out/current").into_iter().filter(|row| row.ends_with(" 1")).collect();
     assert!(expected.len() > 10);
     assert!(from_sources == sorted(expected.clone()));
@@ -153,17 +155,17 @@ fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
 
 #[test]
 fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let pipeline = clicks(&shop, FEED);
     session.run(&pipeline).unwrap();
     let fed = fed(&session, &pipeline);
     let whole = sorted(deliver(fed.config(5).unwrap()));
-    let of_rank = |rank, world, cursor: Option<Cursor>| forebay::feed::Config {
+    let of_rank = |rank, world, cursor: Option<FeedCursor>| forebay::feed::FeedOptions {
         rank,
         world,
         cursor,
-        last: Last::Short,
+        last: RemainderPolicy::Short,
         ..fed.config(5).unwrap()
     };
     let shared = (0..3).flat_map(|rank| deliver(of_rank(rank, 3, None))).collect();
@@ -174,7 +176,7 @@ fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
     for rank in 0..2 {
         let mut feed = Feed::start(of_rank(rank, 2, None)).unwrap();
         rows.extend(feed.by_ref().take(3).flat_map(|batch| rows_of(&batch.unwrap())));
-        cursor = Some(Cursor::decode(&feed.cursor().encode().unwrap()).unwrap());
+        cursor = Some(FeedCursor::decode(&feed.cursor().encode().unwrap()).unwrap());
     }
     rows.extend((0..3).flat_map(|rank| deliver(of_rank(rank, 3, cursor.clone()))));
     assert!(sorted(rows) == whole);
@@ -182,7 +184,7 @@ fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
 
 #[test]
 fn windows_are_fed_from_outputs_alone() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let (spec, data) = (ready_made("demand.yaml"), shop.demand("data", 500));
     let params = [format!("--param=history={data}"), format!("--param=out={}", shop.at("out"))];
     let call = |command: &str, more: &[&str]| {
@@ -206,13 +208,13 @@ fn windows_are_fed_from_outputs_alone() {
 
 #[test]
 fn what_cannot_be_fed_says_why() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let mut pipeline = clicks(&shop, FEED);
     session.run(&pipeline).unwrap();
-    let config = FeedConfig::of(&pipeline).unwrap();
+    let config = FeedConfig::from_pipeline(&pipeline).unwrap();
     let refused = |config: &FeedConfig| session.feed(&pipeline, None, config).err().unwrap();
-    let named = |names: &[&str]| Some(names.iter().map(|name| Feature::from(*name)).collect());
+    let named = |names: &[&str]| Some(names.iter().map(|name| FeatureColumn::from(*name)).collect());
     let unknown = refused(&FeedConfig { dense: named(&["f1", "f99"]), ..config.clone() });
     assert_eq!(unknown.code(), codes::UNKNOWN_COLUMN, "{unknown}");
     let part = refused(&FeedConfig { split: Some("test".to_owned()), ..config.clone() });
@@ -236,9 +238,10 @@ fn what_cannot_be_fed_says_why() {
     pipeline.nodes[0].fit_on = None;
     session.run(&pipeline).unwrap();
     let other = session.feed(&pipeline, None, &config).unwrap();
-    let wrong = Feed::start(forebay::feed::Config { cursor: Some(cursor), ..other.config(1).unwrap() }).err().unwrap();
+    let wrong =
+        Feed::start(forebay::feed::FeedOptions { cursor: Some(cursor), ..other.config(1).unwrap() }).err().unwrap();
     assert_eq!(wrong.code(), codes::OTHER_DATA, "{wrong}");
-    let outside = forebay::feed::Config { rank: 2, world: 2, ..other.config(1).unwrap() };
+    let outside = forebay::feed::FeedOptions { rank: 2, world: 2, ..other.config(1).unwrap() };
     assert_eq!(Feed::start(outside).err().unwrap().code(), codes::BAD_VALUE);
 }
 
@@ -247,7 +250,7 @@ fn what_cannot_be_fed_says_why() {
 fn a_window_smaller_than_a_row_group_mixes_row_groups() {
     const ROWS: usize = 400_000;
     const GROUP_ROWS: usize = 100_000;
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let ids = Int64Array::from_iter_values(0..ROWS as i64);
     let all = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).unwrap();
     let groups = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS)).build();
@@ -269,7 +272,7 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
         assert!(quality.score > 0.95 && !quality.is_poor(), "{from}: {quality:?}");
         let deliver = |config| -> Vec<usize> {
             let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
-            batches.flat_map(|batch| batch.numbers::<f32>(Role::Dense).to_vec()).map(|id| id as usize).collect()
+            batches.flat_map(|batch| batch.numbers::<f32>(PartRole::Dense).to_vec()).map(|id| id as usize).collect()
         };
         let rows = deliver(config());
         let in_order: Vec<usize> = (0..ROWS).step_by(step).collect();
@@ -287,9 +290,9 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
         // Any place in a row group can be gone on from.
         let mut begun = Feed::start(config()).unwrap();
         let first: Vec<f32> =
-            begun.by_ref().take(9).flat_map(|batch| batch.unwrap().numbers(Role::Dense).to_vec()).collect();
+            begun.by_ref().take(9).flat_map(|batch| batch.unwrap().numbers(PartRole::Dense).to_vec()).collect();
         let cursor = Some(begun.cursor().clone());
-        let rest = deliver(forebay::feed::Config { cursor, ..config() });
+        let rest = deliver(forebay::feed::FeedOptions { cursor, ..config() });
         assert!(first.iter().map(|id| *id as usize).chain(rest).eq(rows), "{from}");
     }
 }
@@ -308,7 +311,7 @@ fn correlation(rows: &[usize]) -> f64 {
 /// Steps and sources, mixed by weight: shares are exact, and what ends first begins again.
 #[test]
 fn mixtures_have_their_shares_and_their_columns() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let data = shop.clicks("clicks", 500);
     let spec = |feed: &str| {
@@ -331,10 +334,10 @@ feed: {feed}
     ));
     let fed = fed(&session, &pipeline(&mixed));
     assert_eq!((fed.blocks.len(), fed.rows()), (2, 6000));
-    let config = || forebay::feed::Config { last: Last::Short, epochs: 3, ..fed.config(4).unwrap() };
+    let config = || forebay::feed::FeedOptions { last: RemainderPolicy::Short, epochs: 3, ..fed.config(4).unwrap() };
     let labels = |config| {
         let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
-        batches.flat_map(|batch| batch.numbers::<f32>(Role::Label).to_vec()).collect::<Vec<f32>>()
+        batches.flat_map(|batch| batch.numbers::<f32>(PartRole::Label).to_vec()).collect::<Vec<f32>>()
     };
     let all = labels(config());
     assert_eq!(all.len(), 3000);
@@ -342,20 +345,20 @@ feed: {feed}
     // A cursor knows the shares.
     let mut begun = Feed::start(config()).unwrap();
     let first: Vec<f32> =
-        begun.by_ref().take(5).flat_map(|batch| batch.unwrap().numbers(Role::Label).to_vec()).collect();
+        begun.by_ref().take(5).flat_map(|batch| batch.unwrap().numbers(PartRole::Label).to_vec()).collect();
     let cursor = Some(begun.cursor().clone());
-    let rest = labels(forebay::feed::Config { cursor, ..config() });
+    let rest = labels(forebay::feed::FeedOptions { cursor, ..config() });
     assert!([first, rest].concat() == all);
 
     let other = spec("{ mix: [{ from: bought, weight: 1 }, { from: fewer, weight: 3 }], missing: 0 }");
     let other = pipeline(&other);
-    let fault = session.feed(&other, None, &FeedConfig::of(&other).unwrap()).err().unwrap();
+    let fault = session.feed(&other, None, &FeedConfig::from_pipeline(&other).unwrap()).err().unwrap();
     assert_eq!((fault.code(), fault.message()), (codes::BAD_VALUE, "`bought` and `fewer` have other columns"));
     let both = pipeline(&spec("{ from: clicks, mix: [{ from: bought, weight: 1 }], missing: 0 }"));
-    let fault = session.feed(&both, None, &FeedConfig::of(&both).unwrap()).err().unwrap();
+    let fault = session.feed(&both, None, &FeedConfig::from_pipeline(&both).unwrap()).err().unwrap();
     assert!(fault.message().contains("either from `clicks` or a mixture"), "{fault}");
     let alone = pipeline(&spec("{ epoch_rows: 10, missing: 0 }"));
-    let fault = session.feed(&alone, None, &FeedConfig::of(&alone).unwrap()).err().unwrap();
+    let fault = session.feed(&alone, None, &FeedConfig::from_pipeline(&alone).unwrap()).err().unwrap();
     assert_eq!(fault.message(), "`epoch_rows` is for a mixture");
     let path = shop.write("wrong.yaml", &spec("{ mix: [{ from: bougth, weight: 1 }] }"));
     let wrong = shop.forebay(&["check", &path]).expect(78);
@@ -369,7 +372,7 @@ feed: {feed}
 /// Files whose names say nothing of their time.
 #[test]
 fn rows_come_in_order_of_time() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     std::fs::create_dir(shop.path("data")).unwrap();
     let write = |name: &str, days: std::ops::Range<i32>| {
@@ -396,7 +399,7 @@ fn rows_come_in_order_of_time() {
     };
     let days = |order: &str| {
         let batches = Feed::start(fed(&session, &spec(order)).config(1).unwrap()).unwrap();
-        let days = batches.flat_map(|batch| batch.unwrap().numbers::<f32>(Role::Dense).to_vec());
+        let days = batches.flat_map(|batch| batch.unwrap().numbers::<f32>(PartRole::Dense).to_vec());
         days.map(|day| day as i32).collect::<Vec<i32>>()
     };
     let expected: Vec<i32> = (0..30).flat_map(|day| [day; 50]).collect();

@@ -5,14 +5,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bucket::Server;
-use crate::support::{Call, Workshop};
+use crate::bucket::S3Server;
+use crate::support::{ProgramOutput, TestDirectory};
 
 /// How often data was read of the bucket since the server was told to count, by what is asked.
-fn counting(server: &Server) -> Arc<AtomicU64> {
+fn counting(server: &S3Server) -> Arc<AtomicU64> {
     let gets = Arc::new(AtomicU64::new(0));
     let counted = gets.clone();
-    server.disturb(move |asked| {
+    server.inject_failures(move |asked| {
         let of_data = asked.method == "GET" && asked.target.contains("demand") && asked.target.contains(".parquet");
         counted.fetch_add(u64::from(of_data), Ordering::SeqCst);
         None
@@ -21,7 +21,7 @@ fn counting(server: &Server) -> Arc<AtomicU64> {
 }
 
 /// The files in the bucket.
-fn data_of(shop: &Workshop) -> Vec<PathBuf> {
+fn data_of(shop: &TestDirectory) -> Vec<PathBuf> {
     let files = std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
     files.sort();
@@ -38,7 +38,7 @@ fn age(path: &Path) {
 /// filled the cache; it learns the same.
 #[test]
 fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     data_of(&shop).iter().for_each(|path| age(path));
     let train = |name: &str, epochs: u32, cache: Option<&str>| {
         let out = shop.at(&format!("out-{name}"));
@@ -68,7 +68,7 @@ fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
 /// What the first epoch reads of a bucket, the others need not; whatever becomes of the cache.
 #[test]
 fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     let data = || data_of(&shop);
     data().iter().for_each(|path| age(path));
     let spec = |bytes_max: u64| {
@@ -133,7 +133,7 @@ fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
         })
         .collect();
     for one in both {
-        let told = Call::from(one.wait_with_output().unwrap()).expect(0).summary();
+        let told = ProgramOutput::from(one.wait_with_output().unwrap()).expect(0).summary();
         assert_eq!(told["rows"].as_u64(), Some(changed));
     }
     assert!(size() > 0 && size() <= small, "{} of {small}", size());

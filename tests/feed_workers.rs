@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::feed::{Batch, Config, Feed, Order};
+use forebay::feed::{Feed, FeedBatch, FeedOptions, SampleOrder};
 use forebay::model::codes;
 use forebay::prelude::*;
-use forebay::run::{Crew, CrewOptions, Fed, Security};
+use forebay::run::{Cluster, ClusterOptions, ClusterSecurity, FeedSource};
 
-use crate::support::Workshop;
-use crate::workers::Worker;
+use crate::support::TestDirectory;
+use crate::workers::WorkerProcess;
 
 /// Clicks in many blocks, steps that learn, parts of a split, and two steps that can be mixed.
-fn spec(shop: &Workshop, feed: &str) -> Pipeline {
+fn spec(shop: &TestDirectory, feed: &str) -> Pipeline {
     let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 300) };
     let text = format!(
         r#"
@@ -38,53 +38,54 @@ feed: {{ label: label, missing: 0, missing_id: 0, batch_rows: 128, last: short, 
 "#,
         shop.at("out")
     );
-    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap()
+    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
 }
 
 fn session(state: &str) -> Session {
-    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 100, state: state.to_owned(), run_id: None };
-    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+    let options =
+        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 100, state: state.to_owned(), run_id: None };
+    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
 }
 
 /// The same with workers, of which one must be there within `grace`.
-pub(crate) fn crewed(session: Session, workers: &[&Worker], grace: Duration) -> Session {
-    let security = Security::new(None, workers.first().map(|worker| worker.token.as_path())).unwrap();
+pub(crate) fn with_workers(session: Session, workers: &[&WorkerProcess], grace: Duration) -> Session {
+    let security = ClusterSecurity::new(None, workers.first().map(|worker| worker.token.as_path())).unwrap();
     let workers = workers.iter().map(|worker| worker.address.clone()).collect();
-    let options = CrewOptions { workers, security, lease: Duration::from_secs(3), grace };
-    session.with_crew(Crew::new(options, Arc::new(Silent)).unwrap()).unwrap()
+    let options = ClusterOptions { workers, security, lease: Duration::from_secs(3), grace };
+    session.with_cluster(Cluster::new(options, Arc::new(IgnoreEvents)).unwrap()).unwrap()
 }
 
-pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+pub(crate) const LONG_GRACE: Duration = Duration::from_secs(60);
 
-fn worker(shop: &Workshop, envs: &[(&str, &str)]) -> Worker {
-    Worker::start(shop, &[], envs)
+fn worker(shop: &TestDirectory, envs: &[(&str, &str)]) -> WorkerProcess {
+    WorkerProcess::start(shop, &[], envs)
 }
 
-fn fed(session: &Session, pipeline: &Pipeline) -> Result<Fed> {
-    session.feed(pipeline, None, &FeedConfig::of(pipeline)?)
+fn fed(session: &Session, pipeline: &Pipeline) -> Result<FeedSource> {
+    session.feed(pipeline, None, &FeedConfig::from_pipeline(pipeline)?)
 }
 
 /// Everything that batches hold.
-fn bytes(batch: &Batch) -> Vec<u8> {
+fn bytes(batch: &FeedBatch) -> Vec<u8> {
     batch.layout().parts.iter().flat_map(|part| batch.part(part.role).to_vec()).collect()
 }
 
-fn deliver(config: Config) -> Result<Vec<Vec<u8>>> {
+fn deliver(config: FeedOptions) -> Result<Vec<Vec<u8>>> {
     Feed::start(config)?.map(|batch| batch.map(|batch| bytes(&batch))).collect()
 }
 
 /// Two epochs, shuffled, and one in order.
-fn all(fed: &Fed) -> Result<Vec<Vec<u8>>> {
+fn all_batches(fed: &FeedSource) -> Result<Vec<Vec<u8>>> {
     let config = || fed.config(3);
-    let mut batches = deliver(Config { epochs: 2, ..config()? })?;
-    let order = Order { mix: config()?.order.mix, ..Order::sequential() };
-    batches.extend(deliver(Config { order, ..config()? })?);
+    let mut batches = deliver(FeedOptions { epochs: 2, ..config()? })?;
+    let order = SampleOrder { mix: config()?.order.mix, ..SampleOrder::sequential() };
+    batches.extend(deliver(FeedOptions { order, ..config()? })?);
     Ok(batches)
 }
 
 #[test]
 fn workers_give_the_same_batches() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let state = shop.at("state");
     let plain = spec(&shop, "order: shuffled");
     session(&state).fit(&plain).unwrap();
@@ -96,43 +97,47 @@ fn workers_give_the_same_batches() {
         "mix: [{ from: bought, weight: 1 }, { from: others, weight: 3 }], epoch_rows: 2000",
     ] {
         let pipeline = spec(&shop, feed);
-        let expected = all(&fed(&session(&state), &pipeline).unwrap()).unwrap();
+        let expected = all_batches(&fed(&session(&state), &pipeline).unwrap()).unwrap();
         assert!(!expected.is_empty());
         for workers in [&[&first][..], &[&first, &second]] {
-            let away = crewed(session(&state), workers, PATIENT);
-            assert!(all(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{feed} on {} workers", workers.len());
+            let away = with_workers(session(&state), workers, LONG_GRACE);
+            assert!(
+                all_batches(&fed(&away, &pipeline).unwrap()).unwrap() == expected,
+                "{feed} on {} workers",
+                workers.len()
+            );
         }
     }
     // Of an output, too.
     let report = session(&state).run(&plain).unwrap();
-    let expected = all(&fed(&session(&state), &plain).unwrap()).unwrap();
-    let away = crewed(session(&state), &[&first, &second], PATIENT);
-    assert!(all(&fed(&away, &plain).unwrap()).unwrap() == expected);
+    let expected = all_batches(&fed(&session(&state), &plain).unwrap()).unwrap();
+    let away = with_workers(session(&state), &[&first, &second], LONG_GRACE);
+    assert!(all_batches(&fed(&away, &plain).unwrap()).unwrap() == expected);
     // And with an artifact, where nothing of it was known.
     let io = away.io();
-    let artifact = Artifact::load(io, &io.place(report.artifact_path.as_deref().unwrap()).unwrap()).unwrap();
+    let artifact = Artifact::load(io, &io.resolve(report.artifact_path.as_deref().unwrap()).unwrap()).unwrap();
     let applied = |session: Session| {
-        let config = FeedConfig::of(&plain).unwrap();
-        all(&session.feed(&plain, Some(&artifact), &config).unwrap()).unwrap()
+        let config = FeedConfig::from_pipeline(&plain).unwrap();
+        all_batches(&session.feed(&plain, Some(&artifact), &config).unwrap()).unwrap()
     };
-    let away = crewed(session(&shop.at("elsewhere")), &[&first], PATIENT);
+    let away = with_workers(session(&shop.at("elsewhere")), &[&first], LONG_GRACE);
     assert!(applied(away) == applied(session(&shop.at("here"))));
 }
 
 #[test]
-fn whatever_becomes_of_workers_every_row_comes_once() {
-    let shop = Workshop::new();
+fn every_row_is_delivered_once_when_workers_fail() {
+    let shop = TestDirectory::new();
     let state = shop.at("state");
     let pipeline = spec(&shop, "order: shuffled");
     session(&state).fit(&pipeline).unwrap();
-    let expected = all(&fed(&session(&state), &pipeline).unwrap()).unwrap();
+    let expected = all_batches(&fed(&session(&state), &pipeline).unwrap()).unwrap();
     let steady = worker(&shop, &[]);
     for (at, with, end) in
         [("0", "kill", Some(-9)), ("9", "kill", Some(-9)), ("14", "term", Some(0)), ("6", "stop", None)]
     {
         let mut troubled = worker(&shop, &[("FOREBAY_KILL_AT", at), ("FOREBAY_KILL_WITH", with)]);
-        let away = crewed(session(&state), &[&steady, &troubled], PATIENT);
-        assert!(all(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{with} at {at}");
+        let away = with_workers(session(&state), &[&steady, &troubled], LONG_GRACE);
+        assert!(all_batches(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{with} at {at}");
         match end {
             Some(code) => assert_eq!(troubled.end(), code, "{with} at {at}"),
             None => assert!(troubled.is_stopped()),
@@ -142,19 +147,19 @@ fn whatever_becomes_of_workers_every_row_comes_once() {
 
 #[test]
 fn a_feed_without_workers_and_rows_that_cannot_be_fed_say_so() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let state = shop.at("state");
     let pipeline = spec(&shop, "order: sequential");
     session(&state).fit(&pipeline).unwrap();
     let dies = worker(&shop, &[("FOREBAY_KILL_ON", "send")]);
-    let away = crewed(session(&state), &[&dies], Duration::from_secs(1));
-    let alone = all(&fed(&away, &pipeline).unwrap()).unwrap_err();
+    let away = with_workers(session(&state), &[&dies], Duration::from_secs(1));
+    let alone = all_batches(&fed(&away, &pipeline).unwrap()).unwrap_err();
     assert_eq!(alone.code(), codes::NO_WORKERS, "{alone}");
     // What is wrong with rows is said of the same rows, and of who read them.
     let steady = worker(&shop, &[]);
-    let config = FeedConfig { missing_id: None, ..FeedConfig::of(&pipeline).unwrap() };
-    let away = crewed(session(&state), &[&steady], PATIENT);
-    let of = |session: &Session| all(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err();
+    let config = FeedConfig { missing_id: None, ..FeedConfig::from_pipeline(&pipeline).unwrap() };
+    let away = with_workers(session(&state), &[&steady], LONG_GRACE);
+    let of = |session: &Session| all_batches(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err();
     let (here, there) = (of(&session(&state)), of(&away));
     assert_eq!((here.code(), there.code()), (codes::BAD_ROW, codes::BAD_ROW), "{there}");
     assert!(there.site().column.is_some() && !there.site().rows.is_empty(), "{there}");
@@ -163,7 +168,7 @@ fn a_feed_without_workers_and_rows_that_cannot_be_fed_say_so() {
 
 #[test]
 fn trainings_and_the_program_feed_by_workers() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let data = shop.clicks("clicks", 400);
     let spec = format!(
         r#"

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use forebay::run::Moment;
+use forebay::run::DeadlineSpec;
 use forebay::{Forebay, spec};
-use forebay_fuzz::{Counting, Target, fuzz};
+use forebay_fuzz::{CountingAllocator, FuzzTarget, fuzz};
 
 use crate::support::repository;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const WORDS: [&str; 40] = [
     "&a ",
@@ -61,8 +61,8 @@ fn specs() {
     let ready = fs::read_dir(repository().join("pipelines/specs")).unwrap();
     let seeds = ready.map(|entry| fs::read(entry.unwrap().path()).unwrap());
     let (forebay, params) = (Forebay::standard(), BTreeMap::new());
-    let words = forebay.words();
-    fuzz!(Target::new("specs").seeds(seeds).words(&WORDS), |bytes: &[u8]| {
+    let words = forebay.spec_catalog();
+    fuzz!(FuzzTarget::new("specs").seeds(seeds).words(&WORDS), |bytes: &[u8]| {
         let _ = spec::parse(&String::from_utf8_lossy(bytes), "fuzz.yaml", &params, &words);
     });
 }
@@ -93,16 +93,19 @@ deadline: { by: "${text}", ladder: [] }
 #[test]
 fn values() {
     let forebay = Forebay::standard();
-    let words = forebay.words();
+    let words = forebay.spec_catalog();
     let seeds = ["7d", "36h", "2016-05-22", "2016-05-22T06:30:00Z", "06:30", "data/*.parquet", "1.5", "P1DT2H", "10m"];
     let more = ["${text}", "T", "Z", "[Europe/Berlin]", "+25:61", "P", "d", "ns", "-", "é", "/"];
-    fuzz!(Target::new("values").seeds(seeds.map(|seed| seed.as_bytes().to_vec())).words(&more), |bytes: &[u8]| {
-        let value = String::from_utf8_lossy(bytes).into_owned();
-        let _ = Moment::parse(&value);
-        let _ = value.parse::<forebay::transforms::time::Length>();
-        for name in ["text", "day", "place", "length", "at", "count", "share"] {
-            let params = BTreeMap::from([(name.to_owned(), value.clone())]);
-            let _ = spec::parse(VALUES, "fuzz.yaml", &params, &words);
+    fuzz!(
+        FuzzTarget::new("values").seeds(seeds.map(|seed| seed.as_bytes().to_vec())).words(&more),
+        |bytes: &[u8]| {
+            let value = String::from_utf8_lossy(bytes).into_owned();
+            let _ = DeadlineSpec::parse(&value);
+            let _ = value.parse::<forebay::transforms::time::LengthSpec>();
+            for name in ["text", "day", "place", "length", "at", "count", "share"] {
+                let params = BTreeMap::from([(name.to_owned(), value.clone())]);
+                let _ = spec::parse(VALUES, "fuzz.yaml", &params, &words);
+            }
         }
-    });
+    );
 }

@@ -4,15 +4,15 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::support::{Workshop, content, ready_made};
-use crate::workers::{Worker, certificates};
+use crate::support::{TestDirectory, content, ready_made};
+use crate::workers::{WorkerProcess, certificates};
 
 /// Hosts `hub`, `a` and `b`, of which the first has a cable to each of the others. They go with this.
-struct Hosts(String);
+struct NetworkHosts(String);
 
-impl Hosts {
-    fn new() -> Option<Hosts> {
-        let hosts = Hosts(format!("forebay-{}", std::process::id()));
+impl NetworkHosts {
+    fn new() -> Option<NetworkHosts> {
+        let hosts = NetworkHosts(format!("forebay-{}", std::process::id()));
         let there = ["hub", "a", "b"].iter().all(|host| ip(&format!("netns add {}", hosts.name(host))));
         let cabled = there && [("a", 1), ("b", 2)].iter().all(|(host, net)| hosts.cable(host, *net));
         if !cabled {
@@ -34,12 +34,12 @@ impl Hosts {
             && ip(&format!("-n {host_name} link set eth0 up"))
     }
 
-    fn pull(&self, host: &str) {
+    fn disconnect(&self, host: &str) {
         assert!(ip(&format!("-n {} link set to-{host} down", self.name("hub"))));
     }
 
     /// The same command on a host.
-    fn on(&self, host: &str, command: &Command) -> Command {
+    fn command_on(&self, host: &str, command: &Command) -> Command {
         let mut there = Command::new("ip");
         there.args(["netns", "exec", &self.name(host)]).arg(command.get_program()).args(command.get_args());
         there.current_dir(command.get_current_dir().unwrap());
@@ -48,7 +48,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for NetworkHosts {
     fn drop(&mut self) {
         for host in ["hub", "a", "b"] {
             ip(&format!("netns del {}", self.name(host)));
@@ -63,8 +63,8 @@ fn ip(args: &str) -> bool {
 
 #[test]
 fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
-    let Some(hosts) = Hosts::new() else { return };
-    let shop = Workshop::new();
+    let Some(hosts) = NetworkHosts::new() else { return };
+    let shop = TestDirectory::new();
     shop.days("history");
     let spec = ready_made("demand.yaml");
     let run = |name: &str| {
@@ -82,8 +82,8 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
         let listen = format!("--listen=10.231.{net}.2:0");
         let mut command = shop.command(&["worker", &listen, "--threads=1", "--memory=128MiB", &token]);
         command.args(&secrets);
-        let mut command = hosts.on(host, &command);
-        Worker::of({
+        let mut command = hosts.command_on(host, &command);
+        WorkerProcess::of({
             command.stdout(Stdio::piped()).stderr(Stdio::null());
             command
         })
@@ -92,13 +92,13 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
     let mut command = run("away");
     command.arg(format!("--workers={},{}", a.address, b.address)).args(&secrets);
     command.args([token.as_str(), "--tls-name=forebay", "--lease-seconds=2"]);
-    let mut child = hosts.on("hub", &command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = hosts.command_on("hub", &command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let (mut pulled, mut lost) = (false, None);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
         let is_b = event["worker"] == b.address.as_str();
         if is_b && event["event"] == "worker_joined" && !pulled {
-            hosts.pull("b");
+            hosts.disconnect("b");
             pulled = true;
         }
         if is_b && event["event"] == "worker_lost" && lost.is_none() {

@@ -12,8 +12,8 @@ use arrow::datatypes::DataType;
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
-use crate::bucket::Server;
-use crate::support::{Call, Workshop};
+use crate::bucket::S3Server;
+use crate::support::{ProgramOutput, TestDirectory};
 
 /// Values that no path can hold as they are.
 const ODD: [&str; 6] = ["a:b", "a/b", "50%", "a%3Ab", "what?*", "plain"];
@@ -58,7 +58,7 @@ fn odd_rows(file: &Path) -> Vec<(String, i64)> {
 
 #[test]
 fn odd_values_name_folders_once() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let expected = odd_rows(&shop.path("data/a.parquet"));
     let run = |name: &str, spec: String| {
         shop.write(name, &spec);
@@ -77,13 +77,13 @@ fn odd_values_name_folders_once() {
 
 #[test]
 fn odd_values_name_folders_in_a_bucket_as_on_a_disk() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
     let expected = odd_rows(&shop.path("buckets/lake/data/a.parquet"));
-    let server = Server::start(&shop.path("buckets"));
+    let server = S3Server::start(&shop.path("buckets"));
     let run = |name: &str, spec: String| -> Value {
         shop.write(name, &spec);
-        let call: Call =
+        let call: ProgramOutput =
             server.command(&shop, &["run", name, "--json", "--state=s3://lake/state"]).output().unwrap().into();
         call.expect(0).summary()
     };
@@ -108,7 +108,7 @@ fn odd_values_name_folders_in_a_bucket_as_on_a_disk() {
 
 #[test]
 fn a_file_of_the_same_size_and_time_is_read_anew() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let file = shop.path("data/a.parquet");
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let put = |from: i64| {
@@ -130,7 +130,7 @@ fn a_file_of_the_same_size_and_time_is_read_anew() {
 
 #[test]
 fn objects_that_stay_what_they_are_are_not_looked_at_again() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let put = |name: &str| {
         let file = shop.path("buckets/lake/data").join(name);
@@ -138,13 +138,13 @@ fn objects_that_stay_what_they_are_are_not_looked_at_again() {
         std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
     };
     put("a.parquet");
-    let server = Server::start(&shop.path("buckets"));
+    let server = S3Server::start(&shop.path("buckets"));
     shop.write("spec.yaml", &copies("s3://lake/data", "out", ""));
     // Which objects a run reads.
     let read = || {
         let reads: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let seen = reads.clone();
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             let object = asked.target.split('?').next().unwrap_or_default();
             if asked.method == "GET" && object.ends_with(".parquet") {
                 seen.lock().unwrap().insert(object.rsplit('/').next().unwrap_or_default().to_owned());
@@ -152,7 +152,7 @@ fn objects_that_stay_what_they_are_are_not_looked_at_again() {
             None
         });
         server.forebay(&shop, &["explain", "spec.yaml"]).expect(0);
-        server.calm();
+        server.stop_failures();
         let reads = reads.lock().unwrap().clone();
         reads.into_iter().collect::<Vec<String>>()
     };
@@ -164,7 +164,7 @@ fn objects_that_stay_what_they_are_are_not_looked_at_again() {
 
 #[test]
 fn an_output_in_a_folder_with_wildcards_in_its_name_is_refused_where_it_is_read() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let column = Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef;
     write(&shop.path("what?/a.parquet"), vec![("n", column)]);
     shop.write("inside.yaml", &copies("what[?]", "what?/below/out", ""));
@@ -177,7 +177,7 @@ fn an_output_in_a_folder_with_wildcards_in_its_name_is_refused_where_it_is_read(
 
 #[test]
 fn a_folder_that_may_not_be_searched_is_named() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let columns = || vec![("n", Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef)];
     write(&shop.path("data/a.parquet"), columns());
     write(&shop.path("data/day=2/b.parquet"), columns());
@@ -194,13 +194,13 @@ fn a_folder_that_may_not_be_searched_is_named() {
     if is_superuser(&shop) {
         command.uid(65_534).gid(65_534);
     }
-    let call: Call = command.output().unwrap().into();
+    let call: ProgramOutput = command.output().unwrap().into();
     open("data/day=2", 0o755);
     let call = call.expect(78);
     assert!(call.stderr.contains("FB0403") && call.stderr.contains("data/day=2"), "{}", call.stderr);
 }
 
 /// Whether this process may do whatever permissions say.
-fn is_superuser(shop: &Workshop) -> bool {
+fn is_superuser(shop: &TestDirectory) -> bool {
     std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(shop.path("")).unwrap()) == 0
 }

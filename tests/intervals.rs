@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::nightly::Nights;
+use crate::nightly::NightlyFixture;
 
 /// The rows of a whole run whose dates lie in some days.
-pub fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
+pub fn expected(nights: &NightlyFixture, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
     let dir = nights.shop.path("seen");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
@@ -23,23 +23,23 @@ pub fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> 
     rows.slice(before, nights.rows(days) as usize)
 }
 
-pub fn day(nights: &Nights, day: usize) -> String {
+pub fn day(nights: &NightlyFixture, day: usize) -> String {
     let name = nights.days[day].split('.').next().unwrap();
     name[name.len() - 10..].to_owned()
 }
 
-fn run(nights: &Nights, days: std::ops::Range<usize>, code: i32) -> Value {
+fn run(nights: &NightlyFixture, days: std::ops::Range<usize>, code: i32) -> Value {
     let (from, to) = (day(nights, days.start), day(nights, days.end));
     let args = ["run", "spec.yaml", "--json", "--signal-nothing-new", "--interval", &from, &to];
     nights.shop.forebay(&args).expect(code).summary()
 }
 
-fn read(summary: &Value) -> u64 {
+fn rows_read(summary: &Value) -> u64 {
     let write = summary["passes"].as_array().unwrap().last().unwrap();
     write["rows_in"].as_u64().unwrap() - write["rows_kept"].as_u64().unwrap()
 }
 
-fn intervals(nights: &Nights) -> Vec<String> {
+fn intervals(nights: &NightlyFixture) -> Vec<String> {
     let manifest = std::fs::read(nights.shop.path("out/_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let names =
@@ -50,13 +50,13 @@ fn intervals(nights: &Nights) -> Vec<String> {
 #[test]
 fn intervals_lie_side_by_side_and_know_nothing_of_what_comes_after() {
     for unbounded in [false, true] {
-        let nights = Nights::new(unbounded);
+        let nights = NightlyFixture::new(unbounded);
         // History is there to its end; each run must see only what lies before the end of its interval.
         (0..40).for_each(|day| nights.show(day));
         let week = |first: usize| first..first + 7;
         let summary = run(&nights, week(24), 0);
         assert_eq!(summary["interval"]["from"].as_str(), Some(&*day(&nights, 24)));
-        assert_eq!(read(&summary), nights.rows(week(24)), "only the days of the interval are written");
+        assert_eq!(rows_read(&summary), nights.rows(week(24)), "only the days of the interval are written");
         let third = expected(&nights, 31, week(24));
         assert!(nights.shop.visible("out") == third);
 
@@ -89,7 +89,7 @@ fn intervals_lie_side_by_side_and_know_nothing_of_what_comes_after() {
 
 #[test]
 fn a_file_that_reaches_beyond_the_end_is_read_up_to_it() {
-    let nights = Nights::new(true);
+    let nights = NightlyFixture::new(true);
     let days: Vec<_> = (0..40).map(|day| nights.shop.path("all").join(&nights.days[day])).collect();
     let rows = crate::support::read_files(&days);
     let file = std::fs::File::create(nights.shop.path("history/all.parquet")).unwrap();
@@ -102,7 +102,7 @@ fn a_file_that_reaches_beyond_the_end_is_read_up_to_it() {
 
 #[test]
 fn an_output_without_its_time_has_no_intervals() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..12).for_each(|day| nights.show(day));
     let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
     nights.shop.write("spec.yaml", &spec.replace("      - bucketize", "      - drop: [date]\n      - bucketize"));
@@ -112,7 +112,7 @@ fn an_output_without_its_time_has_no_intervals() {
 
 #[test]
 fn an_interval_is_explained() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
     let explain = |days: std::ops::Range<usize>| -> Value {
         let (from, to) = (day(&nights, days.start), day(&nights, days.end));
@@ -127,7 +127,7 @@ fn an_interval_is_explained() {
 
 #[test]
 fn a_backfill_goes_on_where_it_ended() {
-    let nights = Nights::new(true);
+    let nights = NightlyFixture::new(true);
     (0..40).for_each(|day| nights.show(day));
     let backfill = |to: usize, every: &str, code: i32| {
         let (from, to) = (day(&nights, 20), day(&nights, to));
@@ -162,7 +162,7 @@ fn a_backfill_goes_on_where_it_ended() {
 /// A feed of an output that was written interval by interval delivers the rows of all of them.
 #[test]
 fn intervals_are_fed_together() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
     for first in [17, 24] {
         run(&nights, first..first + 7, 0);

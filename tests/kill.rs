@@ -18,17 +18,17 @@ use std::time::{Duration, SystemTime};
 use arrow::array::RecordBatch;
 use serde_json::Value;
 
-use crate::bucket::Server;
-use crate::nightly::{ALONG, Nights};
-use crate::support::{Call, content};
-use crate::watched::Watched;
+use crate::bucket::S3Server;
+use crate::nightly::{FUSED_SPEC, NightlyFixture};
+use crate::support::{ProgramOutput, content};
+use crate::watched::WatchedCommand;
 
 /// A run, and what lies there before it.
-struct Job {
-    nights: Nights,
+struct CrashJob {
+    nights: NightlyFixture,
     args: Vec<String>,
     /// Serves the bucket in which everything lies, if it does not lie on a disk.
-    server: Option<Server>,
+    server: Option<S3Server>,
 }
 
 /// Where the folder of the bucket is.
@@ -36,20 +36,20 @@ const LAKE: &str = "buckets/lake";
 
 /// What a run should come to.
 #[derive(PartialEq)]
-struct Result {
+struct CrashResult {
     rows: Option<RecordBatch>,
     artifacts: Vec<(String, Vec<u8>)>,
 }
 
-impl Job {
+impl CrashJob {
     /// A run over some days; each of `nights` runs over its days first, and is committed.
-    fn new(nights: &[usize], args: &[String], last: usize) -> Job {
-        Job::over(Nights::new(true), None).after(nights, args, last)
+    fn new(nights: &[usize], args: &[String], last: usize) -> CrashJob {
+        CrashJob::over(NightlyFixture::new(true), None).after(nights, args, last)
     }
 
     /// The same with everything in a bucket.
-    fn in_bucket(nights: &[usize], last: usize) -> Job {
-        let all = Nights::new(true);
+    fn in_bucket(nights: &[usize], last: usize) -> CrashJob {
+        let all = NightlyFixture::new(true);
         let shop = &all.shop;
         ["history", "out", "state"].iter().for_each(|dir| {
             std::fs::create_dir_all(shop.path(LAKE).join(dir)).unwrap();
@@ -59,16 +59,16 @@ impl Job {
         let spec =
             spec.replace("path: history", "path: s3://lake/history").replace("default: out", "default: s3://lake/out");
         shop.write("spec.yaml", &spec);
-        let server = Server::start(&shop.path("buckets"));
-        Job::over(all, Some(server)).after(nights, &[], last)
+        let server = S3Server::start(&shop.path("buckets"));
+        CrashJob::over(all, Some(server)).after(nights, &[], last)
     }
 
-    fn over(nights: Nights, server: Option<Server>) -> Job {
-        Job { nights, args: Vec::new(), server }
+    fn over(nights: NightlyFixture, server: Option<S3Server>) -> CrashJob {
+        CrashJob { nights, args: Vec::new(), server }
     }
 
-    fn after(self, nights: &[usize], args: &[String], last: usize) -> Job {
-        let job = Job { args: args.to_vec(), ..self };
+    fn after(self, nights: &[usize], args: &[String], last: usize) -> CrashJob {
+        let job = CrashJob { args: args.to_vec(), ..self };
         let mut shown = 0;
         for until in nights {
             job.show(shown..*until);
@@ -84,7 +84,7 @@ impl Job {
     fn remember(&self) {
         for dir in ["out", "state"] {
             std::fs::create_dir_all(self.path(dir)).unwrap();
-            copy(&self.path(dir), &self.nights.shop.path("before").join(dir));
+            copy_preserving(&self.path(dir), &self.nights.shop.path("before").join(dir));
         }
     }
 
@@ -119,7 +119,7 @@ impl Job {
         }
     }
 
-    fn forebay(&self, args: &[&str]) -> Call {
+    fn forebay(&self, args: &[&str]) -> ProgramOutput {
         self.command(args).watched().into()
     }
 
@@ -134,7 +134,7 @@ impl Job {
     fn again(&self) {
         for dir in ["out", "state"] {
             std::fs::remove_dir_all(self.path(dir)).unwrap();
-            copy(&self.nights.shop.path("before").join(dir), &self.path(dir));
+            copy_preserving(&self.nights.shop.path("before").join(dir), &self.path(dir));
         }
     }
 
@@ -144,8 +144,8 @@ impl Job {
         shown.then(|| self.nights.shop.visible(&self.place("out")))
     }
 
-    fn result(&self) -> Result {
-        Result { rows: self.seen(), artifacts: content(&self.path("state/artifacts")) }
+    fn result(&self) -> CrashResult {
+        CrashResult { rows: self.seen(), artifacts: content(&self.path("state/artifacts")) }
     }
 
     /// What is committed (a span with the last of its partial states), and when it was written.
@@ -164,13 +164,13 @@ impl Job {
     /// Kills the run at each of its steps that `moments` choose, and lets it go on.
     fn killed_and_resumed(&self, turn: usize) {
         let (shop, before) = (&self.nights.shop, self.seen());
-        let calm: Call = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).watched().into();
+        let calm: ProgramOutput = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).watched().into();
         let calm = calm.expect(0).summary();
         let (expected, kept) = (self.result(), self.committed());
         let kept: Vec<&String> = kept.keys().filter(|name| name.contains("/carries/")).collect();
         let steps = std::fs::read_to_string(shop.path("steps")).unwrap();
-        let steps: Vec<String> = steps.lines().map(|step| kind(step, &shop.at(""))).collect();
-        let moments = moments(&steps, turn);
+        let steps: Vec<String> = steps.lines().map(|step| step_kind(step, &shop.at(""))).collect();
+        let moments = chosen_steps(&steps, turn);
         for (nth, moment) in moments.iter().copied().enumerate() {
             let step = format!("step {moment} of {}: {}", steps.len(), steps[moment]);
             self.again();
@@ -183,7 +183,7 @@ impl Job {
                 assert!(current == before || current == expected.rows, "{step}: `current` shows something between");
             }
             let committed = self.committed();
-            let call: Call = self.job().watched().into();
+            let call: ProgramOutput = self.job().watched().into();
             assert!([0, 99].contains(&call.code), "{step}: {}\n{}", call.stdout, call.stderr);
             let resumed = call.summary();
             assert!(self.result() == expected, "{step}: another result");
@@ -204,15 +204,15 @@ impl Job {
                 assert!(!learned || pass["rows_in"] == pass["rows_kept"], "{step}: {pass} has read again");
                 assert_eq!(pass["id"], calm["id"]);
             }
-            if nth + 1 < moments.len() && kills().is_none() {
+            if nth + 1 < moments.len() && random_kill_count().is_none() {
                 continue;
             }
             self.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
-            assert_eq!(left(&self.path("")), Vec::<String>::new(), "{step}");
+            assert_eq!(temporary_files(&self.path("")), Vec::<String>::new(), "{step}");
             let scratch = self.server.iter().flat_map(|_| std::fs::read_dir(shop.path("tmp")).unwrap());
             assert_eq!(scratch.count(), 0, "{step}");
             self.forebay(&["cache", "verify"]).expect(0);
-            let again: Call = self.job().watched().into();
+            let again: ProgramOutput = self.job().watched().into();
             again.expect(99);
         }
     }
@@ -223,38 +223,38 @@ fn passes(summary: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Links and times as they are.
-fn copy(from: &Path, to: &Path) {
+fn copy_preserving(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     assert!(Command::new("cp").args(["-a".as_ref(), from.as_os_str(), to.as_os_str()]).status().unwrap().success());
 }
 
 /// A step without what is particular to it: ids, and where the tests lie.
-fn kind(step: &str, root: &str) -> String {
+fn step_kind(step: &str, root: &str) -> String {
     let plain = step.replace(root, "");
     let id = |part: &&str| part.len() >= 32 && part.bytes().take(32).all(|byte| byte.is_ascii_hexdigit());
     plain.split('/').map(|part| if id(&part) { &part[..0] } else { part }).collect::<Vec<_>>().join("/")
 }
 
 /// How many moments the long form chooses.
-fn kills() -> Option<u64> {
+fn random_kill_count() -> Option<u64> {
     std::env::var("FOREBAY_KILLS").ok()?.parse().ok()
 }
 
 /// Which steps to be killed at: in the quick form every third kind of step, from that of this turn on.
-fn moments(steps: &[String], turn: usize) -> Vec<usize> {
+fn chosen_steps(steps: &[String], turn: usize) -> Vec<usize> {
     let mut chosen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut moments = Vec::new();
     for (at, step) in steps.iter().enumerate() {
-        if kills().is_some() && step.contains('/') {
+        if random_kill_count().is_some() && step.contains('/') {
             moments.push(at);
         }
         chosen.entry(step).or_insert(at);
     }
-    let random = (0..kills().unwrap_or(0)).map(|seed| {
+    let random = (0..random_kill_count().unwrap_or(0)).map(|seed| {
         let x = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20) as usize % steps.len()
     });
-    let every = if kills().is_some() { 1 } else { 3 };
+    let every = if random_kill_count().is_some() { 1 } else { 3 };
     moments.extend(chosen.into_values().skip(turn % every).step_by(every).chain(random));
     moments.sort_unstable();
     moments.dedup();
@@ -262,7 +262,7 @@ fn moments(steps: &[String], turn: usize) -> Vec<usize> {
 }
 
 /// Temporary files and directories below a directory.
-fn left(dir: &Path) -> Vec<String> {
+fn temporary_files(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().map(std::result::Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
@@ -270,39 +270,39 @@ fn left(dir: &Path) -> Vec<String> {
         if temporary || name.contains('#') || name == "current.new" {
             found.push(entry.path().display().to_string());
         } else if entry.file_type().unwrap().is_dir() {
-            found.extend(left(&entry.path()));
+            found.extend(temporary_files(&entry.path()));
         }
     }
     found
 }
 
 #[test]
-fn the_first_run() {
-    Job::new(&[], &[], 6).killed_and_resumed(0);
+fn a_first_run_survives_kills() {
+    CrashJob::new(&[], &[], 6).killed_and_resumed(0);
 }
 
 #[test]
-fn another_night() {
+fn a_later_night_survives_kills() {
     // The third: what the first one showed goes, and what the second one showed stays for its readers.
-    Job::new(&[5, 6], &[], 7).killed_and_resumed(1);
+    CrashJob::new(&[5, 6], &[], 7).killed_and_resumed(1);
 }
 
 #[test]
-fn a_night_that_learns_from_what_it_writes() {
-    let nights = Nights::of(&ALONG.replace("MORE", ""));
-    Job::over(nights, None).after(&[9], &[], 10).killed_and_resumed(2);
+fn a_fused_night_survives_kills() {
+    let nights = NightlyFixture::with_spec(&FUSED_SPEC.replace("MORE", ""));
+    CrashJob::over(nights, None).after(&[9], &[], 10).killed_and_resumed(2);
 }
 
 #[test]
-fn an_interval() {
-    let all = Nights::new(true);
+fn an_interval_run_survives_kills() {
+    let all = NightlyFixture::new(true);
     let day = |day: usize| {
         let name = all.days[day].split('.').next().unwrap();
         name[name.len() - 10..].to_owned()
     };
-    let job = Job::new(&[], &["--interval".to_owned(), day(3), day(5)], 6);
+    let job = CrashJob::new(&[], &["--interval".to_owned(), day(3), day(5)], 6);
     // Beside another one.
-    let first: Call = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).watched().into();
+    let first: ProgramOutput = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).watched().into();
     first.expect(0);
     std::fs::remove_dir_all(job.nights.shop.path("before")).unwrap();
     job.remember();
@@ -310,6 +310,6 @@ fn an_interval() {
 }
 
 #[test]
-fn a_night_in_a_bucket() {
-    Job::in_bucket(&[5], 6).killed_and_resumed(0);
+fn a_night_in_a_bucket_survives_kills() {
+    CrashJob::in_bucket(&[5], 6).killed_and_resumed(0);
 }

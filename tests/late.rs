@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::intervals::{day, expected};
-use crate::nightly::Nights;
+use crate::nightly::NightlyFixture;
 
 /// Nights whose source may change three days back.
-fn nights() -> Nights {
-    let nights = Nights::new(false);
+fn nights() -> NightlyFixture {
+    let nights = NightlyFixture::new(false);
     let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
     nights.shop.write("spec.yaml", &spec.replace("time: date,", "time: date, lookback: 3d,"));
     (0..40).for_each(|day| nights.show(day));
@@ -15,7 +15,7 @@ fn nights() -> Nights {
 }
 
 /// A day comes again, with a row less.
-fn restate(nights: &Nights, day: usize) {
+fn restate(nights: &NightlyFixture, day: usize) {
     for folder in ["all", "history"] {
         let file = nights.shop.path(folder).join(&nights.days[day]);
         let rows = crate::support::read_files(std::slice::from_ref(&file));
@@ -26,24 +26,24 @@ fn restate(nights: &Nights, day: usize) {
     }
 }
 
-fn run(nights: &Nights, number: usize) -> Value {
+fn run(nights: &NightlyFixture, number: usize) -> Value {
     let args = ["run", "spec.yaml", "--json", "--signal-nothing-new", "--interval"];
     let interval = [day(nights, number), day(nights, number + 1)];
     nights.shop.forebay(&[&args[..], &[&interval[0], &interval[1]]].concat()).expect(0).summary()
 }
 
-fn again(summary: &Value) -> Vec<String> {
+fn rewritten_intervals(summary: &Value) -> Vec<String> {
     let again = summary["again"].as_array().into_iter().flatten();
     again.map(|interval| interval["from"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn an_interval_looks_back() {
+fn an_interval_rewrites_late_days() {
     let nights = nights();
     for number in 20..24 {
         let summary = run(&nights, number);
         let back = (number.saturating_sub(3).max(20)..number).map(|number| day(&nights, number));
-        assert_eq!(again(&summary), back.collect::<Vec<_>>());
+        assert_eq!(rewritten_intervals(&summary), back.collect::<Vec<_>>());
     }
     restate(&nights, 22);
     let before = nights.shop.visible("out");
@@ -65,7 +65,7 @@ fn an_interval_looks_back() {
 }
 
 #[test]
-fn a_backfill_looks_back() {
+fn a_backfill_rewrites_late_days() {
     let nights = nights();
     let backfill = |to: usize| -> Vec<bool> {
         let (from, to) = (day(&nights, 20), day(&nights, to));

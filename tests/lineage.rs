@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 #[test]
 fn columns_tell_where_they_come_from() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.demand("data", 1000);
     shop.write("names.csv", "category,label,other\na,1,2\nb,2,3\n");
     let spec = r#"

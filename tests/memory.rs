@@ -15,7 +15,7 @@ use arrow::datatypes::Int64Type;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
-use crate::support::{Call, Workshop, repository};
+use crate::support::{ProgramOutput, TestDirectory, repository};
 
 /// The least that `--memory` takes.
 const LIMIT: &str = "64MiB";
@@ -33,7 +33,7 @@ const BATCH_ROWS: u64 = 5_000;
 const PAD_BYTES: usize = 700;
 
 /// Writes rows to a file of small row groups, batch by batch.
-fn table(workshop: &Workshop, name: &str, batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>) {
+fn table(workshop: &TestDirectory, name: &str, batches: impl Iterator<Item = Vec<(&'static str, ArrayRef)>>) {
     let properties = WriterProperties::builder().set_dictionary_enabled(false).set_max_row_group_row_count(Some(5_000));
     let properties = properties.build();
     let mut writer: Option<ArrowWriter<File>> = None;
@@ -49,14 +49,14 @@ fn table(workshop: &Workshop, name: &str, batches: impl Iterator<Item = Vec<(&'s
 }
 
 /// Numbers that look like chance.
-fn mixed(row: u64) -> u64 {
+fn pseudo_random(row: u64) -> u64 {
     let row = (row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (row ^ (row >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 20
 }
 
 /// Runs the program. Returns its result and the peak of its resident memory without mapped files, in KiB. The system
 /// forgets the peak when the process ends, so the status is read every millisecond.
-fn measured(workshop: &Workshop, args: &[&str]) -> (Call, u64) {
+fn measured(workshop: &TestDirectory, args: &[&str]) -> (ProgramOutput, u64) {
     let file = |name| File::create(workshop.path(name)).unwrap();
     let mut command = workshop.command(args);
     #[allow(clippy::zombie_processes, reason = "the loop ends with the child")]
@@ -77,12 +77,12 @@ fn measured(workshop: &Workshop, args: &[&str]) -> (Call, u64) {
     assert!(peak > 0, "the system does not tell what a process holds");
     let said = |name| std::fs::read_to_string(workshop.path(name)).unwrap();
     let code = code.and_then(|status| status.code()).unwrap_or(-1);
-    (Call { code, stdout: said("stdout"), stderr: said("stderr") }, peak)
+    (ProgramOutput { code, stdout: said("stdout"), stderr: said("stderr") }, peak)
 }
 
 /// Runs a spec under the least limit; the peak must be within the promise.
 #[track_caller]
-fn bounded(workshop: &Workshop, steps: &str, code: i32) -> Call {
+fn run_within_limit(workshop: &TestDirectory, steps: &str, code: i32) -> ProgramOutput {
     let spec = workshop.write("job.yaml", steps);
     let (call, peak) =
         measured(workshop, &["run", &spec, "--memory", LIMIT, "--threads", "2", "--state", "state", "--json"]);
@@ -122,21 +122,21 @@ fn integers(batch: &RecordBatch, name: &str) -> Vec<i64> {
 
 #[test]
 fn a_vocabulary_that_does_not_fit_is_refused_before_it_is_made() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let rows = 160_000;
     table(&workshop, "rows.parquet", batches(rows).map(|rows| vec![("word", texts(rows, padded))]));
-    let call = bounded(&workshop, &steps("{ vocabulary: { columns: [word] } }"), 78);
+    let call = run_within_limit(&workshop, &steps("{ vocabulary: { columns: [word] } }"), 78);
     assert!(call.stdout.contains("FB0301") && call.stdout.contains("top_k"), "{}", call.stdout);
     std::fs::remove_dir_all(workshop.path("state")).unwrap();
     // Of a state that is kept, only the first tokens are there, and the next run takes them.
     let few = steps("{ vocabulary: { columns: [word], top_k: 100 } }");
-    bounded(&workshop, &few, 0);
+    run_within_limit(&workshop, &few, 0);
     let states: u64 = std::fs::read_dir(workshop.path("state/states"))
         .unwrap()
         .map(|file| file.unwrap().metadata().unwrap().len())
         .sum();
     assert!(states < 200 * PAD_BYTES as u64, "{states} bytes of states");
-    let again = bounded(&workshop, &few.replace("path: out", "path: again"), 0);
+    let again = run_within_limit(&workshop, &few.replace("path: out", "path: again"), 0);
     assert_eq!(again.summary()["passes"][0]["reused"], true, "{}", again.stdout);
     let ids = integers(&workshop.visible("again"), "word");
     assert_eq!(ids, integers(&workshop.visible("out"), "word"));
@@ -145,7 +145,7 @@ fn a_vocabulary_that_does_not_fit_is_refused_before_it_is_made() {
 
 #[test]
 fn wide_vectors_are_computed_a_few_rows_at_a_time() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let rows = 3_000;
     table(&workshop, "rows.parquet", batches(rows).map(|rows| vec![("word", texts(rows, |row| row.to_string()))]));
     let spec = steps("{ one_hot: { columns: [word] } }, { derive: { first: \"word[1]\" } }, { select: [first] }");
@@ -159,24 +159,24 @@ fn wide_vectors_are_computed_a_few_rows_at_a_time() {
             (0..40_000).map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
         ),
     );
-    bounded(&workshop, &spec, 0);
+    run_within_limit(&workshop, &spec, 0);
 }
 
 #[test]
 fn rows_beyond_memory_are_deduplicated() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let rows = 60_000;
-    let id = |row| (mixed(row) % 40_000) as i64;
+    let id = |row| (pseudo_random(row) % 40_000) as i64;
     let columns = |rows: std::ops::Range<u64>| {
         vec![
             ("id", numbers(rows.clone(), id)),
             ("row", numbers(rows.clone(), |row| row as i64)),
-            ("pad", texts(rows, |row| padded(mixed(row) % 40_000))),
+            ("pad", texts(rows, |row| padded(pseudo_random(row) % 40_000))),
         ]
     };
     table(&workshop, "rows.parquet", batches(rows).map(columns));
     for (config, last) in [("{ keys: [id, pad] }", false), ("{ keys: [pad], keep: last }", true)] {
-        bounded(&workshop, &steps(&format!("{{ dedupe: {config} }}, {{ drop: [pad] }}")), 0);
+        run_within_limit(&workshop, &steps(&format!("{{ dedupe: {config} }}, {{ drop: [pad] }}")), 0);
         let mut kept: HashMap<i64, u64> = HashMap::new();
         for row in 0..rows {
             let kept = kept.entry(id(row)).or_insert(row);
@@ -190,10 +190,10 @@ fn rows_beyond_memory_are_deduplicated() {
 
 #[test]
 fn as_of_joins_beyond_memory_meet_the_rows_before() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let (here, there) = (40_000, 30_000);
-    let key = |row| mixed(row) % 50;
-    let time = |row: u64| (mixed(row + 1_000_003) % 1_000_000) as i64;
+    let key = |row| pseudo_random(row) % 50;
+    let time = |row: u64| (pseudo_random(row + 1_000_003) % 1_000_000) as i64;
     let columns = move |rows: std::ops::Range<u64>| -> Vec<(&'static str, ArrayRef)> {
         let times = TimestampMicrosecondArray::from_iter_values(rows.clone().map(time));
         vec![
@@ -206,7 +206,11 @@ fn as_of_joins_beyond_memory_meet_the_rows_before() {
     table(&workshop, "others.parquet", batches(there).map(|rows| columns(rows.start + here..rows.end + here)));
     let spec =
         steps("{ as_of_join: { with: others, on: [key], time: time, columns: [row], suffix: _met } }, { drop: [key] }");
-    bounded(&workshop, &spec.replace("sources:", "sources:\n  others: { parquet: { path: others.parquet } }"), 0);
+    run_within_limit(
+        &workshop,
+        &spec.replace("sources:", "sources:\n  others: { parquet: { path: others.parquet } }"),
+        0,
+    );
     let mut met: BTreeMap<(u64, i64), i64> = BTreeMap::new();
     met.extend((here..here + there).map(|row| ((key(row), time(row)), row as i64)));
     let out = workshop.visible("out");
@@ -220,10 +224,13 @@ fn as_of_joins_beyond_memory_meet_the_rows_before() {
 
 #[test]
 fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let rows = 60_000;
     let columns = |rows: std::ops::Range<u64>| {
-        vec![("id", numbers(rows.clone(), |row| mixed(row) as i64)), ("pad", texts(rows, |row| padded(mixed(row))))]
+        vec![
+            ("id", numbers(rows.clone(), |row| pseudo_random(row) as i64)),
+            ("pad", texts(rows, |row| padded(pseudo_random(row)))),
+        ]
     };
     table(&workshop, "rows.parquet", batches(rows).map(columns));
     let jobs = [
@@ -238,7 +245,8 @@ fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
         let program = workshop.command(&[]);
         let mut command = Command::new("bash");
         command.args(["-c", script]).arg(program.get_program()).current_dir(workshop.path("")).env("NO_COLOR", "1");
-        let call: Call = command.args(["run", &spec, "--memory", LIMIT, "--state", "state"]).output().unwrap().into();
+        let call: ProgramOutput =
+            command.args(["run", &spec, "--memory", LIMIT, "--state", "state"]).output().unwrap().into();
         let call = call.expect(75);
         assert!(
             call.stderr.contains("FB0302") && call.stderr.contains("tmp-") && call.stderr.contains("ulimit"),
@@ -253,7 +261,7 @@ fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
 
 #[test]
 fn many_columns_are_synced_together() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let columns: Vec<String> = (0..600).map(|column| format!("column_{column}")).collect();
     let batch = columns.iter().map(|name| (name.as_str(), numbers(0..3, |row| row as i64)));
     let batch = RecordBatch::try_from_iter(batch).unwrap();
@@ -261,7 +269,7 @@ fn many_columns_are_synced_together() {
         ArrowWriter::try_new(File::create(workshop.path("rows.parquet")).unwrap(), batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
-    bounded(&workshop, &steps("{ standardize: { columns: [\"column_*\"] } }"), 0);
+    run_within_limit(&workshop, &steps("{ standardize: { columns: [\"column_*\"] } }"), 0);
     assert_eq!(std::fs::read_dir(workshop.path("state/states")).unwrap().count(), 600);
     assert_eq!(workshop.visible("out").num_columns(), 600);
 }
@@ -314,7 +322,7 @@ const TRANSFORMS: &[(&str, &str)] = &[
 
 #[test]
 fn every_transform_stays_within_the_promise() {
-    let workshop = Workshop::new();
+    let workshop = TestDirectory::new();
     let reference = std::fs::read_to_string(repository().join("pipelines/REFERENCE.md")).unwrap();
     let headings = reference.lines().filter_map(|line| line.strip_prefix("### "));
     let transforms: Vec<&str> = headings.skip_while(|name| *name != "aggregate").take(TRANSFORMS.len()).collect();
@@ -334,7 +342,12 @@ fn every_transform_stays_within_the_promise() {
             ("series", texts(rows.clone(), |row| padded(place(row) % 500))),
             ("word", texts(rows.clone(), |row| padded(place(row)))),
             ("n", numbers(rows.clone(), |row| place(row) as i64)),
-            ("x", Arc::new(Float64Array::from_iter_values(rows.map(|row| mixed(row) as f64 / (1u64 << 44) as f64)))),
+            (
+                "x",
+                Arc::new(Float64Array::from_iter_values(
+                    rows.map(|row| pseudo_random(row) as f64 / (1u64 << 44) as f64),
+                )),
+            ),
             ("list", Arc::new(list.finish())),
         ]
     };
@@ -346,7 +359,7 @@ fn every_transform_stays_within_the_promise() {
              \x20 made: {{ from: rows, do: [{step}] }}\n{SINK}"
         );
         println!("{name}:");
-        bounded(&workshop, &spec, 0);
+        run_within_limit(&workshop, &spec, 0);
         std::fs::remove_dir_all(workshop.path("state")).unwrap();
     }
 }

@@ -14,8 +14,8 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
-use crate::bucket::Server;
-use crate::support::{Call, Workshop};
+use crate::bucket::S3Server;
+use crate::support::{ProgramOutput, TestDirectory};
 
 /// Windows of bounded reach, others of none, and a standardisation by days that stay.
 const SPEC: &str = r#"
@@ -46,25 +46,25 @@ sinks:
 const EXPANDING: &str = "      - expanding: { columns: [qty], compute: [mean], gap: 1d }";
 
 /// A shop with a spec and forty days, of which the first are visible.
-pub struct Nights {
-    pub shop: Workshop,
+pub struct NightlyFixture {
+    pub shop: TestDirectory,
     pub days: Vec<String>,
     /// An hour before it all began.
     long_ago: std::time::SystemTime,
 }
 
-impl Nights {
-    pub fn new(unbounded: bool) -> Nights {
-        Nights::of(&SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" }))
+impl NightlyFixture {
+    pub fn new(unbounded: bool) -> NightlyFixture {
+        NightlyFixture::with_spec(&SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" }))
     }
 
-    pub fn of(spec: &str) -> Nights {
-        let shop = Workshop::new();
+    pub fn with_spec(spec: &str) -> NightlyFixture {
+        let shop = TestDirectory::new();
         shop.write("spec.yaml", spec);
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-        Nights { shop, days, long_ago }
+        NightlyFixture { shop, days, long_ago }
     }
 
     pub fn show(&self, day: usize) {
@@ -78,12 +78,12 @@ impl Nights {
 
     /// Runs, and gives the rows that were read by the pass that read most. Artifact and output are those of a
     /// run that knows nothing.
-    pub fn night(&self, threads: usize) -> u64 {
-        self.told_night(threads).0
+    pub fn run_night(&self, threads: usize) -> u64 {
+        self.run_night_with_output(threads).0
     }
 
     /// The same, and all that the run said.
-    fn told_night(&self, threads: usize) -> (u64, Call) {
+    fn run_night_with_output(&self, threads: usize) -> (u64, ProgramOutput) {
         let run = |out: &str, threads: usize| {
             let (out, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
             let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &out, &state];
@@ -118,7 +118,7 @@ impl Nights {
     }
 
     /// Runs while nobody may read some days: they have their old stamps, and nothing that can be read.
-    fn without(&self, days: Range<usize>, threads: &str) -> Call {
+    fn run_without_days(&self, days: Range<usize>, threads: &str) -> ProgramOutput {
         let file = |day: usize| self.shop.path("history").join(&self.days[day]);
         let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
         for day in days.clone() {
@@ -166,42 +166,42 @@ fn rows_of(file: &Path) -> u64 {
 #[test]
 fn a_new_day_costs_a_day() {
     for unbounded in [false, true] {
-        let nights = Nights::new(unbounded);
+        let nights = NightlyFixture::new(unbounded);
         (0..30).for_each(|day| nights.show(day));
-        assert_eq!(nights.night(2), nights.rows(0..30));
+        assert_eq!(nights.run_night(2), nights.rows(0..30));
         nights.show(30);
-        assert_eq!(nights.night(1), nights.rows([30]), "one more day");
-        assert_eq!(nights.night(7), 0, "nothing new");
+        assert_eq!(nights.run_night(1), nights.rows([30]), "one more day");
+        assert_eq!(nights.run_night(7), 0, "nothing new");
         (31..34).for_each(|day| nights.show(day));
-        assert_eq!(nights.night(2), nights.rows(31..34), "three more days");
+        assert_eq!(nights.run_night(2), nights.rows(31..34), "three more days");
     }
 }
 
 #[test]
-fn a_day_that_goes_costs_what_it_reaches() {
-    let nights = Nights::new(false);
+fn a_removed_day_costs_the_rows_in_its_reach() {
+    let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     nights.hide(0);
-    let rows = nights.night(2);
+    let rows = nights.run_night(2);
     assert!(rows >= nights.rows(1..8) && rows < nights.rows(1..40), "{rows} rows");
 }
 
 #[test]
-fn a_day_that_changes_costs_what_it_reaches() {
-    let nights = Nights::new(false);
+fn a_changed_day_costs_the_rows_in_its_reach() {
+    let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     nights.restate(3);
-    let rows = nights.night(2);
+    let rows = nights.run_night(2);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
 }
 
 #[test]
 fn a_day_that_cannot_be_read_ahead_is_named_in_its_turn() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     let before = nights.shop.visible("out");
     nights.restate(20);
     // The first of what is written anew, and one among it.
@@ -216,15 +216,15 @@ fn a_day_that_cannot_be_read_ahead_is_named_in_its_turn() {
         }
         nights.show(damaged);
     }
-    let rows = nights.night(5);
+    let rows = nights.run_night(5);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
 }
 
 #[test]
 fn an_output_that_was_moved_is_known() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..30).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     std::fs::rename(nights.shop.path("out"), nights.shop.path("moved")).unwrap();
     nights.show(30);
     let args = ["run", "spec.yaml", "--json", "--param=out=moved", "--state=state-out"];
@@ -238,7 +238,7 @@ fn an_output_that_was_moved_is_known() {
 /// Checks that the view which readers see links the files of the shards in row order, and that there is no other one but
 /// the one before it. Gives the number of its directory.
 #[cfg(unix)]
-fn linked(out: &Path) -> u64 {
+fn assert_view_links(out: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
     let manifest: Value = serde_json::from_slice(&std::fs::read(out.join("_manifest.json")).unwrap()).unwrap();
@@ -283,7 +283,7 @@ fn by_folder(dir: &Path) -> BTreeMap<String, RecordBatch> {
 fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
     for partitions in ["", ", partition_by: [department]"] {
         let sink = format!("path: \"${{out}}\"{partitions}");
-        let nights = Nights::of(&SPEC.replace("UNBOUNDED", "").replace("path: \"${out}\"", &sink));
+        let nights = NightlyFixture::with_spec(&SPEC.replace("UNBOUNDED", "").replace("path: \"${out}\"", &sink));
         let run = |out: &str| {
             let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
             nights.shop.forebay(&["run", "spec.yaml", "--threads=2", &param, &state]).expect(0);
@@ -294,7 +294,7 @@ fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
         let mut night = |change: &dyn Fn()| {
             change();
             let (out, full) = (run("out"), run(&format!("full-{}", views.len())));
-            views.push(linked(&out));
+            views.push(assert_view_links(&out));
             assert!(by_folder(&out.join("current")) == by_folder(&full.join("current")));
             if let [.., old, before, now] = views[..] {
                 assert!(now == old && now != before, "a night is made of the last but one");
@@ -315,7 +315,7 @@ fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
 }
 
 /// Writes what needs nothing that is learned, and learns of it.
-pub const ALONG: &str = r#"
+pub const FUSED_SPEC: &str = r#"
 version: 1
 name: along
 params:
@@ -345,7 +345,7 @@ sinks:
 "#;
 
 #[test]
-fn a_night_goes_once_through_what_it_writes_and_learns_from() {
+fn a_fused_night_reads_its_rows_once() {
     // Samples of quantiles want to know where rows lie, and what a filter leaves is asked for below it.
     let others = [
         "",
@@ -353,12 +353,12 @@ fn a_night_goes_once_through_what_it_writes_and_learns_from() {
         "      - filter: \"qty > 2\"\n      - standardize: { columns: [qty] }",
     ];
     for (turn, more) in others.into_iter().enumerate() {
-        let nights = Nights::of(&ALONG.replace("MORE", more));
+        let nights = NightlyFixture::with_spec(&FUSED_SPEC.replace("MORE", more));
         let last = [36, 12, 12][turn];
         (0..last).for_each(|day| nights.show(day));
-        nights.night(2);
+        nights.run_night(2);
         nights.show(last);
-        let (rows, call) = nights.told_night(1 + turn);
+        let (rows, call) = nights.run_night_with_output(1 + turn);
         assert_eq!(rows, nights.rows([last]), "one more day");
         let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let read = lines.filter(|line| line["event"] == "pass_reads").map(|line| line["bytes"].as_u64().unwrap());
@@ -366,7 +366,7 @@ fn a_night_goes_once_through_what_it_writes_and_learns_from() {
         assert!(if turn == 0 { read <= day } else { read > day }, "{more}: {read} bytes of {day}");
         if turn == 0 {
             nights.restate(20);
-            let rows = nights.night(2);
+            let rows = nights.run_night(2);
             assert!(rows >= nights.rows(21..24) && rows < nights.rows(0..last), "{rows} rows");
         }
     }
@@ -400,34 +400,34 @@ sinks:
 "#;
 
 /// Values that a run took over.
-fn kept(call: &Call) -> u64 {
+fn reused_values(call: &ProgramOutput) -> u64 {
     let passes = call.summary()["passes"].clone();
     passes.as_array().unwrap().iter().map(|pass| pass["values_kept"].as_u64().unwrap()).sum()
 }
 
 #[test]
-fn columns_that_stay_are_taken_over_in_a_bucket() {
-    let nights = Nights::of(&REACHES.replace("SPLIT", "").replace("FILTER", ""));
+fn unchanged_columns_are_reused_in_a_bucket() {
+    let nights = NightlyFixture::with_spec(&REACHES.replace("SPLIT", "").replace("FILTER", ""));
     (0..30).for_each(|day| nights.show(day));
     std::fs::create_dir_all(nights.shop.path("buckets/lake")).unwrap();
-    let server = Server::start(&nights.shop.path("buckets"));
+    let server = S3Server::start(&nights.shop.path("buckets"));
     let run = || server.forebay(&nights.shop, &["run", "spec.yaml", "--json", "--param=out=s3://lake/out"]).expect(0);
-    assert_eq!(kept(&run()), 0);
+    assert_eq!(reused_values(&run()), 0);
     nights.restate(15);
-    assert!(kept(&run()) > 0);
+    assert!(reused_values(&run()) > 0);
     nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
     assert!(nights.shop.visible("buckets/lake/out") == nights.shop.rows("whole/current"));
 }
 
 #[test]
-fn columns_that_a_change_does_not_reach_are_taken_over() {
+fn columns_beyond_a_change_are_reused() {
     let split = "split: { train: \"date < DATE '2016-06-01'\" }";
     // Which rows there are is decided by rows that lie three days back.
     let filter = "      - filter: \"qty_mean_3d > 1\"";
     for (turn, (split, filter)) in [("", ""), (split, ""), ("", filter)].into_iter().enumerate() {
-        let nights = Nights::of(&REACHES.replace("SPLIT", split).replace("FILTER", filter));
+        let nights = NightlyFixture::with_spec(&REACHES.replace("SPLIT", split).replace("FILTER", filter));
         (0..36).for_each(|day| nights.show(day));
-        assert_eq!(kept(&nights.told_night(2).1), 0);
+        assert_eq!(reused_values(&nights.run_night_with_output(2).1), 0);
         let shards = |out: &str| -> BTreeMap<String, Value> {
             let manifest = std::fs::read(nights.shop.path(out).join("_manifest.json")).unwrap();
             let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -443,8 +443,8 @@ fn columns_that_a_change_does_not_reach_are_taken_over() {
         for (what, change) in changes {
             let before = shards("out");
             change();
-            let (_, call) = nights.told_night(1 + turn);
-            assert!(kept(&call) > 0, "{what}: nothing was taken over");
+            let (_, call) = nights.run_night_with_output(1 + turn);
+            assert!(reused_values(&call) > 0, "{what}: nothing was taken over");
             // Files are those that would have been written if everything had been computed.
             nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
             let (after, whole) = (shards("out"), shards("whole"));
@@ -465,7 +465,7 @@ fn columns_that_a_change_does_not_reach_are_taken_over() {
         }
         nights.restate(22);
         let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]);
-        assert_eq!(kept(&call.expect(0)), 0);
+        assert_eq!(reused_values(&call.expect(0)), 0);
     }
 }
 
@@ -490,7 +490,7 @@ sinks:
 "#;
 
 #[test]
-fn what_was_written_is_read_instead_of_days() {
+fn committed_output_is_read_instead_of_days() {
     let derive =
         "      - derive: { more: \"qty + 1\" }\n      - rolling: { columns: [more], compute: [max], over: [3d] }";
     // What windows look at is another thing in the output, is not in it, or is there of some rows.
@@ -498,29 +498,30 @@ fn what_was_written_is_read_instead_of_days() {
     let filter = "      - filter: \"price > 5\"";
     let cases = [("", "", true), (derive, "", true), ("", rename, false), ("", drop, false), (filter, "", false)];
     for (before, behind, is_read) in cases {
-        let nights = Nights::of(&WRITTEN.replace("BEFORE", before).replace("BEHIND", behind));
+        let nights = NightlyFixture::with_spec(&WRITTEN.replace("BEFORE", before).replace("BEHIND", behind));
         for day in 0..36 {
             nights.show(day);
             nights.age(day);
         }
-        nights.night(2);
+        nights.run_night(2);
         // The shard of the day has five days at most; the window reaches those behind it.
         nights.restate(10);
-        let call = nights.without(15..24, "--threads=2");
+        let call = nights.run_without_days(15..24, "--threads=2");
         match is_read {
-            true => assert!(kept(&call.expect(0)) > 0),
+            true => assert!(reused_values(&call.expect(0)) > 0),
             false => assert!(nights.days[15..24].iter().any(|day| call.stderr.contains(day)), "{before}{behind}"),
         }
-        nights.night(2);
-        assert_eq!(nights.night(1), 0);
+        nights.run_night(2);
+        assert_eq!(nights.run_night(1), 0);
     }
 }
 
 #[test]
-fn what_is_read_instead_of_days_has_their_types() {
+fn committed_output_keeps_the_types_of_days() {
     let spec = WRITTEN.replace("BEFORE", "").replace("BEHIND", "").replace("time: date", "time: at");
-    let nights =
-        Nights::of(&spec.replace("[store_id, item_id]", "[shop, kind]").replace("[qty]", "[qty, share, open]"));
+    let nights = NightlyFixture::with_spec(
+        &spec.replace("[store_id, item_id]", "[shop, kind]").replace("[qty]", "[qty, share, open]"),
+    );
     let write = |day: usize, rows: Range<i64>| {
         let at: ArrayRef =
             Arc::new(TimestampMillisecondArray::from_iter_values(rows.clone().map(|_| day as i64 * 86_400_000)));
@@ -544,17 +545,17 @@ fn what_is_read_instead_of_days_has_their_types() {
         write(day, 0..40);
         nights.age(day);
     }
-    nights.night(2);
+    nights.run_night(2);
     write(6, 0..39);
-    assert!(kept(&nights.without(11..20, "--threads=2").expect(0)) > 0);
-    assert_eq!(nights.night(2), 0);
+    assert!(reused_values(&nights.run_without_days(11..20, "--threads=2").expect(0)) > 0);
+    assert_eq!(nights.run_night(2), 0);
 }
 
 #[test]
 fn an_output_that_cannot_be_read_is_named() {
-    let nights = Nights::of(&WRITTEN.replace("BEFORE", "").replace("BEHIND", ""));
+    let nights = NightlyFixture::with_spec(&WRITTEN.replace("BEFORE", "").replace("BEHIND", ""));
     (0..36).for_each(|day| nights.show(day));
-    nights.night(2);
+    nights.run_night(2);
     let files = std::fs::read_dir(nights.shop.path("out/_data")).unwrap();
     files.for_each(|shard| damage(&shard.unwrap().path().join("part-00000.parquet")));
     nights.restate(10);
@@ -562,11 +563,11 @@ fn an_output_that_cannot_be_read_is_named() {
     assert!(call.stderr.contains("out/_data/") && call.stderr.contains("remove it, and run again"), "{}", call.stderr);
     // What is not there is made again.
     std::fs::remove_dir_all(nights.shop.path("out/_data")).unwrap();
-    nights.night(2);
+    nights.run_night(2);
 }
 
 /// Windows that look at days far back, and not at those in between.
-const FAR: &str = r#"
+const DISTANT_WINDOWS: &str = r#"
 version: 1
 name: far
 params:
@@ -589,17 +590,17 @@ sinks:
 "#;
 
 #[test]
-fn what_lies_between_is_neither_read_nor_written_anew() {
-    let nights = Nights::of(&FAR.replace("MORE", ""));
+fn days_between_distant_windows_are_skipped() {
+    let nights = NightlyFixture::with_spec(&DISTANT_WINDOWS.replace("MORE", ""));
     let without = |days: Range<usize>, threads: &str| {
-        nights.without(days, threads).expect(0);
-        assert_eq!(nights.night(2), 0, "the same as of all days, and nothing new");
+        nights.run_without_days(days, threads).expect(0);
+        assert_eq!(nights.run_night(2), 0, "the same as of all days, and nothing new");
     };
     for day in 0..36 {
         nights.show(day);
         nights.age(day);
     }
-    nights.night(2);
+    nights.run_night(2);
     // It reaches three days after it, and the one that lies three weeks later; shards have up to five days, and need
     // what their own windows look at.
     nights.restate(8);
@@ -611,15 +612,15 @@ fn what_lies_between_is_neither_read_nor_written_anew() {
 }
 
 #[test]
-fn far_days_come_go_and_change() {
+fn distant_days_are_added_removed_and_changed() {
     let chained = "      - lag: { columns: [qty_mean_3d], by: [9d] }";
     let seasonal = "      - seasonal_rolling: { columns: [qty], compute: [mean], season: 7d, over: [2], gap: 7d }";
     // Two windows are one for what is asked of the second, and the first alone for all else.
     let filter = "      - filter: \"qty_lag_21d is null or qty_lag_21d < 9\"";
     for (turn, more) in [chained, seasonal, filter].into_iter().enumerate() {
-        let nights = Nights::of(&FAR.replace("MORE", more));
+        let nights = NightlyFixture::with_spec(&DISTANT_WINDOWS.replace("MORE", more));
         (0..36).for_each(|day| nights.show(day));
-        nights.night(2);
+        nights.run_night(2);
         let changes: [(&str, &dyn Fn()); 6] = [
             ("restate", &|| nights.restate(8)),
             ("drop", &|| nights.hide(0)),
@@ -630,16 +631,16 @@ fn far_days_come_go_and_change() {
         ];
         for (what, change) in changes {
             change();
-            let read = nights.night(1 + turn);
+            let read = nights.run_night(1 + turn);
             assert!(read > 0 && read < nights.rows(0..36), "{what}: {read} rows");
         }
-        assert_eq!(nights.night(1), 0);
+        assert_eq!(nights.run_night(1), 0);
     }
 }
 
 #[test]
 fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..10).for_each(|day| nights.show(day));
     let call = |command: &str, asked: bool, code: i32| {
         let mut args = vec![command, "spec.yaml", "--json"];
@@ -660,7 +661,7 @@ fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
 
 #[test]
 fn files_that_stay_what_they_are_are_not_looked_at_again() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
     let run = |code: i32| nights.shop.forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"]).expect(code);
     for day in 0..20 {

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 
-use crate::support::{Call, Workshop, content, read_files};
+use crate::support::{ProgramOutput, TestDirectory, content, read_files};
 
 const SPEC: &str = r#"
 version: 1
@@ -33,39 +33,39 @@ sinks:
   more: { from: extra, optional: true, parquet: { path: "${out}-more" } }
 "#;
 
-const GONE_BY: &str = "--deadline=2020-01-01T00:00:00Z";
+const PAST_DEADLINE: &str = "--deadline=2020-01-01T00:00:00Z";
 
 /// Days that are there in the evening; in the morning there is one more.
 const DAYS: usize = 14;
 
 /// A shop with some days, on which the spec has run; then comes one more.
-struct Morning {
-    shop: Workshop,
+struct DeadlineFixture {
+    shop: TestDirectory,
     days: Vec<String>,
     /// What the first run said.
     first: Value,
 }
 
-impl Morning {
-    fn new(deadline: &str) -> Morning {
-        Morning::of(SPEC, deadline)
+impl DeadlineFixture {
+    fn new(deadline: &str) -> DeadlineFixture {
+        DeadlineFixture::of(SPEC, deadline)
     }
 
-    fn of(spec: &str, deadline: &str) -> Morning {
-        let shop = Workshop::new();
+    fn of(spec: &str, deadline: &str) -> DeadlineFixture {
+        let shop = TestDirectory::new();
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
-        let morning = Morning { shop, days, first: Value::Null };
+        let morning = DeadlineFixture { shop, days, first: Value::Null };
         (0..DAYS).for_each(|day| morning.show(day));
         morning.shop.write("spec.yaml", &spec.replace("DEADLINE", deadline));
         let first = morning.run(&[]).expect(0).summary();
-        morning.costs();
+        morning.set_run_costs();
         morning.show(DAYS);
-        Morning { first, ..morning }
+        DeadlineFixture { first, ..morning }
     }
 
     /// Lets the run before have cost so many seconds: what these tests decide must not hang on the machine.
-    fn costs(&self) {
+    fn set_run_costs(&self) {
         let path = self.shop.path(".forebay/costs/nightly.json");
         let mut costs: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         for cost in costs["runs"][0].as_array_mut().unwrap() {
@@ -79,7 +79,7 @@ impl Morning {
         std::fs::copy(self.shop.path("all").join(name), self.shop.path("history").join(name)).unwrap();
     }
 
-    fn run(&self, more: &[&str]) -> Call {
+    fn run(&self, more: &[&str]) -> ProgramOutput {
         let args = ["run", "spec.yaml", "--json", "--threads=2"];
         self.shop.forebay(&[&args, more].concat())
     }
@@ -94,7 +94,7 @@ impl Morning {
     }
 
     /// A run over everything that has no deadline gives these rows, and this artifact.
-    fn is_a_full_run(&self) {
+    fn assert_full_run(&self) {
         let summary = self.run(&[]).expect(0).summary();
         let full = self.run(&["--param=out=full", "--state=full-state"]).expect(0).summary();
         assert_eq!(summary["artifact"], full["artifact"]);
@@ -105,7 +105,7 @@ impl Morning {
     }
 
     /// The rows that the first run's artifact gives for all days.
-    fn applied(&self) -> arrow::array::RecordBatch {
+    fn apply_first_artifact(&self) -> arrow::array::RecordBatch {
         let artifact = self.first["artifact_path"].as_str().unwrap();
         let args = ["apply", artifact, "--source=history", "--output=applied", "--sink=table", "--state=apply-state"];
         self.shop.forebay(&args).expect(0);
@@ -113,38 +113,38 @@ impl Morning {
     }
 }
 
-fn events<'c>(call: &'c Call, event: &str) -> Vec<Value> {
+fn events<'c>(call: &'c ProgramOutput, event: &str) -> Vec<Value> {
     let lines: std::str::Lines<'c> = call.stdout.lines();
     let all = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["event"] == event).collect()
 }
 
-fn actions(call: &Call) -> Vec<String> {
+fn actions(call: &ProgramOutput) -> Vec<String> {
     events(call, "at_risk").iter().map(|event| event["action"].as_str().unwrap().to_owned()).collect()
 }
 
-fn read(summary: &Value) -> u64 {
+fn rows_read_by_passes(summary: &Value) -> u64 {
     let passes = summary["passes"].as_array().unwrap().iter();
     passes.map(|pass| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()).sum()
 }
 
 #[test]
 fn a_deadline_far_away_changes_nothing() {
-    let morning = Morning::new("deadline: { ladder: [skip_optional, reuse_states, last_model], by: 300d }");
+    let morning = DeadlineFixture::new("deadline: { ladder: [skip_optional, reuse_states, last_model], by: 300d }");
     let call = morning.run(&[]).expect(0);
     assert_eq!(call.summary()["deadline"]["on_time"], true);
     assert!(actions(&call).is_empty());
     // By now there is an earlier run to foretell from.
     let foretold = events(&call, "eta");
     assert!(!foretold.is_empty() && foretold.iter().all(|event| event["on_time"] == true), "{}", call.stdout);
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
 fn optional_steps_and_sinks_are_left_out() {
-    let morning = Morning::new("deadline: { ladder: [skip_optional] }");
+    let morning = DeadlineFixture::new("deadline: { ladder: [skip_optional] }");
     let before = content(&morning.shop.path("out-more"));
-    let call = morning.run(&[GONE_BY, "--signal-ladder"]).expect(98);
+    let call = morning.run(&[PAST_DEADLINE, "--signal-ladder"]).expect(98);
     assert_eq!(actions(&call), ["skip_optional", "none"]);
     let summary = call.summary();
     assert_eq!(summary["ladder"]["rungs"], serde_json::json!(["skip_optional"]));
@@ -153,14 +153,14 @@ fn optional_steps_and_sinks_are_left_out() {
     assert_eq!(morning.manifest("out")["ladder"], summary["ladder"]);
     assert!(content(&morning.shop.path("out-more")) == before, "what was left out is as it was");
     let rows = morning.shop.visible("out");
-    morning.is_a_full_run();
+    morning.assert_full_run();
     assert!(morning.shop.visible("out") == rows, "what was not left out is what it always is");
 }
 
 #[test]
 fn the_last_model_costs_only_what_is_new() {
-    let morning = Morning::new("deadline: { ladder: [skip_optional, reuse_states, last_model] }");
-    let summary = morning.run(&[GONE_BY]).expect(0).summary();
+    let morning = DeadlineFixture::new("deadline: { ladder: [skip_optional, reuse_states, last_model] }");
+    let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
     let ladder = &summary["ladder"];
     assert_eq!(ladder["rungs"], serde_json::json!(["skip_optional", "reuse_states", "last_model"]));
     assert_eq!(ladder["artifact"], morning.first["artifact"]);
@@ -169,26 +169,26 @@ fn the_last_model_costs_only_what_is_new() {
         (&summary["artifact"], &summary["artifact_path"]),
         (&morning.first["artifact"], &morning.first["artifact_path"])
     );
-    assert_eq!(read(&summary), morning.new_rows());
+    assert_eq!(rows_read_by_passes(&summary), morning.new_rows());
     assert_eq!(summary["nothing_new"], false);
     assert_eq!(&morning.manifest("out")["ladder"], ladder);
-    assert!(morning.shop.visible("out") == morning.applied());
+    assert!(morning.shop.visible("out") == morning.apply_first_artifact());
     // Later there is time: nothing of this stands for what the data say.
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
 fn what_an_artifact_was_applied_to_is_not_taken_for_a_run() {
-    let morning = Morning::new("");
+    let morning = DeadlineFixture::new("");
     let artifact = morning.first["artifact_path"].as_str().unwrap();
     morning.shop.forebay(&["apply", artifact, "--source=history", "--output=out", "--sink=table"]).expect(0);
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
 fn states_of_another_night_never_meet_those_of_tonight() {
     let deadline = "deadline: { ladder: [reuse_states] }";
-    let morning = Morning::new(deadline);
+    let morning = DeadlineFixture::new(deadline);
     // Tonight's prices are known already, as if the run had come so far.
     let steps = "
 steps:
@@ -203,7 +203,7 @@ steps:
     let prices = format!("{}{steps}", head.replace("name: nightly", "name: prices"));
     morning.shop.write("prices.yaml", &prices);
     morning.shop.forebay(&["fit", "prices.yaml"]).expect(0);
-    let call = morning.run(&[GONE_BY]).expect(0);
+    let call = morning.run(&[PAST_DEADLINE]).expect(0);
     let summary = call.summary();
     assert_eq!(summary["ladder"]["reused"], serde_json::json!(["extra.bucketize", "features.vocabulary"]));
     assert_eq!(summary["ladder"]["artifact"], morning.first["artifact"]);
@@ -211,33 +211,34 @@ steps:
     let lineage = std::path::Path::new(summary["artifact_path"].as_str().unwrap()).join("lineage.json");
     let lineage: Value = serde_json::from_slice(&std::fs::read(morning.shop.path("").join(lineage)).unwrap()).unwrap();
     assert_eq!(lineage["ladder"], summary["ladder"]);
-    morning.is_a_full_run();
+    morning.assert_full_run();
 
     // Where buckets are those of standardised prices, prices cannot be tonight's and buckets another's.
-    let morning = Morning::of(&SPEC.replace("bucketize: { columns: [qty]", "bucketize: { columns: [price]"), deadline);
+    let morning =
+        DeadlineFixture::of(&SPEC.replace("bucketize: { columns: [qty]", "bucketize: { columns: [price]"), deadline);
     morning.shop.write("prices.yaml", &prices);
     morning.shop.forebay(&["fit", "prices.yaml"]).expect(0);
-    let summary = morning.run(&[GONE_BY]).expect(0).summary();
+    let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
     let all = serde_json::json!(["extra.bucketize", "features.standardize", "features.vocabulary"]);
     assert_eq!(summary["ladder"]["reused"], all);
     assert_eq!(summary["artifact"], morning.first["artifact"]);
 }
 
 #[test]
-fn answers_stand_only_for_the_same_question() {
+fn findings_are_reused_for_equal_analyzers_only() {
     let deadline = "deadline: { ladder: [reuse_states] }";
     let before = "    do:\n      - derive: { price: \"price * 1\" }\n      - filter: \"date <= DATE '2016-05-22'\"";
     let spec = SPEC.replacen("    do:", before, 1);
     let reused = |changed: &dyn Fn(&str) -> String| {
-        let morning = Morning::of(&spec, deadline);
+        let morning = DeadlineFixture::of(&spec, deadline);
         let text = std::fs::read_to_string(morning.shop.path("spec.yaml")).unwrap();
         let later = changed(&text);
         assert_ne!(later, text);
         morning.shop.write("spec.yaml", &later);
-        let summary = morning.run(&[GONE_BY]).expect(0).summary();
+        let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
         let ladder = summary.get("ladder").map(|ladder| ladder["reused"].clone()).unwrap_or_default();
         if ladder.is_null() {
-            morning.is_a_full_run();
+            morning.assert_full_run();
         }
         ladder
     };
@@ -251,54 +252,54 @@ fn answers_stand_only_for_the_same_question() {
 
 #[test]
 fn a_spec_that_learns_otherwise_has_no_last_model() {
-    let morning = Morning::new("deadline: { ladder: [last_model] }");
+    let morning = DeadlineFixture::new("deadline: { ladder: [last_model] }");
     let text = std::fs::read_to_string(morning.shop.path("spec.yaml")).unwrap();
     morning.shop.write("spec.yaml", &text.replace("min_count: 2", "min_count: 3"));
-    let call = morning.run(&[GONE_BY]).expect(0);
+    let call = morning.run(&[PAST_DEADLINE]).expect(0);
     assert_eq!(actions(&call), ["none"]);
     assert_eq!(call.summary().get("ladder"), None);
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
 fn without_a_ladder_a_run_warns_and_goes_on() {
-    let morning = Morning::new("");
-    let call = morning.shop.forebay(&["run", "spec.yaml", GONE_BY]).expect(0);
+    let morning = DeadlineFixture::new("");
+    let call = morning.shop.forebay(&["run", "spec.yaml", PAST_DEADLINE]).expect(0);
     assert!(call.stderr.contains("the deadline 2020-01-01T00:00:00Z is at risk"), "{}", call.stderr);
     assert!(call.stderr.contains("nothing more can be done"), "{}", call.stderr);
     assert!(call.stdout.contains("deadline 2020-01-01T00:00:00Z: missed"), "{}", call.stdout);
-    morning.is_a_full_run();
+    morning.assert_full_run();
     // What is done already is never late.
-    let call = morning.run(&[GONE_BY]).expect(0);
+    let call = morning.run(&[PAST_DEADLINE]).expect(0);
     assert!(actions(&call).is_empty() && call.summary()["nothing_new"] == true, "{}", call.stdout);
 }
 
 #[test]
 fn a_run_that_must_not_be_late_stops() {
-    let morning = Morning::new("deadline: { on_deadline: fail, ladder: [last_model] }");
+    let morning = DeadlineFixture::new("deadline: { on_deadline: fail, ladder: [last_model] }");
     let before = (content(&morning.shop.path("out")), content(&morning.shop.path(".forebay/artifacts")));
-    let call = morning.run(&[GONE_BY]).expect(75);
+    let call = morning.run(&[PAST_DEADLINE]).expect(75);
     assert_eq!(actions(&call), ["stop"]);
     assert_eq!(call.summary()["fault"]["code"], "FB0305");
     let after = (content(&morning.shop.path("out")), content(&morning.shop.path(".forebay/artifacts")));
     assert!(before == after, "readers see what they saw");
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
-fn what_earlier_runs_cost_is_a_courtesy() {
-    let morning = Morning::new("");
+fn missing_run_costs_are_no_fault() {
+    let morning = DeadlineFixture::new("");
     let costs = morning.shop.path(".forebay/costs/nightly.json");
     let known: Value = serde_json::from_slice(&std::fs::read(&costs).unwrap()).unwrap();
     let passes: Vec<&str> =
         known["runs"][0].as_array().unwrap().iter().map(|cost| cost["pass"].as_str().unwrap()).collect();
     assert_eq!(passes, ["learn 1", "write table", "write more", "artifact"]);
     std::fs::write(&costs, "nonsense").unwrap();
-    morning.is_a_full_run();
+    morning.assert_full_run();
 }
 
 #[test]
-fn somebody_elsewhere_is_told() {
+fn the_webhook_is_called() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || {
@@ -322,8 +323,8 @@ fn somebody_elsewhere_is_told() {
         (lines.remove(0), serde_json::from_slice::<Value>(&body).unwrap())
     });
     let deadline = format!("deadline: {{ webhook: 'http://127.0.0.1:{port}/late?key=secret' }}");
-    let morning = Morning::new(&deadline);
-    morning.run(&[GONE_BY, "--run-id=tonight"]).expect(0);
+    let morning = DeadlineFixture::new(&deadline);
+    morning.run(&[PAST_DEADLINE, "--run-id=tonight"]).expect(0);
     let (line, body) = server.join().unwrap();
     assert_eq!(line, "POST /late?key=secret HTTP/1.1");
     assert_eq!(
@@ -333,7 +334,7 @@ fn somebody_elsewhere_is_told() {
     assert_eq!((&body["deadline"], &body["action"]), (&"2020-01-01T00:00:00Z".into(), &"none".into()));
 
     // The server is gone; that is no reason to fail, and its address, which may hold a secret, is not said.
-    let call = morning.run(&[GONE_BY, "--param=out=again", "--state=again"]).expect(0);
+    let call = morning.run(&[PAST_DEADLINE, "--param=out=again", "--state=again"]).expect(0);
     let warnings = events(&call, "warning");
     assert_eq!(warnings[0]["message"], "the webhook cannot be reached");
     assert!(!call.stdout.contains("secret") && !call.stderr.contains("secret"));
@@ -341,7 +342,7 @@ fn somebody_elsewhere_is_told() {
 
 #[test]
 fn specs_are_checked_for_what_may_be_left_out() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let check = |from: &str, to: &str, says: &[&str]| {
         let spec = SPEC.replace("DEADLINE", "deadline: { by: '06:30', ladder: [skip_optional] }");
         assert!(spec.contains(from), "{from}");

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bucket::{SECRET, Server, Trouble};
-use crate::support::{Call, Workshop};
+use crate::bucket::{RequestFailure, S3Server, SECRET};
+use crate::support::{ProgramOutput, TestDirectory};
 
 /// A small job over a bucket `lake`.
-fn shop() -> (Workshop, Server) {
-    let shop = Workshop::new();
+fn shop() -> (TestDirectory, S3Server) {
+    let shop = TestDirectory::new();
     std::fs::create_dir_all(shop.path("buckets/lake/in")).unwrap();
     shop.write("buckets/lake/in/a.csv", "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n");
     let spec = "version: 1\nname: small\nparams: { in: { type: path, default: s3://lake/in }, out: { type: path } }\n\
@@ -18,12 +18,12 @@ fn shop() -> (Workshop, Server) {
                 steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
                 sinks: { table: { from: scaled, parquet: { path: \"${out}\" } } }\n";
     shop.write("small.yaml", spec);
-    let server = Server::start(&shop.path("buckets"));
+    let server = S3Server::start(&shop.path("buckets"));
     (shop, server)
 }
 
 /// The job with other places than the usual ones.
-fn job(server: &Server, shop: &Workshop, places: &[&str]) -> Command {
+fn bucket_job(server: &S3Server, shop: &TestDirectory, places: &[&str]) -> Command {
     let usual = ["--param=out=s3://lake/out", "--state=s3://lake/state"];
     let option = |place: &str| place.split("s3://").next().unwrap().to_owned();
     let other = |place: &&str| !places.iter().any(|given| option(given) == option(place));
@@ -33,12 +33,12 @@ fn job(server: &Server, shop: &Workshop, places: &[&str]) -> Command {
     command
 }
 
-fn output(mut command: Command) -> Call {
+fn wait_for_output(mut command: Command) -> ProgramOutput {
     command.output().unwrap().into()
 }
 
 #[track_caller]
-fn expect(call: Call, exit: i32, code: &str, says: &[&str]) {
+fn expect(call: ProgramOutput, exit: i32, code: &str, says: &[&str]) {
     let call = call.expect(exit);
     assert!(call.stderr.contains(code), "{}", call.stderr);
     for word in says {
@@ -52,15 +52,15 @@ fn refused_connections_use_up_a_time() {
     let (shop, mut server) = shop();
     server.endpoint = "http://127.0.0.1:9".to_owned();
     let begin = Instant::now();
-    let mut command = job(&server, &shop, &[]);
+    let mut command = bucket_job(&server, &shop, &[]);
     command.env("FOREBAY_RETRY_SECONDS", "2");
-    expect(output(command), 75, "FB0401", &["attempts over", "FOREBAY_RETRY_SECONDS"]);
+    expect(wait_for_output(command), 75, "FB0401", &["attempts over", "FOREBAY_RETRY_SECONDS"]);
     assert!(begin.elapsed() >= Duration::from_millis(1500), "{:?}", begin.elapsed());
     for (name, value) in [("FOREBAY_RETRY_SECONDS", "soon"), ("FOREBAY_RETRY_SECONDS", "-1"), ("AWS_MAX_ATTEMPTS", "0")]
     {
-        let mut command = job(&server, &shop, &[]);
+        let mut command = bucket_job(&server, &shop, &[]);
         command.env(name, value);
-        expect(output(command), 78, "FB0104", &[name, value]);
+        expect(wait_for_output(command), 78, "FB0104", &[name, value]);
     }
 }
 
@@ -70,24 +70,24 @@ fn a_missing_bucket_is_named_before_anything_is_read() {
     let read = Arc::new(AtomicU64::new(0));
     for place in ["--param=out=s3://nowhere/out", "--state=s3://nowhere/state", "--param=in=s3://nowhere/in"] {
         let counter = read.clone();
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             counter.fetch_add(u64::from(asked.target.contains("in/a.csv")), Ordering::Relaxed);
             None
         });
-        let call = output(job(&server, &shop, &[place]));
+        let call = wait_for_output(bucket_job(&server, &shop, &[place]));
         expect(call, 78, "FB0403", &["the bucket `nowhere` does not exist", "s3://nowhere/", "hint"]);
         assert_eq!(read.load(Ordering::Relaxed), 0, "{place}");
         assert!(!shop.path("buckets/lake/out").exists());
     }
-    server.calm();
-    output(job(&server, &shop, &[])).expect(0);
+    server.stop_failures();
+    wait_for_output(bucket_job(&server, &shop, &[])).expect(0);
 }
 
 #[test]
 fn missing_credentials_name_their_variables() {
     let (shop, server) = shop();
     let without = |names: &[&str]| {
-        let mut command = job(&server, &shop, &[]);
+        let mut command = bucket_job(&server, &shop, &[]);
         for name in names {
             command.env_remove(name);
         }
@@ -95,25 +95,25 @@ fn missing_credentials_name_their_variables() {
         command
     };
     let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-    expect(output(without(&[key, secret])), 78, "FB0403", &["lake", key, secret, "AWS_PROFILE"]);
-    expect(output(without(&[secret])), 78, "FB0403", &["AWS_SECRET_ACCESS_KEY is not"]);
-    expect(output(without(&[key])), 78, "FB0403", &["AWS_ACCESS_KEY_ID is not"]);
+    expect(wait_for_output(without(&[key, secret])), 78, "FB0403", &["lake", key, secret, "AWS_PROFILE"]);
+    expect(wait_for_output(without(&[secret])), 78, "FB0403", &["AWS_SECRET_ACCESS_KEY is not"]);
+    expect(wait_for_output(without(&[key])), 78, "FB0403", &["AWS_ACCESS_KEY_ID is not"]);
     let mut named = without(&[key, secret]);
     named.env("AWS_PROFILE", "nightly");
-    expect(output(named), 78, "FB0403", &["nightly", ".aws/credentials"]);
+    expect(wait_for_output(named), 78, "FB0403", &["nightly", ".aws/credentials"]);
 }
 
 #[test]
 fn expired_credentials_are_read_again_or_keep_what_is_committed() {
     // Variables cannot change while a run goes on: it ends at once, and goes on later.
     let (shop, server) = shop();
-    server.disturb(|asked| {
-        (asked.method == "PUT" && asked.target.contains("/out/")).then_some(Trouble::Says(400, "ExpiredToken"))
+    server.inject_failures(|asked| {
+        (asked.method == "PUT" && asked.target.contains("/out/")).then_some(RequestFailure::Says(400, "ExpiredToken"))
     });
-    let call = output(job(&server, &shop, &[]));
+    let call = wait_for_output(bucket_job(&server, &shop, &[]));
     expect(call, 75, "FB0406", &["expired", "what is committed stays"]);
-    assert!(server.calm() >= 1);
-    let again = output(job(&server, &shop, &[])).expect(0).summary();
+    assert!(server.stop_failures() >= 1);
+    let again = wait_for_output(bucket_job(&server, &shop, &[])).expect(0).summary();
     assert_eq!(again["passes"][0]["reused"], true, "what was learned was learned again");
 
     // A file can: the credentials that are in it at first are wrong, too.
@@ -127,22 +127,22 @@ fn expired_credentials_are_read_again_or_keep_what_is_committed() {
     write(&file, "of-yesterday");
     let renewed = file.clone();
     let mut left = 3;
-    server.disturb(move |_| {
+    server.inject_failures(move |_| {
         left -= i32::from(left >= 0);
         if left == 0 {
             write(&renewed, SECRET);
         }
-        (left >= 0).then_some(Trouble::Says(400, "ExpiredToken"))
+        (left >= 0).then_some(RequestFailure::Says(400, "ExpiredToken"))
     });
-    let mut command = job(&server, &shop, &[]);
+    let mut command = bucket_job(&server, &shop, &[]);
     command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", shop.path(""));
-    output(command).expect(0);
-    assert_eq!(server.calm(), 3);
+    wait_for_output(command).expect(0);
+    assert_eq!(server.stop_failures(), 3);
 }
 
 #[test]
 fn paths_that_stay_wrong_are_not_tried_again() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     std::fs::create_dir(shop.path("folder")).unwrap();
     shop.write("a.csv", "price\n1\n2\n");
     let spec = |input: &str, out: &str| {

@@ -1,9 +1,9 @@
 //! `forebay check --perturb-future`: what knows the future is found on the data, with its cause.
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 /// Three stores over forty days of 2016, with prices that go up and some missing quantities.
-fn history(shop: &Workshop) {
+fn history(shop: &TestDirectory) {
     let mut text = String::from("store,day,qty,price,weather\n");
     for row in 0..120 {
         let (store, day) = (["a", "b", "c"][row % 3], row / 3);
@@ -27,8 +27,8 @@ fn spec(steps: &str, rest: &str) -> String {
 }
 
 /// Everything that the program says about a spec.
-fn conversation(steps: &str, rest: &str, args: &[&str], code: i32) -> String {
-    let shop = Workshop::new();
+fn check_output(steps: &str, rest: &str, args: &[&str], code: i32) -> String {
+    let shop = TestDirectory::new();
     history(&shop);
     shop.write("spec.yaml", &spec(steps, rest));
     let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"], args].concat();
@@ -51,7 +51,7 @@ const SOUND: &str = "\
 
 #[test]
 fn what_looks_back_is_proved() {
-    let said = conversation(SOUND, "fit_on: train\n    ", &[], 0);
+    let said = check_output(SOUND, "fit_on: train\n    ", &[], 0);
     let cuts = [("2016-01-20", 60), ("2016-01-28", 84), ("2016-02-05", 108)];
     let proved = |(day, rows): (&str, usize)| {
         format!(
@@ -60,7 +60,7 @@ fn what_looks_back_is_proved() {
         )
     };
     assert_eq!(said, cuts.map(proved).concat());
-    let said = conversation(SOUND, "fit_on: train\n    ", &["--cuts=1"], 0);
+    let said = check_output(SOUND, "fit_on: train\n    ", &["--cuts=1"], 0);
     assert_eq!(said, proved(cuts[0]));
 }
 
@@ -69,7 +69,7 @@ fn what_looks_back_is_proved() {
 fn a_leak_inside_of_periods_is_found_by_another_cut() {
     let steps = "- drop: [qty]";
     let week = "date_bin(INTERVAL '7 days', day, TIMESTAMP '2015-12-31')";
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     let text = spec(steps, "").replace(
         "from: demand",
@@ -88,7 +88,7 @@ fn a_leak_inside_of_periods_is_found_by_another_cut() {
 
 #[test]
 fn a_statistic_of_all_rows_is_named() {
-    let said = conversation("- standardize: { columns: [price] }", "", &[], 65);
+    let said = check_output("- standardize: { columns: [price] }", "", &[], 65);
     let expected = "\
 demand: scrambled price, qty, weather in all rows after 2016-01-20
 table: 60 rows at or before 2016-01-20, 1 of 3 columns moved
@@ -108,7 +108,7 @@ note: 60 of 60 rows at or before 2016-01-20 moved, first in row 0 (store=a, day=
 #[test]
 fn a_part_that_reaches_into_the_future_is_named() {
     let steps = "- standardize: { columns: [price] }\n- lag: { columns: [qty], by: [1d] }";
-    let said = conversation(steps, "fit_on: train\n    ", &["--at", "2016-01-10"], 65);
+    let said = check_output(steps, "fit_on: train\n    ", &["--at", "2016-01-10"], 65);
     let expected = "\
 hint: let `train` end earlier, or check a later time with `--at`
 note: `features.standardize` learned from `train`, which has rows after 2016-01-10
@@ -119,14 +119,14 @@ note: 30 of 30 rows at or before 2016-01-10 moved";
 
 #[test]
 fn a_filling_from_the_future_is_named() {
-    let said = conversation("- interpolate: { columns: [qty] }", "", &["--at=2016-01-21"], 65);
+    let said = check_output("- interpolate: { columns: [qty] }", "", &["--at=2016-01-21"], 65);
     assert!(said.contains("note: `features.interpolate` reads the rows that follow"), "{said}");
     assert!(said.contains("1 of 63 rows at or before 2016-01-21 moved, first in row 60 (store=a, day=2016-01-21)"));
 }
 
 #[test]
 fn a_query_that_leads_is_named() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     let text = spec("- drop: [weather]", "").replace(
         "from: demand",
@@ -146,37 +146,37 @@ fn a_query_that_leads_is_named() {
 #[test]
 fn a_filter_that_depends_on_the_future_is_named() {
     let steps = "- standardize: { columns: [price], suffix: _z }\n- filter: \"price_z > 0\"";
-    let said = conversation(steps, "", &["--at=2016-01-20"], 65);
+    let said = check_output(steps, "", &["--at=2016-01-20"], 65);
     assert!(said.contains("come or go when later rows are scrambled"), "{said}");
 }
 
 #[test]
 fn sinks_need_not_write_the_time() {
     let steps = "- derive: { double: \"qty * 2\" }\n- interpolate: { columns: [qty] }\n- rename: { double: twice }\n";
-    let said = conversation(&format!("{steps}- select: [twice, price]"), "", &["--at=2016-01-21"], 0);
+    let said = check_output(&format!("{steps}- select: [twice, price]"), "", &["--at=2016-01-21"], 0);
     assert!(said.contains("table: 63 rows at or before 2016-01-21, the same bits in 2 columns"), "{said}");
-    let said = conversation(&format!("{steps}- drop: [day]"), "", &["--at=2016-01-21"], 65);
+    let said = check_output(&format!("{steps}- drop: [day]"), "", &["--at=2016-01-21"], 65);
     assert!(said.contains("`qty` in sink `table` moves"), "{said}");
     let lost = "- drop: [day]\n- derive: { double: \"qty * 2\" }";
-    let said = conversation(lost, "", &["--at=2016-01-21"], 78);
+    let said = check_output(lost, "", &["--at=2016-01-21"], 78);
     assert!(said.contains("sink `table` does not write the time of its rows"), "{said}");
 }
 
 #[test]
 fn times_without_a_past_or_a_future_prove_nothing() {
     for (at, word) in [("2017-01-01", "no row is after"), ("2015-01-01", "no sink writes a row at or before")] {
-        let said = conversation("- lag: { columns: [qty], by: [1d] }", "", &["--at", at], 65);
+        let said = check_output("- lag: { columns: [qty], by: [1d] }", "", &["--at", at], 65);
         assert!(said.contains(word) && said.contains("2016-01-01 and 2016-02-09"), "{said}");
     }
-    let said = conversation("- lag: { columns: [qty], by: [1d] }", "", &["--at=soon"], 78);
+    let said = check_output("- lag: { columns: [qty], by: [1d] }", "", &["--at=soon"], 78);
     assert!(said.contains("`soon` is no time of `day`"), "{said}");
-    Workshop::new().forebay(&["check", "spec.yaml", "--at=2016-01-01"]).expect(64);
+    TestDirectory::new().forebay(&["check", "spec.yaml", "--at=2016-01-01"]).expect(64);
 }
 
 #[test]
 fn real_flights() {
     let Some(data) = crate::support::real_data("flights") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let spec = crate::support::ready_made("flights.yaml");
     let data = format!("--param=data={}", data.display());
     let call = shop.forebay(&["check", &spec, &data, "--perturb-future", "--memory=256MiB"]).expect(0);

@@ -11,11 +11,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
-use crate::bucket::Server;
-use crate::support::{Call, Workshop, content};
+use crate::bucket::S3Server;
+use crate::support::{ProgramOutput, TestDirectory, content};
 
 /// Twelve days of two stores, in one file.
-fn history(shop: &Workshop) {
+fn history(shop: &TestDirectory) {
     let mut text = String::from("store,day,qty,price\n");
     for row in 0..24 {
         text += &format!("{},2016-01-{:02},{},{}.5\n", ["a", "b"][row % 2], 1 + row / 2, row * 7 % 11, row % 5);
@@ -24,7 +24,7 @@ fn history(shop: &Workshop) {
 }
 
 /// A spec over the history with these steps and sinks.
-fn spec(shop: &Workshop, steps: &str, sinks: &str) {
+fn spec(shop: &TestDirectory, steps: &str, sinks: &str) {
     shop.write(
         "spec.yaml",
         &format!(
@@ -42,7 +42,7 @@ const NET: &str =
 
 #[test]
 fn manifests_name_nothing_outside_of_their_output() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     spec(&shop, LAG, TABLE);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
@@ -92,8 +92,8 @@ fn manifests_name_nothing_outside_of_their_output() {
 }
 
 #[test]
-fn what_is_in_use_must_be_known_before_anything_is_removed() {
-    let shop = Workshop::new();
+fn collection_needs_all_roots() {
+    let shop = TestDirectory::new();
     history(&shop);
     spec(&shop, "      - standardize: { columns: [price] }\n", TABLE);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
@@ -114,7 +114,7 @@ fn what_is_in_use_must_be_known_before_anything_is_removed() {
 
 #[test]
 fn a_proof_on_scrambled_rows_leaves_models_as_they_are() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     spec(&shop, LAG, NET);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
@@ -128,7 +128,7 @@ fn a_proof_on_scrambled_rows_leaves_models_as_they_are() {
 
 #[test]
 fn what_workers_wrote_is_trained_on_and_fed() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     let feed = "feed: { label: qty, dense: [price, before], batch_rows: 8 }\n";
     spec(&shop, LAG, &format!("{TABLE}{NET}{feed}"));
@@ -146,7 +146,7 @@ fn what_workers_wrote_is_trained_on_and_fed() {
 }
 
 /// Writes rows of a day (or none) and a number as Parquet, with so many rows in a row group.
-fn parquet(shop: &Workshop, name: &str, rows: &[(Option<i32>, i64)], group_rows: usize) {
+fn parquet(shop: &TestDirectory, name: &str, rows: &[(Option<i32>, i64)], group_rows: usize) {
     let days: ArrayRef = Arc::new(rows.iter().map(|(day, _)| *day).collect::<Date32Array>());
     let numbers: ArrayRef = Arc::new(rows.iter().map(|(_, number)| *number).collect::<Int64Array>());
     let batch = RecordBatch::try_from_iter_with_nullable([("day", days, true), ("x", numbers, true)]).unwrap();
@@ -159,7 +159,7 @@ fn parquet(shop: &Workshop, name: &str, rows: &[(Option<i32>, i64)], group_rows:
 }
 
 /// A spec over the Parquet files of a folder.
-fn over(shop: &Workshop, folder: &str, steps: &str, rest: &str) {
+fn parquet_spec(shop: &TestDirectory, folder: &str, steps: &str, rest: &str) {
     shop.write(
         "spec.yaml",
         &format!(
@@ -177,12 +177,12 @@ fn passes(summary: &Value) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn rows_of_row_groups_that_are_not_read_are_counted() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let rows: Vec<(Option<i32>, i64)> = (0..1000).map(|x| (Some(x / 100), i64::from(x))).collect();
     parquet(&shop, "data/a.parquet", &rows, 100);
     parquet(&shop, "data/b.parquet", &rows[..500], 100);
     let steps = "      - filter: \"x >= 950\"\n      - standardize: { columns: [x], suffix: _z }\n";
-    over(&shop, "data", steps, &format!("sinks:\n{TABLE}"));
+    parquet_spec(&shop, "data", steps, &format!("sinks:\n{TABLE}"));
     for threads in ["--threads=1", "--threads=2"] {
         let state = threads.replace("--threads=", "--state=state-");
         let fit = shop.forebay(&["fit", "spec.yaml", "--json", threads, &state]).expect(0).summary();
@@ -198,7 +198,7 @@ fn rows_of_row_groups_that_are_not_read_are_counted() {
 
 #[test]
 fn rows_without_a_time_are_outside_of_every_interval() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     // Ten days of ten rows; every seventh row has no time.
     let rows: Vec<(Option<i32>, i64)> = (0..100).map(|x| ((x % 7 != 3).then_some(x / 10), i64::from(x))).collect();
     parquet(&shop, "whole/all.parquet", &rows, 1000);
@@ -208,7 +208,12 @@ fn rows_without_a_time_are_outside_of_every_interval() {
     let steps = "      - standardize: { columns: [x], suffix: _z }\n";
     let mut seen = Vec::new();
     for cut in ["whole", "days"] {
-        over(&shop, cut, steps, &format!("sinks:\n  table: {{ from: features, parquet: {{ path: {cut}-out }} }}\n"));
+        parquet_spec(
+            &shop,
+            cut,
+            steps,
+            &format!("sinks:\n  table: {{ from: features, parquet: {{ path: {cut}-out }} }}\n"),
+        );
         let state = format!("--state={cut}-state");
         for (from, to) in [("1970-01-03", "1970-01-05"), ("1970-01-05", "1970-01-07")] {
             let run = ["run", "spec.yaml", "--json", &state, "--interval", from, to];
@@ -226,7 +231,7 @@ fn rows_without_a_time_are_outside_of_every_interval() {
 
 #[test]
 fn a_whole_output_does_not_become_empty_unasked() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let rows: Vec<(Option<i32>, i64)> = (0..100).map(|x| (Some(x / 10), i64::from(x))).collect();
     parquet(&shop, "data/a.parquet", &rows, 1000);
     parquet(&shop, "none/a.parquet", &[], 1000);
@@ -240,21 +245,21 @@ fn a_whole_output_does_not_become_empty_unasked() {
     };
     // Nothing is published, the artifact neither.
     for more in ["", aggregate] {
-        over(&shop, "data", &steps(1000, more), &sinks);
+        parquet_spec(&shop, "data", &steps(1000, more), &sinks);
         refused(&["run", "spec.yaml"], "100 rows were read");
         assert!(!shop.path("out/_manifest.json").exists() && !shop.path(".forebay/artifacts").exists());
     }
     // What readers see stays, also where nothing is read any more.
-    over(&shop, "data", &steps(50, ""), &sinks);
+    parquet_spec(&shop, "data", &steps(50, ""), &sinks);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
     let before = fs::read(shop.path("out/_manifest.json")).unwrap();
-    over(&shop, "data", &steps(1000, ""), &sinks);
+    parquet_spec(&shop, "data", &steps(1000, ""), &sinks);
     refused(&["run", "spec.yaml"], "100 rows were read");
-    over(&shop, "none", &steps(50, ""), &sinks);
+    parquet_spec(&shop, "none", &steps(50, ""), &sinks);
     refused(&["run", "spec.yaml"], "readers see 50 rows");
     assert!(fs::read(shop.path("out/_manifest.json")).unwrap() == before);
     // The same for an artifact that is applied.
-    over(&shop, "data", &steps(1000, ""), &sinks);
+    parquet_spec(&shop, "data", &steps(1000, ""), &sinks);
     let fit = shop.forebay(&["fit", "spec.yaml", "--json"]).expect(0).summary();
     let artifact = fit["artifact_path"].as_str().unwrap();
     let apply = ["apply", artifact, "--source=data", "--output=applied"];
@@ -265,17 +270,17 @@ fn a_whole_output_does_not_become_empty_unasked() {
     // Asked for, or without any row to begin with.
     shop.forebay(&["run", "spec.yaml", "--allow-empty"]).expect(0);
     assert_eq!(shop.visible("out").num_rows(), 0);
-    over(&shop, "none", &steps(50, ""), &sinks);
+    parquet_spec(&shop, "none", &steps(50, ""), &sinks);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
     // An interval may be empty, and says so.
-    over(&shop, "data", &steps(50, ""), "sinks:\n  table: { from: features, parquet: { path: parts } }\n");
+    parquet_spec(&shop, "data", &steps(50, ""), "sinks:\n  table: { from: features, parquet: { path: parts } }\n");
     let call = shop.forebay(&["run", "spec.yaml", "--interval", "1970-02-01", "1970-02-02"]).expect(0);
     assert!(call.stdout.contains("table: the interval is empty"), "{}", call.stdout);
 }
 
 #[test]
 fn a_run_that_fails_publishes_nothing() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     history(&shop);
     let split = |condition: &str| format!("split:\n  train: \"{condition}\"\n  validation: \"qty < 3\"\n");
     let sinks = |train: &str| format!("{TABLE}{NET}{}", split(train));
@@ -300,13 +305,13 @@ fn a_run_that_fails_publishes_nothing() {
 }
 
 /// A run that stopped itself at a moment; it ends with the test.
-struct Stopped(Child);
+struct StoppedRun(Child);
 
-impl Stopped {
+impl StoppedRun {
     /// Waits until it has stopped.
-    fn at(mut command: std::process::Command, moment: &str) -> Stopped {
+    fn at(mut command: std::process::Command, moment: &str) -> StoppedRun {
         command.env("FOREBAY_KILL_ON", moment).env("FOREBAY_KILL_WITH", "stop");
-        let child = Stopped(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let child = StoppedRun(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let begin = Instant::now();
         let state = || fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
         while !state().rsplit(')').next().unwrap().trim_start().starts_with('T') {
@@ -317,17 +322,17 @@ impl Stopped {
     }
 
     /// Lets it go on to its end.
-    fn goes_on(mut self) -> Call {
+    fn resume_to_end(mut self) -> ProgramOutput {
         let id = self.0.id().to_string();
         assert!(std::process::Command::new("kill").args(["-CONT", &id]).status().unwrap().success());
         let (mut stdout, mut stderr) = (String::new(), String::new());
         std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut stdout).unwrap();
         std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut stderr).unwrap();
-        Call { code: self.0.wait().unwrap().code().unwrap_or(-1), stdout, stderr }
+        ProgramOutput { code: self.0.wait().unwrap().code().unwrap_or(-1), stdout, stderr }
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedRun {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -337,10 +342,10 @@ impl Drop for Stopped {
 #[test]
 fn nothing_is_collected_while_a_run_is_at_work() {
     for in_bucket in [false, true] {
-        let shop = Workshop::new();
+        let shop = TestDirectory::new();
         history(&shop);
         fs::create_dir_all(shop.path("buckets/lake")).unwrap();
-        let server = in_bucket.then(|| Server::start(&shop.path("buckets")));
+        let server = in_bucket.then(|| S3Server::start(&shop.path("buckets")));
         let root = if in_bucket { "s3://lake/" } else { "" };
         let command = |args: &[&str]| match &server {
             Some(server) => {
@@ -356,24 +361,24 @@ fn nothing_is_collected_while_a_run_is_at_work() {
         let steps =
             |least: i64| format!("      - filter: \"qty > {least}\"\n      - standardize: {{ columns: [price] }}\n");
         let table = format!("  table: {{ from: features, parquet: {{ path: {root}out }} }}\n");
-        let call = |args: &[&str]| Call::from(command(args).output().unwrap());
+        let call = |args: &[&str]| ProgramOutput::from(command(args).output().unwrap());
         spec(&shop, &steps(1), &table);
         call(&["run", "spec.yaml", &state]).expect(0);
         let run = ["run", "spec.yaml", "--json", &state];
         let gc = ["cache", "gc", "--older-than", "0s", &state];
         for (least, moment) in [(2, "have put "), (3, "passes/"), (4, "out/_manifest.json")] {
             spec(&shop, &steps(least), &table);
-            let stopped = Stopped::at(command(&run), moment);
+            let stopped = StoppedRun::at(command(&run), moment);
             let call = call(&gc).expect(75);
             assert!(call.stderr.contains("FB0407") && call.stderr.contains("nothing was removed"), "{}", call.stderr);
-            let summary = stopped.goes_on().expect(0).summary();
+            let summary = stopped.resume_to_end().expect(0).summary();
             let rows = summary["outputs"][0]["rows"].as_u64().unwrap();
             let out = if in_bucket { "buckets/lake/out" } else { "out" };
             assert_eq!(shop.visible(out).num_rows() as u64, rows, "what readers see is not there");
         }
         // A run that was killed holds nothing.
         spec(&shop, &steps(5), &table);
-        drop(Stopped::at(command(&run), "out/_manifest.json"));
+        drop(StoppedRun::at(command(&run), "out/_manifest.json"));
         call(&gc).expect(0);
         call(&run).expect(0);
         call(&gc).expect(0);
@@ -382,17 +387,17 @@ fn nothing_is_collected_while_a_run_is_at_work() {
 }
 
 #[test]
-fn what_was_removed_meanwhile_is_not_published() {
-    let shop = Workshop::new();
+fn a_run_whose_files_were_removed_publishes_nothing() {
+    let shop = TestDirectory::new();
     history(&shop);
     spec(&shop, LAG, TABLE);
     shop.forebay(&["run", "spec.yaml", "--state=one"]).expect(0);
     spec(&shop, "      - filter: \"qty > 3\"\n", TABLE);
     let before = fs::read(shop.path("out/_manifest.json")).unwrap();
     // Collected with another state directory, which knows nothing of the run.
-    let stopped = Stopped::at(shop.command(&["run", "spec.yaml", "--state=other"]), "put other/passes/");
+    let stopped = StoppedRun::at(shop.command(&["run", "spec.yaml", "--state=other"]), "put other/passes/");
     shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=one"]).expect(0);
-    let call = stopped.goes_on().expect(75);
+    let call = stopped.resume_to_end().expect(75);
     assert!(call.stderr.contains("was removed before it was published"), "{}", call.stderr);
     assert!(fs::read(shop.path("out/_manifest.json")).unwrap() == before);
     shop.forebay(&["run", "spec.yaml", "--state=other"]).expect(0);

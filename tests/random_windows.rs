@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::series::{self, Order, Random, Row};
-use crate::support::Workshop;
+use crate::series::{self, DemandRow, FileOrder, SplitMixRng};
+use crate::support::TestDirectory;
 
 /// A length in rows or days.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Length {
+struct RandomLength {
     count: i64,
     days: bool,
 }
 
-impl Length {
+impl RandomLength {
     fn text(self) -> String {
         format!("{}{}", self.count, if self.days { "d" } else { "" })
     }
@@ -20,22 +20,22 @@ impl Length {
 
 /// One output.
 #[derive(Debug, Clone)]
-struct Window {
+struct RandomWindow {
     column: &'static str,
     stat: &'static str,
     /// Absent for everything so far.
-    over: Option<Length>,
-    gap: Length,
+    over: Option<RandomLength>,
+    gap: RandomLength,
     closed: &'static str,
     min_periods: Option<i64>,
 }
 
-impl Window {
-    fn random(random: &mut Random) -> Window {
+impl RandomWindow {
+    fn random(random: &mut SplitMixRng) -> RandomWindow {
         let days = random.chance(50);
-        let length = |count: u64| Length { count: count as i64, days };
+        let length = |count: u64| RandomLength { count: count as i64, days };
         let stats = ["mean", "sum", "std", "min", "max", "median", "count", "first", "last", "n_unique", "zero_share"];
-        Window {
+        RandomWindow {
             column: random.pick(&["qty", "units"]),
             stat: random.pick(&stats),
             over: random.chance(80).then(|| length(random.pick(&[1, 2, 3, 7, 20, 400]))),
@@ -68,7 +68,7 @@ impl Window {
     }
 
     /// What the last of these rows of a series has, and how large the numbers behind it are.
-    fn expected(&self, rows: &[&Row]) -> Option<(f64, f64)> {
+    fn expected(&self, rows: &[&DemandRow]) -> Option<(f64, f64)> {
         let place = |row: usize, days: bool| if days { i64::from(rows[row].day) } else { row as i64 };
         let own = rows.len() - 1;
         let within = |row: &usize| {
@@ -90,7 +90,7 @@ impl Window {
         let values: Vec<f64> = (0..=own).filter(within).filter_map(value).collect();
         let unless_set = match (self.stat, self.over) {
             ("count", _) => 0,
-            (_, Some(Length { count, days: false })) => match self.closed {
+            (_, Some(RandomLength { count, days: false })) => match self.closed {
                 "neither" => count - 1,
                 _ => count,
             },
@@ -129,17 +129,17 @@ impl Window {
 #[test]
 fn random_windows_agree_with_plain_lists() {
     for seed in 0..8 {
-        let mut random = Random(seed * 1_000_003);
-        let shop = Workshop::new();
+        let mut random = SplitMixRng(seed * 1_000_003);
+        let shop = TestDirectory::new();
         let rows = series::demand(random.next(), 60);
-        let mut windows: BTreeMap<String, Window> = BTreeMap::new();
+        let mut windows: BTreeMap<String, RandomWindow> = BTreeMap::new();
         while windows.len() < 14 {
-            let window = Window::random(&mut random);
+            let window = RandomWindow::random(&mut random);
             windows.entry(window.name()).or_insert(window);
         }
-        let steps: String = windows.values().map(Window::step).collect();
-        let order = random.pick(&[Order::Time, Order::Key, Order::Shuffled]);
-        let data = series::lay_out(&shop, "data", &rows, order, random.pick(&[1, 3, 7]), 40);
+        let steps: String = windows.values().map(RandomWindow::step).collect();
+        let order = random.pick(&[FileOrder::Time, FileOrder::Key, FileOrder::Shuffled]);
+        let data = series::write_in_order(&shop, "data", &rows, order, random.pick(&[1, 3, 7]), 40);
         shop.write(
             "spec.yaml",
             &format!(
@@ -152,7 +152,7 @@ fn random_windows_agree_with_plain_lists() {
         let args = ["run", "spec.yaml", "--memory=256MiB", "--threads", threads, "--batch-rows", batch_rows];
         shop.forebay(&args).expect(0);
         let found = series::by_id(&shop.rows("out/current"));
-        let mut series: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+        let mut series: BTreeMap<_, Vec<&DemandRow>> = BTreeMap::new();
         let mut expected: BTreeMap<&String, Vec<Option<(f64, f64)>>> = BTreeMap::new();
         for row in &rows {
             let series = series.entry(row.series()).or_default();

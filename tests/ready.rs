@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Call, Workshop};
+use crate::support::{ProgramOutput, TestDirectory};
 
-fn shop(ready: &str) -> Workshop {
-    let shop = Workshop::new();
+fn shop(ready: &str) -> TestDirectory {
+    let shop = TestDirectory::new();
     let spec = format!(
         "version: 1\nname: test\nsources:\n  demand: {{ parquet: {{ path: data }}, ready: {{ {ready} }} }}\n\
          sinks:\n  table: {{ from: demand, parquet: {{ path: out }} }}\n"
@@ -16,12 +16,12 @@ fn shop(ready: &str) -> Workshop {
     shop
 }
 
-fn run(shop: &Workshop, code: i32) -> Call {
+fn run(shop: &TestDirectory, code: i32) -> ProgramOutput {
     shop.forebay(&["run", "spec.yaml", "--json"]).expect(code)
 }
 
 #[track_caller]
-fn not_ready(shop: &Workshop, says: &[&str]) {
+fn not_ready(shop: &TestDirectory, says: &[&str]) {
     let call = run(shop, 75);
     assert_eq!(call.summary()["fault"]["code"], "FB0306");
     for words in ["`demand` is not ready", "spec.yaml:4:"].iter().chain(says) {

@@ -3,7 +3,7 @@
 use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, Int64Type};
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 const SPEC: &str = r#"
 version: 1
@@ -53,7 +53,7 @@ sinks:
 
 #[test]
 fn gathers_give_the_same_bits_from_any_threads() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let spec = shop.write("spec.yaml", SPEC);
     let layouts = [shop.demand("a", 1_000_000), shop.demand("b", 97)];
     let mut expected = None;

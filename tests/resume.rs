@@ -4,18 +4,18 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Workshop, content, ready_made};
+use crate::support::{TestDirectory, content, ready_made};
 
 /// How often a run is killed in the quick form; `FOREBAY_KILLS` says otherwise.
 const KILLS: u64 = 6;
 
-struct Job<'a> {
-    shop: &'a Workshop,
+struct ClicksJob<'a> {
+    shop: &'a TestDirectory,
     spec: String,
     data: String,
 }
 
-impl Job<'_> {
+impl ClicksJob<'_> {
     fn start(&self, out: &str, state: &str) -> Child {
         let (data, out) = (format!("--param=log={}", self.data), format!("--param=out={out}"));
         let args = ["run", &self.spec, &data, &out, "--state", state, "--threads=2", "--memory=256MiB", "--json"];
@@ -32,8 +32,8 @@ fn random(seed: u64) -> u64 {
 
 #[test]
 fn a_killed_run_continues_and_nothing_half_written_shows() {
-    let shop = Workshop::new();
-    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let shop = TestDirectory::new();
+    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
     let begun = Instant::now();
     let done = job.start("calm", "calm-state").wait_with_output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -73,8 +73,8 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
 
 #[test]
 fn a_committed_pass_is_never_done_again() {
-    let shop = Workshop::new();
-    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let shop = TestDirectory::new();
+    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
     let done = job.start("out", "state").wait_with_output().unwrap();
     assert!(done.status.success());
     let states = content(&shop.path("state/states"));
@@ -89,7 +89,7 @@ fn a_committed_pass_is_never_done_again() {
     // Without the output, only the last pass has work left.
     std::fs::remove_dir_all(shop.path("out")).unwrap();
     let again = job.start("out", "state").wait_with_output().unwrap();
-    let again: crate::support::Call = again.into();
+    let again: crate::support::ProgramOutput = again.into();
     let summary = again.expect(0).summary();
     let reused: Vec<bool> =
         summary["passes"].as_array().unwrap().iter().map(|pass| pass["reused"].as_bool().unwrap()).collect();
@@ -103,15 +103,15 @@ fn a_committed_pass_is_never_done_again() {
     bytes[middle] ^= 1;
     std::fs::write(&victim, bytes).unwrap();
     std::fs::remove_dir_all(shop.path("out")).unwrap();
-    let repaired: crate::support::Call = job.start("out", "state").wait_with_output().unwrap().into();
+    let repaired: crate::support::ProgramOutput = job.start("out", "state").wait_with_output().unwrap().into();
     repaired.expect(0);
     assert!(content(&shop.path("state/states")) == states);
 }
 
 #[test]
 fn a_run_that_is_asked_to_stop_stops_and_goes_on_later() {
-    let shop = Workshop::new();
-    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 100) };
+    let shop = TestDirectory::new();
+    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 100) };
     let done = job.start("calm", "calm-state").wait_with_output().unwrap();
     assert!(done.status.success());
     // During the pass that learns, and during the one that writes.

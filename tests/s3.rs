@@ -2,16 +2,16 @@
 
 use std::process::Command;
 
-use crate::bucket::{SECRET, Server, Trouble};
-use crate::support::{Call, Workshop, content, ready_made};
-use crate::watched::Watched;
+use crate::bucket::{RequestFailure, S3Server, SECRET};
+use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
+use crate::watched::WatchedCommand;
 
 /// Runs `demand.yaml` on the bucket `lake`.
-fn run(server: &Server, shop: &Workshop, state: &str) -> Call {
+fn run(server: &S3Server, shop: &TestDirectory, state: &str) -> ProgramOutput {
     command(server, shop, state).watched().into()
 }
 
-fn command(server: &Server, shop: &Workshop, state: &str) -> Command {
+fn command(server: &S3Server, shop: &TestDirectory, state: &str) -> Command {
     let spec = ready_made("demand.yaml");
     let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
     server.command(shop, &[&args[..], &["--state", state, "--memory=256MiB", "--threads=2"]].concat())
@@ -19,7 +19,7 @@ fn command(server: &Server, shop: &Workshop, state: &str) -> Command {
 
 #[test]
 fn sources_state_and_sinks_in_a_bucket() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     let data = shop.at("buckets/lake/demand");
     let first = run(&server, &shop, "s3://lake/state").expect(0).summary();
     assert_eq!(first["nothing_new"], false);
@@ -43,19 +43,19 @@ fn sources_state_and_sinks_in_a_bucket() {
 
 #[test]
 fn a_busy_server_is_asked_again_and_a_dead_one_is_named() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     let mut left = 5;
-    server.disturb(move |_| {
+    server.inject_failures(move |_| {
         left -= i32::from(left > 0);
-        (left > 0).then_some(Trouble::Refused(503))
+        (left > 0).then_some(RequestFailure::Refused(503))
     });
     let busy = run(&server, &shop, "state").expect(0).summary();
-    assert_eq!((server.calm(), &busy["nothing_new"]), (4, &false.into()));
+    assert_eq!((server.stop_failures(), &busy["nothing_new"]), (4, &false.into()));
 
-    let mut gone = Server::start(&shop.path("buckets"));
+    let mut gone = S3Server::start(&shop.path("buckets"));
     gone.endpoint = "http://127.0.0.1:9".to_owned();
     // Few attempts: pauses are random, and many of them may outlast its patience.
-    let call: Call = command(&gone, &shop, "state2").env("AWS_MAX_ATTEMPTS", "4").watched().into();
+    let call: ProgramOutput = command(&gone, &shop, "state2").env("AWS_MAX_ATTEMPTS", "4").watched().into();
     let call = call.expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0401");
     // Whether the bucket of the output is there is asked first.

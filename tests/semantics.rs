@@ -7,11 +7,11 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBat
 use arrow::datatypes::{Float32Type, Float64Type, Int32Type, Int64Type};
 use parquet::arrow::ArrowWriter;
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 /// Runs steps over one file with these columns.
 pub fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> RecordBatch {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     std::fs::create_dir(shop.path("data")).unwrap();

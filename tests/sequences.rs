@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Date32Array, Float32Array, Int64Array, RecordBatch, StringArray};
-use forebay::feed::{Batch, Config, Cursor, Feed, Order, Role};
+use forebay::feed::{Feed, FeedBatch, FeedCursor, FeedOptions, PartRole, SampleOrder};
 use forebay::model::codes;
 use forebay::prelude::*;
-use forebay::run::{Fed, FedFrom};
+use forebay::run::{FeedOrigin, FeedSource};
 
-use crate::feed_workers::{PATIENT, crewed};
-use crate::support::Workshop;
-use crate::workers::Worker;
+use crate::feed_workers::{LONG_GRACE, with_workers};
+use crate::support::TestDirectory;
+use crate::workers::WorkerProcess;
 
 const STEPS: usize = 5;
 const WITHIN: i32 = 9;
 
 /// A row: its series, its day and who it is.
-type Row = (String, i64, i32, i64);
+type SequenceRow = (String, i64, i32, i64);
 
 /// Forty days of thirty series, each of which misses some days and one of which is long.
-fn history() -> Vec<Row> {
+fn history() -> Vec<SequenceRow> {
     let mut rows = Vec::new();
     for day in 0..40 {
         for series in 0..30_i64 {
@@ -34,7 +34,7 @@ fn history() -> Vec<Row> {
     rows
 }
 
-fn write(shop: &Workshop, name: &str, rows: &[Row], row_groups: usize) {
+fn write(shop: &TestDirectory, name: &str, rows: &[SequenceRow], row_groups: usize) {
     std::fs::create_dir_all(shop.path("data")).unwrap();
     let columns: [(&str, ArrayRef); 4] = [
         ("shop", Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.0)))),
@@ -51,12 +51,13 @@ fn write(shop: &Workshop, name: &str, rows: &[Row], row_groups: usize) {
     writer.close().unwrap();
 }
 
-fn session(shop: &Workshop) -> Session {
-    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 50, state: shop.at("state"), run_id: None };
-    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+fn session(shop: &TestDirectory) -> Session {
+    let options =
+        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 50, state: shop.at("state"), run_id: None };
+    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
 }
 
-fn spec(shop: &Workshop, series: &str, more: &str) -> Pipeline {
+fn spec(shop: &TestDirectory, series: &str, more: &str) -> Pipeline {
     let text = format!(
         r#"
 version: 1
@@ -70,19 +71,19 @@ feed: {{ dense: [id], categorical: [item], label: id, batch_rows: 32, window_row
         data = shop.at("data"),
         out = shop.at("out"),
     );
-    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap()
+    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
 }
 
 const SERIES: &str = "{ steps: 5, within: 9d }";
 
-fn fed(session: &Session, pipeline: &Pipeline) -> Result<Fed, forebay::model::Fault> {
-    session.feed(pipeline, None, &FeedConfig::of(pipeline).unwrap())
+fn fed(session: &Session, pipeline: &Pipeline) -> Result<FeedSource, forebay::model::Fault> {
+    session.feed(pipeline, None, &FeedConfig::from_pipeline(pipeline).unwrap())
 }
 
 /// What each row of a batch comes with: the ids of its steps, itself last.
-fn sequences(batch: &Batch) -> Vec<Vec<i64>> {
-    let (dense, mask) = (batch.numbers::<f32>(Role::Dense), batch.part(Role::Mask));
-    let labels = batch.numbers::<f32>(Role::Label);
+fn sequences(batch: &FeedBatch) -> Vec<Vec<i64>> {
+    let (dense, mask) = (batch.numbers::<f32>(PartRole::Dense), batch.part(PartRole::Mask));
+    let labels = batch.numbers::<f32>(PartRole::Label);
     let of_row = |row: usize| {
         let steps = row * STEPS..(row + 1) * STEPS;
         let missing = mask[steps.clone()].iter().filter(|mask| **mask == 0).count();
@@ -94,7 +95,7 @@ fn sequences(batch: &Batch) -> Vec<Vec<i64>> {
     (0..batch.rows()).map(of_row).collect()
 }
 
-fn deliver(config: Config) -> Vec<Vec<i64>> {
+fn deliver(config: FeedOptions) -> Vec<Vec<i64>> {
     Feed::start(config).unwrap().flat_map(|batch| sequences(&batch.unwrap())).collect()
 }
 
@@ -105,7 +106,7 @@ fn sorted(mut rows: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
 
 /// What each row should come with, in order of the ids, computed row by row. `id` numbers rows of equal
 /// series and time in their order.
-fn expected(rows: &[Row], from_day: i32) -> Vec<Vec<i64>> {
+fn expected(rows: &[SequenceRow], from_day: i32) -> Vec<Vec<i64>> {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| row.3);
     let steps = |at: usize| {
@@ -130,15 +131,15 @@ fn rows_come_with_the_steps_before_them() {
     for (name, rows, series) in
         [("time", &rows, SERIES), ("series", &by_series, SERIES), ("series by series", &by_series, SERIES)]
     {
-        let shop = Workshop::new();
+        let shop = TestDirectory::new();
         let session = session(&shop);
         let cut = rows.len() / 3;
         let cut = cut + rows[cut..].iter().position(|row| name != "time" || row.2 != rows[cut].2).unwrap();
         write(&shop, "a.parquet", &rows[..cut], 4);
         write(&shop, "b.parquet", &rows[cut..], if name == "series by series" { 1 } else { 9 });
-        for from in [FedFrom::Sources, FedFrom::Output("table".to_owned())] {
+        for from in [FeedOrigin::Sources, FeedOrigin::Output("table".to_owned())] {
             let pipeline = spec(&shop, series, "order: shuffled");
-            if from != FedFrom::Sources {
+            if from != FeedOrigin::Sources {
                 session.run(&pipeline).unwrap();
             }
             let whole = fed(&session, &pipeline).unwrap();
@@ -147,7 +148,7 @@ fn rows_come_with_the_steps_before_them() {
             let shuffled = deliver(whole.config(1).unwrap());
             assert!(sorted(shuffled.clone()) == all, "{name} from {from:?}");
             assert!(shuffled != deliver(whole.config(2).unwrap()));
-            let straight = deliver(Config { order: Order::sequential(), ..whole.config(1).unwrap() });
+            let straight = deliver(FeedOptions { order: SampleOrder::sequential(), ..whole.config(1).unwrap() });
             let ids: Vec<i64> = straight.iter().map(|steps| *steps.last().unwrap()).collect();
             assert!(ids == rows.iter().map(|row| row.3).collect::<Vec<_>>(), "{name}: as they lie");
             assert!(sorted(straight) == all);
@@ -161,7 +162,7 @@ fn rows_come_with_the_steps_before_them() {
 /// Parts of one history, mixed: each row comes with the steps before it, whichever part they are of.
 #[test]
 fn mixtures_know_sequences() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let rows = history();
     write(&shop, "a.parquet", &rows, 8);
@@ -169,10 +170,10 @@ fn mixtures_know_sequences() {
     let late = rows.iter().filter(|row| row.2 >= 24).count();
     let mix = "mix: [{ from: rows, split: validation, weight: 2 }, { from: kept, split: train, weight: 1 }]";
     let mixed = fed(&session, &spec(&shop, SERIES, mix)).unwrap();
-    for order in [Order::shuffled(1, 128), Order::sequential()] {
+    for order in [SampleOrder::shuffled(1, 128), SampleOrder::sequential()] {
         let config = mixed.config(1).unwrap();
-        let order = Order { mix: config.order.mix.clone(), ..order };
-        let delivered = deliver(Config { order, ..config });
+        let order = SampleOrder { mix: config.order.mix.clone(), ..order };
+        let delivered = deliver(FeedOptions { order, ..config });
         let cycles = late.div_ceil(2).max(rows.len() - late);
         assert_eq!(delivered.len(), 3 * cycles);
         let mut times = vec![0; rows.len()];
@@ -190,45 +191,45 @@ fn mixtures_know_sequences() {
 /// The rows before them come along, whoever reads.
 #[test]
 fn workers_give_the_same_sequences() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     write(&shop, "a.parquet", &history(), 8);
-    let worker = Worker::start(&shop, &[], &[]);
+    let worker = WorkerProcess::start(&shop, &[], &[]);
     for more in ["order: shuffled", "split: validation"] {
         let pipeline = spec(&shop, SERIES, more);
         let rows = |session: &Session| deliver(fed(session, &pipeline).unwrap().config(1).unwrap());
-        assert!(rows(&session(&shop)) == rows(&crewed(session(&shop), &[&worker], PATIENT)), "{more}");
+        assert!(rows(&session(&shop)) == rows(&with_workers(session(&shop), &[&worker], LONG_GRACE)), "{more}");
     }
 }
 
 /// Ranks share the rows, and a cursor goes on at another world size, as with any other feed.
 #[test]
 fn ranks_and_cursors_know_sequences() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let rows = history();
     write(&shop, "a.parquet", &rows, 8);
     let pipeline = spec(&shop, SERIES, "order: shuffled");
     let fed = fed(&session, &pipeline).unwrap();
-    let of_rank = |rank, world, cursor| Config { rank, world, cursor, receipts: true, ..fed.config(3).unwrap() };
+    let of_rank = |rank, world, cursor| FeedOptions { rank, world, cursor, receipts: true, ..fed.config(3).unwrap() };
     let mut seen = Vec::new();
     let mut cursor = None;
     for rank in 0..2 {
         let mut feed = Feed::start(of_rank(rank, 2, None)).unwrap();
         seen.extend(feed.by_ref().take(4).flat_map(|batch| sequences(&batch.unwrap())));
-        cursor = Some(Cursor::decode(&feed.cursor().encode().unwrap()).unwrap());
+        cursor = Some(FeedCursor::decode(&feed.cursor().encode().unwrap()).unwrap());
     }
     seen.extend((0..3).flat_map(|rank| deliver(of_rank(rank, 3, cursor.clone()))));
     assert!(sorted(seen) == expected(&rows, 0));
     // In order of time, blocks can be delivered so.
     let timely = spec(&shop, SERIES, "order: time");
-    let timely = session.feed(&timely, None, &FeedConfig::of(&timely).unwrap()).unwrap();
+    let timely = session.feed(&timely, None, &FeedConfig::from_pipeline(&timely).unwrap()).unwrap();
     let ids = deliver(timely.config(1).unwrap()).into_iter().map(|steps| *steps.last().unwrap());
     assert!(ids.eq(0..rows.len() as i64));
 }
 
 #[test]
 fn what_is_no_sequence_says_why() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let session = session(&shop);
     let rows = history();
     write(&shop, "a.parquet", &rows, 4);
@@ -243,7 +244,7 @@ fn what_is_no_sequence_says_why() {
         assert_eq!(fault.code(), codes::BAD_VALUE, "{fault}");
     }
     let pipeline = spec(&shop, SERIES, "order: shuffled");
-    let none = FeedConfig { series: Some(Default::default()), ..FeedConfig::of(&pipeline).unwrap() };
+    let none = FeedConfig { series: Some(Default::default()), ..FeedConfig::from_pipeline(&pipeline).unwrap() };
     let none = session.feed(&pipeline, None, &none).err().unwrap();
     assert_eq!(none.code(), codes::BAD_VALUE, "{none}");
     // Each file is in order, and both together are in none.
@@ -257,6 +258,6 @@ fn what_is_no_sequence_says_why() {
     // More than the memory holds is a fault before anything is read.
     std::fs::remove_file(shop.path("data").join("b.parquet")).unwrap();
     let config = fed(&session, &spec(&shop, SERIES, "order: shuffled")).unwrap().config(1).unwrap();
-    let small = Feed::start(Config { memory_max: Some(20_000), ..config }).err().unwrap();
+    let small = Feed::start(FeedOptions { memory_max: Some(20_000), ..config }).err().unwrap();
     assert_eq!(small.code(), codes::MEMORY, "{small}");
 }

@@ -10,12 +10,12 @@ use forebay::model::RowKeys;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 /// Reproducible random numbers (SplitMix64).
-pub struct Random(pub u64);
+pub struct SplitMixRng(pub u64);
 
-impl Random {
+impl SplitMixRng {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,7 +38,7 @@ impl Random {
 
 /// A row of demand.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct DemandRow {
     pub id: i64,
     pub day: i32,
     pub store: &'static str,
@@ -49,7 +49,7 @@ pub struct Row {
     pub price: f64,
 }
 
-impl Row {
+impl DemandRow {
     pub fn series(&self) -> (&'static str, Option<i64>) {
         (self.store, self.item)
     }
@@ -57,8 +57,8 @@ impl Row {
 
 /// Series that start and stop anywhere: daily ones and sparse ones, with missing values, NaN, long
 /// stretches of zeros, and now and then several rows of one day. Ids follow the time.
-pub fn demand(seed: u64, days: i32) -> Vec<Row> {
-    let mut random = Random(seed);
+pub fn demand(seed: u64, days: i32) -> Vec<DemandRow> {
+    let mut random = SplitMixRng(seed);
     let mut rows = Vec::new();
     for store in ["a", "b", "c"] {
         for item in [None, Some(1), Some(2), Some(7), Some(9)] {
@@ -82,7 +82,7 @@ pub fn demand(seed: u64, days: i32) -> Vec<Row> {
                     let units = (!random.chance(7)).then(|| random.below(9) as i64 - 2);
                     let open = (!random.chance(5)).then(|| random.chance(60));
                     let price = 1.0 + random.below(997) as f64 / 7.0;
-                    rows.push(Row { id: 0, day: 16_000 + day, store, item, qty, units, open, price });
+                    rows.push(DemandRow { id: 0, day: 16_000 + day, store, item, qty, units, open, price });
                 }
             }
         }
@@ -94,7 +94,7 @@ pub fn demand(seed: u64, days: i32) -> Vec<Row> {
 
 /// In which order rows lie. Rows of one series and day always follow each other by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum FileOrder {
     Time,
     Key,
     Shuffled,
@@ -102,21 +102,21 @@ pub enum Order {
     Backward,
 }
 
-pub fn ordered(rows: &[Row], order: Order, seed: u64) -> Vec<Row> {
-    let mut random = Random(seed);
+pub fn rows_in_order(rows: &[DemandRow], order: FileOrder, seed: u64) -> Vec<DemandRow> {
+    let mut random = SplitMixRng(seed);
     let mut rows = rows.to_vec();
     let mut dice: Vec<u64> = rows.iter().map(|_| random.next()).collect();
     match order {
-        Order::Time | Order::Backward => rows.sort_by_key(|row| (row.day, row.id)),
-        Order::Key => rows.sort_by_key(|row| (row.store, row.item, row.day, row.id)),
-        Order::Shuffled => {
+        FileOrder::Time | FileOrder::Backward => rows.sort_by_key(|row| (row.day, row.id)),
+        FileOrder::Key => rows.sort_by_key(|row| (row.store, row.item, row.day, row.id)),
+        FileOrder::Shuffled => {
             rows.sort_by_key(|_| dice.pop());
             let mut ties: std::collections::BTreeMap<_, Vec<usize>> = Default::default();
             for (place, row) in rows.iter().enumerate() {
                 ties.entry((row.series(), row.day)).or_default().push(place);
             }
             for places in ties.values() {
-                let mut tied: Vec<Row> = places.iter().map(|place| rows[*place].clone()).collect();
+                let mut tied: Vec<DemandRow> = places.iter().map(|place| rows[*place].clone()).collect();
                 tied.sort_by_key(|row| row.id);
                 places.iter().zip(tied).for_each(|(place, row)| rows[*place] = row);
             }
@@ -126,7 +126,7 @@ pub fn ordered(rows: &[Row], order: Order, seed: u64) -> Vec<Row> {
 }
 
 /// As a table; `pad` makes each row so many bytes larger.
-pub fn table(rows: &[Row], pad: usize) -> RecordBatch {
+pub fn table(rows: &[DemandRow], pad: usize) -> RecordBatch {
     let pads: StringArray = rows.iter().map(|_| Some("x".repeat(pad))).collect();
     let columns: [(&str, Arc<dyn Array>); 9] = [
         ("id", Arc::new(rows.iter().map(|row| row.id).collect::<Int64Array>())),
@@ -149,7 +149,7 @@ fn last_of_span(file: usize) -> String {
 }
 
 /// Writes a table as Parquet files, each a span of its own.
-pub fn write(shop: &Workshop, name: &str, batch: &RecordBatch, files: usize, group_rows: usize) -> String {
+pub fn write(shop: &TestDirectory, name: &str, batch: &RecordBatch, files: usize, group_rows: usize) -> String {
     let dir = shop.path(name);
     fs::create_dir_all(&dir).unwrap();
     let each = batch.num_rows().div_ceil(files.max(1)).max(1);
@@ -168,9 +168,16 @@ pub fn write(shop: &Workshop, name: &str, batch: &RecordBatch, files: usize, gro
 }
 
 /// Writes rows in an order.
-pub fn lay_out(shop: &Workshop, name: &str, rows: &[Row], order: Order, files: usize, group_rows: usize) -> String {
-    let mut rows = ordered(rows, order, 3);
-    if order == Order::Backward {
+pub fn write_in_order(
+    shop: &TestDirectory,
+    name: &str,
+    rows: &[DemandRow],
+    order: FileOrder,
+    files: usize,
+    group_rows: usize,
+) -> String {
+    let mut rows = rows_in_order(rows, order, 3);
+    if order == FileOrder::Backward {
         let each = rows.len().div_ceil(files);
         // Rows of one series and day keep their order.
         rows.chunks_mut(each).for_each(|part| part.sort_by_key(|row| (-row.day, row.id)));

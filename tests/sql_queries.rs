@@ -7,10 +7,10 @@ use arrow::datatypes::Int64Type;
 
 use crate::exact_values::write;
 use crate::semantics::texts;
-use crate::support::{Call, Workshop};
+use crate::support::{ProgramOutput, TestDirectory};
 
-fn shop() -> Workshop {
-    let shop = Workshop::new();
+fn shop() -> TestDirectory {
+    let shop = TestDirectory::new();
     let n = Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
     write(&shop, "data.parquet", [("name", texts(&["it's", "b", "x' OR '1'='1"])), ("n", n)]);
     shop
@@ -26,7 +26,7 @@ fn spec(input: &str, steps: &str) -> String {
     )
 }
 
-fn refused(call: &Call, parts: &[&str]) {
+fn refused(call: &ProgramOutput, parts: &[&str]) {
     assert_eq!(call.code, 78, "{}", call.stderr);
     parts.iter().for_each(|part| assert!(call.stderr.contains(part), "no `{part}` in:\n{}", call.stderr));
 }

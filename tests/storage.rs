@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use serde_json::Value;
 
-use crate::bucket::{Asked, Server, Trouble, chance};
-use crate::nightly::Nights;
-use crate::support::{Call, Workshop, ready_made};
-use crate::watched::Watched;
+use crate::bucket::{ObservedRequest, RequestFailure, S3Server, request_chance};
+use crate::nightly::NightlyFixture;
+use crate::support::{ProgramOutput, TestDirectory, ready_made};
+use crate::watched::WatchedCommand;
 
 /// The job of these tests: sources, state and output lie in the bucket.
 fn args(spec: &str) -> Vec<&str> {
@@ -22,123 +22,127 @@ fn args(spec: &str) -> Vec<&str> {
     args
 }
 
-fn run(server: &Server, shop: &Workshop) -> Call {
+fn run(server: &S3Server, shop: &TestDirectory) -> ProgramOutput {
     server.forebay(shop, &args(&ready_made("demand.yaml")))
 }
 
 /// What a run gives that nothing disturbs.
-fn calm() -> &'static (Value, RecordBatch) {
+fn undisturbed_result() -> &'static (Value, RecordBatch) {
     static CALM: OnceLock<(Value, RecordBatch)> = OnceLock::new();
     CALM.get_or_init(|| {
-        let (shop, server) = Server::over_demand();
+        let (shop, server) = S3Server::over_demand();
         let summary = run(&server, &shop).expect(0).summary();
         (summary["artifact"].clone(), shop.visible("buckets/lake/out"))
     })
 }
 
 /// A run comes to the same as one that nothing disturbed.
-fn assert_same(call: Call, shop: &Workshop) {
-    let (artifact, rows) = calm();
+fn assert_undisturbed_result(call: ProgramOutput, shop: &TestDirectory) {
+    let (artifact, rows) = undisturbed_result();
     assert_eq!(call.expect(0).summary()["artifact"], *artifact);
     assert!(shop.visible("buckets/lake/out") == *rows, "other rows");
 }
 
 /// A run whose storage fails by some rule comes to the same in the end.
-fn survives(least: u64, rule: impl FnMut(&Asked) -> Option<Trouble> + Send + 'static) {
-    let (shop, server) = Server::over_demand();
-    server.disturb(rule);
+fn assert_survives(least: u64, rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static) {
+    let (shop, server) = S3Server::over_demand();
+    server.inject_failures(rule);
     let call = run(&server, &shop);
-    let fired = server.calm();
+    let fired = server.stop_failures();
     assert!(fired >= least, "only {fired} faults fired");
-    assert_same(call, &shop);
+    assert_undisturbed_result(call, &shop);
 }
 
 /// Some of the requests, each as often as chance has it.
-fn some(seed: u64, part: f64, asked: &Asked) -> bool {
-    chance(seed, asked) < part
+fn is_chosen(seed: u64, part: f64, asked: &ObservedRequest) -> bool {
+    request_chance(seed, asked) < part
 }
 
 #[test]
 fn one_refused_request_in_a_hundred() {
-    survives(1, |asked| some(1, 0.01, asked).then_some(Trouble::Refused(503)));
+    assert_survives(1, |asked| is_chosen(1, 0.01, asked).then_some(RequestFailure::Refused(503)));
 }
 
 #[test]
 fn one_refused_request_in_ten() {
-    survives(10, |asked| some(2, 0.1, asked).then_some(Trouble::Refused(500)));
+    assert_survives(10, |asked| is_chosen(2, 0.1, asked).then_some(RequestFailure::Refused(500)));
 }
 
 #[test]
 fn every_second_request_refused() {
-    survives(100, |asked| some(3, 0.5, asked).then(|| Trouble::Refused(if asked.nth % 2 == 0 { 500 } else { 503 })));
+    assert_survives(100, |asked| {
+        is_chosen(3, 0.5, asked).then(|| RequestFailure::Refused(if asked.nth % 2 == 0 { 500 } else { 503 }))
+    });
 }
 
 #[test]
 fn bodies_that_are_cut() {
     // Every object and every listing once, and some again.
-    survives(30, |asked| {
-        (asked.method == "GET" && (asked.nth == 0 || some(4, 0.3, asked))).then_some(Trouble::CutBody)
+    assert_survives(30, |asked| {
+        (asked.method == "GET" && (asked.nth == 0 || is_chosen(4, 0.3, asked))).then_some(RequestFailure::CutBody)
     });
 }
 
 #[test]
 fn writes_whose_answer_is_lost() {
     for landed in [true, false] {
-        survives(10, move |asked| (asked.method != "GET" && asked.nth % 2 == 0).then_some(Trouble::Cut { landed }));
+        assert_survives(10, move |asked| {
+            (asked.method != "GET" && asked.nth % 2 == 0).then_some(RequestFailure::Cut { landed })
+        });
     }
 }
 
 #[test]
 fn writes_that_are_never_answered() {
     for landed in [true, false] {
-        let (shop, server) = Server::over_demand();
+        let (shop, server) = S3Server::over_demand();
         // One of each kind, now landed and now not.
         let mut kinds = vec!["states/", "carries/", "_data/", "shards/", "passes/", "_manifest.json", "artifacts/"];
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             let kind = kinds.iter().position(|kind| asked.method == "PUT" && asked.target.contains(kind))?;
             let landed = landed == (kinds.swap_remove(kind).len() % 2 == 0);
-            Some(Trouble::Silent { landed })
+            Some(RequestFailure::Silent { landed })
         });
         let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-        let call: Call = command.env("AWS_TIMEOUT", "300ms").watched().into();
-        assert!(server.calm() >= 6);
-        assert_same(call, &shop);
+        let call: ProgramOutput = command.env("AWS_TIMEOUT", "300ms").watched().into();
+        assert!(server.stop_failures() >= 6);
+        assert_undisturbed_result(call, &shop);
     }
 }
 
 #[test]
 fn a_slow_connection_does_not_stop_a_run() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     // That over which the first data come.
     let mut slow = None;
-    server.disturb(move |asked| {
+    server.inject_failures(move |asked| {
         if asked.method == "GET" && asked.target.contains("lake/demand/") {
             slow.get_or_insert(asked.connection);
         }
-        (asked.method == "GET" && slow == Some(asked.connection)).then_some(Trouble::Slow)
+        (asked.method == "GET" && slow == Some(asked.connection)).then_some(RequestFailure::Slow)
     });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-    let call: Call = command.env("AWS_TIMEOUT", "300ms").watched().into();
-    assert!(server.calm() >= 1 && server.given_up() >= 1, "it was not that slow");
-    assert_same(call, &shop);
+    let call: ProgramOutput = command.env("AWS_TIMEOUT", "300ms").watched().into();
+    assert!(server.stop_failures() >= 1 && server.abandoned_bodies() >= 1, "it was not that slow");
+    assert_undisturbed_result(call, &shop);
 }
 
 #[test]
 fn patience_ends_with_a_fault_that_names_the_object() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     // The first of each kind of request fails, again and again.
     let kinds = [("GET", "list-type"), ("HEAD", "demand/"), ("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/")];
     for (method, part) in kinds.into_iter().chain([("PUT", "passes/"), ("PUT", "_manifest"), ("PUT", "artifacts/")]) {
         let mut victim: Option<String> = None;
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             let fits = asked.method == method && asked.target.contains(part);
             let hit = fits && *victim.get_or_insert_with(|| asked.target.clone()) == asked.target;
-            hit.then_some(Trouble::Refused(503))
+            hit.then_some(RequestFailure::Refused(503))
         });
         let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-        let call: Call = command.env("AWS_MAX_ATTEMPTS", "4").watched().into();
+        let call: ProgramOutput = command.env("AWS_MAX_ATTEMPTS", "4").watched().into();
         let summary = call.expect(75).summary();
-        assert!(server.calm() >= 4, "{method} {part}");
+        assert!(server.stop_failures() >= 4, "{method} {part}");
         assert_eq!(summary["fault"]["code"], "FB0401", "{summary}");
         let (message, file) = (summary["fault"]["message"].to_string(), summary["fault"]["file"].to_string());
         assert!(message.contains("in 4 attempts"), "{method} {part}: {summary}");
@@ -147,12 +151,12 @@ fn patience_ends_with_a_fault_that_names_the_object() {
             assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
         }
     }
-    assert_same(run(&server, &shop), &shop);
+    assert_undisturbed_result(run(&server, &shop), &shop);
 }
 
 #[test]
 fn an_object_that_is_replaced_while_it_is_read_is_named() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     let mut days: Vec<_> =
         std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
     days.sort();
@@ -163,41 +167,43 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
     for nth in [0, 1] {
         let (victim, other, key) = (victim.clone(), other.clone(), name.clone());
         let mut seen = 0;
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             let hit = asked.method == "GET" && asked.target.contains(&key);
             seen += i32::from(hit);
             let (victim, other) = (victim.clone(), other.clone());
-            (hit && seen == nth + 1).then(|| Trouble::After(Box::new(move || std::fs::write(victim, other).unwrap())))
+            (hit && seen == nth + 1)
+                .then(|| RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap())))
         });
         let call = run(&server, &shop).expect(75);
-        assert_eq!(server.calm(), 1);
+        assert_eq!(server.stop_failures(), 1);
         let fault = call.summary()["fault"].take();
         assert_eq!(fault["code"], "FB0208", "{fault}");
         assert!(fault["file"].as_str().unwrap().ends_with(&name), "{fault}");
         assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
         std::fs::write(shop.path("buckets/lake/demand").join(&name), &whole).unwrap();
     }
-    assert_same(run(&server, &shop), &shop);
+    assert_undisturbed_result(run(&server, &shop), &shop);
 }
 
 #[test]
 fn a_run_that_waits_for_storage_can_be_stopped() {
-    let (shop, server) = Server::over_demand();
-    server
-        .disturb(|asked| (asked.method == "GET" && asked.target.contains("demand/")).then_some(Trouble::Refused(503)));
+    let (shop, server) = S3Server::over_demand();
+    server.inject_failures(|asked| {
+        (asked.method == "GET" && asked.target.contains("demand/")).then_some(RequestFailure::Refused(503))
+    });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
     command.env("FOREBAY_RETRY_SECONDS", "1000").env("AWS_MAX_ATTEMPTS", "1000");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while server.fired() < 2 {
+    while server.failure_count() < 2 {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     let asked = Instant::now();
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let call: Call = child.wait_with_output().unwrap().into();
+    let call: ProgramOutput = child.wait_with_output().unwrap().into();
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     assert_eq!(call.expect(75).summary()["fault"]["code"], "FB0304");
-    server.calm();
-    assert_same(run(&server, &shop), &shop);
+    server.stop_failures();
+    assert_undisturbed_result(run(&server, &shop), &shop);
 }
 
 #[test]
@@ -206,14 +212,14 @@ fn a_run_that_dies_at_a_write_goes_on() {
     let kills: Option<u64> = std::env::var("FOREBAY_KILLS").ok().and_then(|kills| kills.parse().ok());
     let some = [("_data/", true), ("passes/", false), ("_manifest.json", false), ("_manifest.json", true)];
     let all = (0..kills.unwrap_or(0)).map(|nth| ("lake/", nth % 2 == 0, nth / 2));
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     for (key, landed, nth) in some.into_iter().map(|(key, landed)| (key, landed, 0)).chain(all) {
         for dir in ["out", "state"] {
             let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
         }
         let victim = Arc::new(AtomicU32::new(0));
         let (pid, mut seen) = (victim.clone(), 0);
-        server.disturb(move |asked| {
+        server.inject_failures(move |asked| {
             let is_it = asked.method == "PUT" && asked.target.contains(key);
             seen += u64::from(is_it);
             if !is_it || seen != nth + 1 {
@@ -221,32 +227,35 @@ fn a_run_that_dies_at_a_write_goes_on() {
             }
             let pid = pid.load(Ordering::SeqCst).to_string();
             assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
-            Some(Trouble::Cut { landed })
+            Some(RequestFailure::Cut { landed })
         });
         let mut child = server.command(&shop, &args(&ready_made("demand.yaml"))).stdout(Stdio::null()).spawn().unwrap();
         victim.store(child.id(), Ordering::SeqCst);
         let ended = child.wait().unwrap();
-        if server.calm() == 0 {
+        if server.stop_failures() == 0 {
             assert!(ended.success() && nth > 20, "{key} {nth}");
             break;
         }
         assert_eq!(ended.signal(), Some(9), "{key} {nth}");
         let shown = shop.path("buckets/lake/out/_manifest.json").exists();
-        assert!(!shown || shop.visible("buckets/lake/out") == calm().1, "{key} {nth}: something between shows");
-        assert_same(run(&server, &shop), &shop);
+        assert!(
+            !shown || shop.visible("buckets/lake/out") == undisturbed_result().1,
+            "{key} {nth}: something between shows"
+        );
+        assert_undisturbed_result(run(&server, &shop), &shop);
     }
 }
 
 #[test]
 fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     let shop = &nights.shop;
     std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
     (0..30).for_each(|day| nights.show(day));
     std::fs::rename(shop.path("history"), shop.path("buckets/lake/history")).unwrap();
     let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     shop.write("spec.yaml", &spec.replace("path: history", "path: s3://lake/history"));
-    let server = Server::start(&shop.path("buckets"));
+    let server = S3Server::start(&shop.path("buckets"));
     let day = |day: usize| {
         let name = nights.days[day].split('.').next().unwrap();
         name[name.len() - 10..].to_owned()
@@ -258,17 +267,17 @@ fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
     };
     // Each run but the last one finds, when it publishes, that another one has just done so.
     let mut others: Vec<Command> = [20, 22, 24].map(|first| command(first, &format!("state-{first}"))).into();
-    server.disturb(move |asked| {
+    server.inject_failures(move |asked| {
         let publishes = asked.method == "PUT" && asked.target.contains("_manifest.json");
         let mut other = if publishes { others.pop()? } else { return None };
-        Some(Trouble::After(Box::new(move || {
-            let call: Call = other.watched().into();
+        Some(RequestFailure::After(Box::new(move || {
+            let call: ProgramOutput = other.watched().into();
             call.expect(0);
         })))
     });
-    let call: Call = command(26, "state-26").watched().into();
+    let call: ProgramOutput = command(26, "state-26").watched().into();
     call.expect(0);
-    assert_eq!(server.calm(), 3);
+    assert_eq!(server.stop_failures(), 3);
     let manifest = std::fs::read(shop.path("buckets/lake/out/_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let starts: Vec<String> =

@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::{DataType, Field};
-use forebay::model::{Analyzer, Finding, Input, Scratch};
-use forebay::plan::{Ask, Lowered, Map, Op, Scope};
+use forebay::model::{Analyzer, AnalyzerInput, Finding, ScratchSpace};
+use forebay::plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
 use forebay::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::intervals::day;
-use crate::nightly::Nights;
-use crate::support::{Call, Workshop};
-use crate::watched::Watched;
-use crate::workers::Worker;
+use crate::nightly::NightlyFixture;
+use crate::support::{ProgramOutput, TestDirectory};
+use crate::watched::WatchedCommand;
+use crate::workers::WorkerProcess;
 
 /// How long a run may take after a panic, however slow the machine is.
 const SECONDS: Duration = Duration::from_secs(60);
 
 /// Files of an output's shards, in order of their rows.
-fn shards(nights: &Nights, out: &str) -> Vec<PathBuf> {
+fn shards(nights: &NightlyFixture, out: &str) -> Vec<PathBuf> {
     let root = nights.shop.path(out);
     let manifest = std::fs::read(root.join("_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -34,19 +34,19 @@ fn shards(nights: &Nights, out: &str) -> Vec<PathBuf> {
 #[test]
 fn shards_that_are_lost_here_and_there_are_made_again() {
     // Windows remember all rows, so that what lies between the lost shards has to be known, too.
-    let nights = Nights::new(true);
+    let nights = NightlyFixture::new(true);
     (0..40).for_each(|day| nights.show(day));
     let run = |threads: usize| {
         let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), "--state=state"];
         nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", "1000").watched()
     };
-    let summary = Call::from(run(2)).expect(0).summary();
+    let summary = ProgramOutput::from(run(2)).expect(0).summary();
     let rows = nights.shop.visible("out");
     for (threads, lost) in [(1, &[2, 4, 7][..]), (2, &[1, 3, 5, 8]), (3, &[0, 2, 9])] {
         let files = shards(&nights, "out");
         assert!(files.len() > 9, "{} shards", files.len());
         lost.iter().for_each(|shard| std::fs::remove_file(&files[*shard]).unwrap());
-        let again = Call::from(run(threads)).expect(0).summary();
+        let again = ProgramOutput::from(run(threads)).expect(0).summary();
         assert_eq!(again["artifact"], summary["artifact"]);
         assert!(nights.shop.visible("out") == rows, "{threads} threads, {lost:?} lost: other rows");
     }
@@ -54,9 +54,9 @@ fn shards_that_are_lost_here_and_there_are_made_again() {
 
 /// A count of rows that panics.
 #[derive(Debug, Clone, Copy)]
-struct Panics;
+struct PanickingAnalyzer;
 
-impl Analyzer for Panics {
+impl Analyzer for PanickingAnalyzer {
     type State = u64;
 
     fn kind(&self) -> &'static str {
@@ -67,11 +67,11 @@ impl Analyzer for Panics {
         json!({})
     }
 
-    fn zero(&self, _: &std::sync::Arc<dyn Scratch>) -> Result<u64> {
+    fn zero(&self, _: &std::sync::Arc<dyn ScratchSpace>) -> Result<u64> {
         Ok(0)
     }
 
-    fn update(&self, _: &mut u64, _: &Input<'_>) -> Result<()> {
+    fn update(&self, _: &mut u64, _: &AnalyzerInput<'_>) -> Result<()> {
         panic!("an analyzer that panics")
     }
 
@@ -81,11 +81,11 @@ impl Analyzer for Panics {
     }
 
     fn encode(&self, state: &mut u64, out: &mut dyn std::io::Write) -> Result<()> {
-        forebay::model::Encoder(out).varint(*state)
+        forebay::model::StateEncoder(out).varint(*state)
     }
 
-    fn decode(&self, input: &mut dyn std::io::Read, _: &std::sync::Arc<dyn Scratch>) -> Result<u64> {
-        forebay::model::Decoder(input).varint()
+    fn decode(&self, input: &mut dyn std::io::Read, _: &std::sync::Arc<dyn ScratchSpace>) -> Result<u64> {
+        forebay::model::StateDecoder(input).varint()
     }
 
     fn finish(&self, state: u64) -> Result<Finding> {
@@ -104,30 +104,30 @@ impl Analyzer for Panics {
 /// A step that panics: its kernel, or its analyzer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Panicking {
+struct PanickingTransform {
     /// Whether the analyzer does.
     learns: bool,
 }
 
-impl Configured for Panicking {
+impl ConfiguredTransform for PanickingTransform {
     const NAME: &'static str = "panicking";
 }
 
-impl Transform for Panicking {
-    fn bind(&self, _: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for PanickingTransform {
+    fn bind(&self, _: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let output = Field::new("qty", DataType::Int64, true);
-        Ok(vec![Op::Map(if self.learns {
-            Map::fitted(["qty"], [output], [Ask::new(Panics, ["qty"])], |_| {
-                Ok(Lowered::unary(|column| Ok(column.clone())))
+        Ok(vec![PlanOp::Map(if self.learns {
+            MapOp::fitted(["qty"], [output], [AnalyzerRequest::new(PanickingAnalyzer, ["qty"])], |_| {
+                Ok(LoweredMap::unary(|column| Ok(column.clone())))
             })
         } else {
-            Map::fitted(["qty"], [output], [], |_| Ok(Lowered::unary(|_| panic!("a kernel that panics"))))
+            MapOp::fitted(["qty"], [output], [], |_| Ok(LoweredMap::unary(|_| panic!("a kernel that panics"))))
         })])
     }
 }
 
 /// Does something that ends with a fault, and not too late.
-fn fault_of(what: &str, run: impl FnOnce() -> Result<Report> + Send + 'static) -> Fault {
+fn fault_of(what: &str, run: impl FnOnce() -> Result<RunReport> + Send + 'static) -> Fault {
     let (tell, told) = std::sync::mpsc::channel();
     // Where it never ends, the thread is left behind, and the test fails all the same.
     std::thread::spawn(move || drop(tell.send(run().map_err(Box::new))));
@@ -138,7 +138,7 @@ fn fault_of(what: &str, run: impl FnOnce() -> Result<Report> + Send + 'static) -
 
 #[test]
 fn a_step_that_panics_is_a_fault_with_its_place() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     shop.days("history");
     let lag = "lag: { columns: [qty], by: [1d] }";
     let cases = [
@@ -158,11 +158,11 @@ fn a_step_that_panics_is_a_fault_with_its_place() {
         );
         let fault = fault_of(name, move || {
             let mut forebay = Forebay::standard();
-            forebay.registry.register::<Panicking>();
-            let pipeline = forebay::spec::parse(&text, "spec.yaml", &Default::default(), &forebay.words())?;
+            forebay.registry.register::<PanickingTransform>();
+            let pipeline = forebay::spec::parse(&text, "spec.yaml", &Default::default(), &forebay.spec_catalog())?;
             let state = format!("{root}/state");
-            let options = Options { threads: 3, memory_bytes: 1 << 30, batch_rows: 100, state, run_id: None };
-            forebay.session(options, std::sync::Arc::new(Silent))?.run(&pipeline)
+            let options = SessionOptions { threads: 3, memory_bytes: 1 << 30, batch_rows: 100, state, run_id: None };
+            forebay.session(options, std::sync::Arc::new(IgnoreEvents))?.run(&pipeline)
         });
         let site = fault.site();
         assert_eq!((fault.code().name, fault.code().exit_code()), ("FB0901", 70), "{name}: {fault:?}");
@@ -176,51 +176,51 @@ fn a_step_that_panics_is_a_fault_with_its_place() {
 
 /// What a run comes to that panics at a fail point; it has to end soon.
 #[track_caller]
-fn panicked(command: &mut Command) -> Call {
+fn run_with_panic(command: &mut Command) -> ProgramOutput {
     let begun = Instant::now();
     let output: Output = command.env("FOREBAY_KILL_WITH", "panic").watched();
     assert!(begun.elapsed() < SECONDS, "it took {:?}", begun.elapsed());
-    let call = Call::from(output).expect(70);
+    let call = ProgramOutput::from(output).expect(70);
     assert!(call.stderr.contains("the program panicked: the fail point at"), "{}", call.stderr);
     call
 }
 
 #[test]
 fn an_interval_that_panics_stops_those_after_it() {
-    let nights = Nights::new(true);
+    let nights = NightlyFixture::new(true);
     (0..19).for_each(|day| nights.show(day));
     let (from, to) = (day(&nights, 12), day(&nights, 18));
     let args = ["backfill", "spec.yaml", "--from", &from, "--to", &to, "--threads=3", "--beside=3", "--state=state"];
     let forget = || ["state", "out"].iter().for_each(|dir| std::fs::remove_dir_all(nights.shop.path(dir)).unwrap());
     let log = nights.shop.path("steps");
-    Call::from(nights.shop.command(&args).env("FOREBAY_KILL_LOG", &log).watched()).expect(0);
+    ProgramOutput::from(nights.shop.command(&args).env("FOREBAY_KILL_LOG", &log).watched()).expect(0);
     let steps = std::fs::read_to_string(&log).unwrap().lines().count();
     // The first interval goes alone; these moments come while others are side by side.
     for moment in [steps / 2, steps * 3 / 4] {
         forget();
-        panicked(nights.shop.command(&args).env("FOREBAY_KILL_AT", moment.to_string()));
+        run_with_panic(nights.shop.command(&args).env("FOREBAY_KILL_AT", moment.to_string()));
         // What is committed stays, and the same command goes on.
-        Call::from(nights.shop.command(&args).watched()).expect(0);
+        ProgramOutput::from(nights.shop.command(&args).watched()).expect(0);
     }
 }
 
 #[test]
 fn a_panic_in_a_workers_task_ends_the_run() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let days = shop.days("history");
     let spec = crate::support::ready_made("demand.yaml");
     for (name, at) in [("task", "take an errand"), ("rows", days[3].as_str())] {
         let envs = [("FOREBAY_KILL_ON", at), ("FOREBAY_KILL_WITH", "panic")];
-        let mut worker = Worker::start(&shop, &[], &envs);
+        let mut worker = WorkerProcess::start(&shop, &[], &envs);
         let at = format!("--workers={}", worker.address);
         let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
         let args = ["run", &spec, "--param=history=history", &out, &state, "--threads=2", "--memory=256MiB", &at];
         let begun = Instant::now();
-        let call = Call::from(shop.command(&args).env("FOREBAY_RANGE_BYTES", "2000").watched()).expect(70);
+        let call = ProgramOutput::from(shop.command(&args).env("FOREBAY_RANGE_BYTES", "2000").watched()).expect(70);
         assert!(begun.elapsed() < SECONDS, "it took {:?}", begun.elapsed());
         assert!(call.stderr.contains("the fail point at") && call.stderr.contains(&worker.address), "{}", call.stderr);
         // The worker goes on to serve others.
-        Call::from(shop.command(&args).watched()).expect(0);
+        ProgramOutput::from(shop.command(&args).watched()).expect(0);
         worker.signal("-TERM");
         assert_eq!(worker.end(), 0);
     }
@@ -228,12 +228,12 @@ fn a_panic_in_a_workers_task_ends_the_run() {
 
 #[test]
 fn a_panic_while_rows_are_read_ends_the_run() {
-    let nights = Nights::new(false);
+    let nights = NightlyFixture::new(false);
     (0..30).for_each(|day| nights.show(day));
     for threads in [1, 2, 4] {
         let threads = format!("--threads={threads}");
         let args = ["run", "spec.yaml", &threads, "--state=state"];
-        let call = panicked(
+        let call = run_with_panic(
             nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", "1000").env("FOREBAY_KILL_ON", &nights.days[20]),
         );
         assert!(call.stderr.contains(&nights.days[20]), "{}", call.stderr);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
-use forebay_generate::{ClicksOptions, DemandOptions, Extent, clicks, demand};
+use forebay_generate::{ClicksOptions, DemandOptions, HistoryExtent, clicks, demand};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
-use crate::watched::Watched;
+use crate::watched::WatchedCommand;
 
 /// The program under test.
 pub const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
@@ -40,19 +40,19 @@ pub fn real_data(what: &str) -> Option<PathBuf> {
 }
 
 /// A directory for one test.
-pub struct Workshop {
+pub struct TestDirectory {
     dir: tempfile::TempDir,
 }
 
 /// How a call of the program went.
 #[derive(Debug)]
-pub struct Call {
+pub struct ProgramOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Call {
+impl ProgramOutput {
     /// The summary: the last line of `--json`.
     pub fn summary(&self) -> Value {
         let last = self.stdout.lines().last().unwrap_or_else(|| panic!("no output, but {}", self.stderr));
@@ -67,9 +67,9 @@ impl Call {
     }
 }
 
-impl From<Output> for Call {
+impl From<Output> for ProgramOutput {
     fn from(output: Output) -> Self {
-        Call {
+        ProgramOutput {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -77,9 +77,9 @@ impl From<Output> for Call {
     }
 }
 
-impl Workshop {
+impl TestDirectory {
     pub fn new() -> Self {
-        Workshop { dir: tempfile::tempdir().unwrap() }
+        TestDirectory { dir: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -111,13 +111,13 @@ impl Workshop {
     }
 
     /// Calls the program.
-    pub fn forebay(&self, args: &[&str]) -> Call {
+    pub fn forebay(&self, args: &[&str]) -> ProgramOutput {
         self.command(args).watched().into()
     }
 
     /// A small history of demand: about a month, in daily files.
     pub fn demand(&self, name: &str, row_group_rows: usize) -> String {
-        let mut options = DemandOptions::new(Extent::Days(40), 7, self.path(name));
+        let mut options = DemandOptions::new(HistoryExtent::Days(40), 7, self.path(name));
         options.series = 200;
         options.period = "week".parse().unwrap();
         options.output.row_group_rows = row_group_rows;
@@ -127,7 +127,7 @@ impl Workshop {
 
     /// Forty days of demand history, a file each; gives their names in order.
     pub fn days(&self, name: &str) -> Vec<String> {
-        let mut options = DemandOptions::new(Extent::Days(40), 7, self.path(name));
+        let mut options = DemandOptions::new(HistoryExtent::Days(40), 7, self.path(name));
         options.series = 60;
         options.period = "day".parse().unwrap();
         demand(&options, &mut |_| {}).unwrap();

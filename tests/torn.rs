@@ -14,57 +14,57 @@ use std::process::Command;
 use arrow::array::RecordBatch;
 use serde_json::Value;
 
-use crate::nightly::Nights;
-use crate::support::{Call, content};
+use crate::nightly::NightlyFixture;
+use crate::support::{ProgramOutput, content};
 
 /// What is left of a file whose bytes did not all reach the disk.
 #[derive(Debug, Clone, Copy)]
-enum Damage {
+enum FileDamage {
     Empty,
     Half,
     LastByte,
     Zeros,
 }
 
-const DAMAGES: [Damage; 4] = [Damage::Half, Damage::Empty, Damage::LastByte, Damage::Zeros];
+const DAMAGES: [FileDamage; 4] = [FileDamage::Half, FileDamage::Empty, FileDamage::LastByte, FileDamage::Zeros];
 
-impl Damage {
+impl FileDamage {
     /// Damages a file in place: links to it see the same.
     fn apply(self, file: &Path) {
         let mut bytes = std::fs::read(file).unwrap();
         match self {
-            Damage::Empty => bytes.clear(),
-            Damage::Half => bytes.truncate(bytes.len() / 2),
-            Damage::LastByte => bytes.truncate(bytes.len().saturating_sub(1)),
-            Damage::Zeros => bytes.fill(0),
+            FileDamage::Empty => bytes.clear(),
+            FileDamage::Half => bytes.truncate(bytes.len() / 2),
+            FileDamage::LastByte => bytes.truncate(bytes.len().saturating_sub(1)),
+            FileDamage::Zeros => bytes.fill(0),
         }
         std::fs::write(file, bytes).unwrap();
     }
 }
 
-fn run(nights: &Nights) -> Call {
+fn run(nights: &NightlyFixture) -> ProgramOutput {
     nights.shop.forebay(&["run", "spec.yaml", "--json", "--threads=2", "--param=out=out", "--state=state"])
 }
 
-fn copy(nights: &Nights, from: &str, to: &str) {
+fn copy(nights: &NightlyFixture, from: &str, to: &str) {
     let _ = std::fs::remove_dir_all(nights.shop.path(to));
     let copied = Command::new("cp").arg("-a").args([nights.shop.path(from), nights.shop.path(to)]).status().unwrap();
     assert!(copied.success());
 }
 
 /// State and output as the night before left them.
-fn restore(nights: &Nights) {
+fn restore(nights: &NightlyFixture) {
     copy(nights, "state-before", "state");
     copy(nights, "out-before", "out");
 }
 
-fn result(nights: &Nights, call: Call) -> (Value, RecordBatch) {
+fn result(nights: &NightlyFixture, call: ProgramOutput) -> (Value, RecordBatch) {
     (call.expect(0).summary()["artifact"].clone(), nights.shop.visible("out"))
 }
 
 #[test]
-fn files_that_a_crash_cut_are_found_out() {
-    let nights = Nights::new(true);
+fn truncated_files_are_detected() {
+    let nights = NightlyFixture::new(true);
     (0..10).for_each(|day| nights.show(day));
     run(&nights).expect(0);
     copy(&nights, "state", "state-before");
@@ -85,7 +85,7 @@ fn files_that_a_crash_cut_are_found_out() {
         if name.starts_with("_views") || name.starts_with("current") || (!kinds.insert(kind) && !long) {
             continue;
         }
-        let damages: Vec<Damage> = if long { DAMAGES.into() } else { vec![DAMAGES[(kinds.len() + number) % 4]] };
+        let damages: Vec<FileDamage> = if long { DAMAGES.into() } else { vec![DAMAGES[(kinds.len() + number) % 4]] };
         for damage in damages {
             restore(&nights);
             let file = nights.shop.path(root).join(&name);

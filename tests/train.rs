@@ -11,11 +11,11 @@ use arrow::datatypes::Float32Type;
 use forebay::prelude::*;
 use serde_json::Value;
 
-use crate::support::{Call, Workshop, content, ready_made};
-use crate::watched::Watched;
+use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
+use crate::watched::WatchedCommand;
 
 /// Clicks, steps over them, and a sink that trains.
-fn spec(shop: &Workshop, steps: &str, train: &str) -> String {
+fn spec(shop: &TestDirectory, steps: &str, train: &str) -> String {
     let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 400) };
     shop.write(
         "spec.yaml",
@@ -51,7 +51,7 @@ const LINEAR: &str = "model: linear, batch_rows: 512, epochs: 8, learning_rate: 
 const MLP: &str = "model: mlp, hidden: [8, 4], embeddings: { c6: 3 }, batch_rows: 512, epochs: 2, seed: 5, \
                    clip_norm: 1.0, warmup_steps: 3, patience_epochs: 2, checkpoint_steps: 3";
 
-fn run(shop: &Workshop, more: &[&str]) -> Call {
+fn run(shop: &TestDirectory, more: &[&str]) -> ProgramOutput {
     shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat())
 }
 
@@ -67,18 +67,18 @@ fn of(summary: &Value, metric: &str) -> f64 {
     last_epoch(summary)["validation"][metric].as_f64().unwrap_or_else(|| panic!("no {metric} in {summary}"))
 }
 
-fn events<'a>(call: &'a Call, name: &'a str) -> impl Iterator<Item = Value> + 'a {
+fn events<'a>(call: &'a ProgramOutput, name: &'a str) -> impl Iterator<Item = Value> + 'a {
     let all = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(move |event| event["event"] == name)
 }
 
-fn model_bytes(shop: &Workshop) -> Vec<u8> {
+fn model_bytes(shop: &TestDirectory) -> Vec<u8> {
     std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap()
 }
 
 #[test]
 fn models_learn_what_there_is_to_learn() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "", LINEAR);
     let linear = run(&shop, &[]).expect(0);
     let summary = linear.summary();
@@ -116,7 +116,7 @@ fn models_learn_what_there_is_to_learn() {
 
 #[test]
 fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "", MLP);
     let first = run(&shop, &["--threads", "1"]).expect(0).summary();
     let bytes = model_bytes(&shop);
@@ -156,7 +156,7 @@ fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
 
 #[test]
 fn killed_trainings_go_on_and_come_to_the_same_model() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "", MLP);
     // Files that are old enough to be taken note of.
     for file in std::fs::read_dir(shop.path("clicks")).unwrap() {
@@ -175,7 +175,7 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
     let job = |name: &str, value: String| -> std::process::Output {
         shop.command(&["run", "spec.yaml", "--json"]).env(name, value).watched()
     };
-    let calm: Call = job("FOREBAY_KILL_LOG", shop.at("steps")).into();
+    let calm: ProgramOutput = job("FOREBAY_KILL_LOG", shop.at("steps")).into();
     calm.expect(0);
     let expected = content(&shop.path("out/net"));
     let steps = std::fs::read_to_string(shop.path("steps")).unwrap();
@@ -198,7 +198,7 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
                 .filter(|file| file.as_ref().is_ok_and(|file| !file.file_name().to_string_lossy().contains('#')))
                 .count()
         });
-        let resumed: Call = job("FOREBAY_NO_KILL", String::new()).into();
+        let resumed: ProgramOutput = job("FOREBAY_NO_KILL", String::new()).into();
         let resumed = resumed.expect(0);
         let trained = model(&resumed.summary())["reused"] == false;
         let goes_on = events(&resumed, "training_resumed").count();
@@ -208,14 +208,15 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
     }
 }
 
-fn session(shop: &Workshop, state: &str) -> Session {
-    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None };
-    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+fn session(shop: &TestDirectory, state: &str) -> Session {
+    let options =
+        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None };
+    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
 }
 
 #[test]
 fn predictions_are_those_that_the_model_was_validated_with() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "", &MLP.replace("patience_epochs: 2, ", ""));
     let summary = run(&shop, &[]).expect(0).summary();
     let args = ["predict", "out/net", "--source", "clicks", "--columns", "y,f1", "--split", "validation"];
@@ -233,7 +234,7 @@ fn predictions_are_those_that_the_model_was_validated_with() {
     let session = session(&shop, "state");
     let model = TrainedModel::load(session.io(), &shop.at("out/net")).unwrap();
     let sources = BTreeMap::from([("clicks".to_owned(), shop.at("clicks"))]);
-    let scoring = Scoring { sources, output: shop.at("out/all"), ..Scoring::default() };
+    let scoring = ScoringRequest { sources, output: shop.at("out/all"), ..ScoringRequest::default() };
     let report = model.score(&session, &scoring).unwrap();
     assert_eq!(report.outputs[0].rows, 6000);
     let all = shop.rows("out/all/current");
@@ -246,23 +247,23 @@ fn predictions_are_those_that_the_model_was_validated_with() {
 
 #[test]
 fn the_builder_gives_the_same_training() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let yaml = spec(&shop, "", LINEAR);
     let from_yaml = forebay::spec::parse(
         &std::fs::read_to_string(yaml).unwrap(),
         "spec.yaml",
         &BTreeMap::new(),
-        &Forebay::standard().words(),
+        &Forebay::standard().spec_catalog(),
     );
     let from_yaml = from_yaml.unwrap();
-    let train = Train {
+    let train = TrainConfig {
         path: Some(shop.at("out/net")),
         label: Some("y".into()),
         batch_rows: 512,
         epochs: 8,
         learning_rate: 0.3,
         weight_decay: 0.0,
-        ..Train::default()
+        ..TrainConfig::default()
     };
     let mut built = PipelineBuilder::new("clicks").train("net", "features", train).build().unwrap();
     let trainings = std::mem::take(&mut built.trainings);
@@ -276,7 +277,7 @@ fn the_builder_gives_the_same_training() {
 
 #[test]
 fn stopping_early_takes_the_best_epoch() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     // With such a learning rate, the model leaves again what it has found.
     let train = "model: linear, batch_rows: 512, epochs: 40, learning_rate: 3.0, decay: constant, patience_epochs: 2";
     spec(&shop, "", train);
@@ -301,7 +302,7 @@ fn stopping_early_takes_the_best_epoch() {
 
 #[test]
 fn windows_are_learned_from_the_output_that_holds_them() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let data = shop.demand("data", 500);
     let text = format!(
         r#"
@@ -368,7 +369,7 @@ sinks:
 
 #[test]
 fn the_ready_made_forecast_runs_and_predicts() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let (spec, data) = (ready_made("forecast.yaml"), shop.demand("data", 2000));
     let params = [format!("--param=history={data}"), format!("--param=out={}", shop.at("out"))];
     let more = ["--param=train_until=2016-05-15", "--param=epochs=1"];
@@ -382,7 +383,7 @@ fn the_ready_made_forecast_runs_and_predicts() {
 
 #[test]
 fn what_cannot_be_trained_on_says_why() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let fails = |steps: &str, train: &str, code: &str, exit: i32, words: &[&str]| {
         spec(&shop, steps, train);
         let call = shop.forebay(&["run", "spec.yaml"]);
@@ -444,7 +445,7 @@ fn what_cannot_be_trained_on_says_why() {
 
 #[test]
 fn models_and_checkpoints_that_do_not_fit_say_so() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     spec(&shop, "", LINEAR);
     run(&shop, &[]).expect(0);
     // A dataset without a column that the features are made of.

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use forebay::model::codes;
-use forebay::plan::Sql;
+use forebay::plan::SqlCompiler;
 use forebay::prelude::*;
-use forebay::run::{Connectors, Course, Sink, Source, Trained, Trainer, Watch};
-use forebay::{Event, Options, Session};
+use forebay::run::{ConnectorRegistry, EventListener, Sink, Source, Trainer, TrainingContext, TrainingOutput};
+use forebay::{Event, Session, SessionOptions};
 use serde_json::Value;
 
-use crate::simulated::{Simulated, Threads};
-use crate::support::Workshop;
+use crate::simulated::{SimulatedGpu, ThreadOrder};
+use crate::support::TestDirectory;
 
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 #[test]
 fn a_device_computes_what_the_processor_does() {
     for (random, precision) in PRECISIONS.into_iter().enumerate() {
-        for threads in [Threads::Forwards, Threads::Backwards] {
-            let device = Simulated::new(random as u64, threads);
+        for threads in [ThreadOrder::Forwards, ThreadOrder::Backwards] {
+            let device = SimulatedGpu::new(random as u64, threads);
             assert_eq!(check_accelerator(&device, precision).unwrap(), None, "{precision:?}, {threads:?}");
             assert_eq!(*device.wrong.lock().unwrap(), Vec::<&str>::new());
         }
@@ -46,42 +46,42 @@ fn a_device_that_computes_otherwise_is_found_out() {
         ("a->copy[(i / a->width) * a->stride + i % a->width] = to_real(value);", ""),
         ("a->first + (i % a->columns_count) * a->step", "a->first"),
     ] {
-        let device = Simulated::new(1, Threads::Forwards).changed(from, to);
+        let device = SimulatedGpu::new(1, ThreadOrder::Forwards).changed(from, to);
         let wrong = check_accelerator(&device, Precision::F32).unwrap();
         assert!(wrong.is_some(), "nobody sees that `{from}` is `{to}`");
     }
 }
 
 /// Everything as it comes with Forebay, but that models are trained on a simulated device.
-struct OnSimulated(Simulated, Precision);
+struct SimulatedConnectors(SimulatedGpu, Precision);
 
 #[derive(Debug)]
-struct Simulates {
-    train: Train,
-    device: Simulated,
+struct SimulatedTrainer {
+    train: TrainConfig,
+    device: SimulatedGpu,
     precision: Precision,
 }
 
-impl Connectors for OnSimulated {
+impl ConnectorRegistry for SimulatedConnectors {
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
-        BuiltIn.source(format, config)
+        BuiltInConnectors.source(format, config)
     }
 
     fn canonical(&self, format: &str, config: Value) -> Result<Value> {
-        BuiltIn.canonical(format, config)
+        BuiltInConnectors.canonical(format, config)
     }
 
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
-        BuiltIn.sink(format, config)
+        BuiltInConnectors.sink(format, config)
     }
 
     fn trainer(&self, _format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         let train = serde_json::from_value(config.clone()).unwrap();
-        Ok(Arc::new(Simulates { train, device: self.0.clone(), precision: self.1 }))
+        Ok(Arc::new(SimulatedTrainer { train, device: self.0.clone(), precision: self.1 }))
     }
 }
 
-impl Trainer for Simulates {
+impl Trainer for SimulatedTrainer {
     fn path(&self) -> Option<&str> {
         Trainer::path(&self.train)
     }
@@ -98,24 +98,24 @@ impl Trainer for Simulates {
         Ok(serde_json::json!(["simulated", self.precision, self.train.identity()?]))
     }
 
-    fn train(&self, course: &Course<'_>) -> Result<Trained> {
+    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
         self.train.train_on(course, &self.device, self.precision)
     }
 }
 
 /// Keeps what is told.
 #[derive(Default)]
-struct Kept(Mutex<Vec<Event>>);
+struct RecordedEvents(Mutex<Vec<Event>>);
 
-impl Watch for Kept {
-    fn event(&self, event: Event) {
+impl EventListener for RecordedEvents {
+    fn on_event(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
 }
 
 /// A shop with a spec whose model learns from numbers, ids and weights.
-fn shop(train: &str) -> (Workshop, Pipeline) {
-    let shop = Workshop::new();
+fn shop(train: &str) -> (TestDirectory, Pipeline) {
+    let shop = TestDirectory::new();
     let data = shop.clicks("clicks", 400);
     let out = shop.at("out/net");
     let text = format!(
@@ -142,7 +142,8 @@ sinks:
   net: {{ from: features, train: {{ path: "{out}", dense: [f1, f2], categorical: [c6, c7], weight: w, {train} }} }}
 "#
     );
-    let pipeline = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap();
+    let pipeline =
+        forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap();
     (shop, pipeline)
 }
 
@@ -150,25 +151,43 @@ const MLP: &str = "model: mlp, loss: logistic, label: y, hidden: [16, 8], embedd
                    epochs: 3, seed: 5, learning_rate: 0.01, clip_norm: 1.0, warmup_steps: 3, patience_epochs: 3, \
                    checkpoint_steps: 4";
 
-fn options(shop: &Workshop, state: &str, threads: usize) -> Options {
-    Options { threads, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None }
+fn options(shop: &TestDirectory, state: &str, threads: usize) -> SessionOptions {
+    SessionOptions { threads, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None }
 }
 
-fn on(shop: &Workshop, state: &str, device: &Simulated, precision: Precision, watch: Arc<Kept>) -> Session {
-    let sql = Sql::default().with_exact(forebay::transforms::relational::exact_aggregates());
+fn simulated_session(
+    shop: &TestDirectory,
+    state: &str,
+    device: &SimulatedGpu,
+    precision: Precision,
+    watch: Arc<RecordedEvents>,
+) -> Session {
+    let sql = SqlCompiler::default().with_exact(forebay::transforms::relational::exact_aggregates());
     let registry = Forebay::standard().registry;
     let threads = 1 + state.len() % 3;
-    Session::new(registry, Arc::new(OnSimulated(device.clone(), precision)), sql, options(shop, state, threads), watch)
-        .unwrap()
+    Session::new(
+        registry,
+        Arc::new(SimulatedConnectors(device.clone(), precision)),
+        sql,
+        options(shop, state, threads),
+        watch,
+    )
+    .unwrap()
 }
 
-fn train(shop: &Workshop, pipeline: &Pipeline, state: &str, device: &Simulated, precision: Precision) -> Report {
-    let report = on(shop, state, device, precision, Arc::default()).run(pipeline).unwrap();
+fn train(
+    shop: &TestDirectory,
+    pipeline: &Pipeline,
+    state: &str,
+    device: &SimulatedGpu,
+    precision: Precision,
+) -> RunReport {
+    let report = simulated_session(shop, state, device, precision, Arc::default()).run(pipeline).unwrap();
     assert_eq!(*device.wrong.lock().unwrap(), Vec::<&str>::new());
     report
 }
 
-fn bytes(shop: &Workshop) -> Vec<u8> {
+fn bytes(shop: &TestDirectory) -> Vec<u8> {
     std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap()
 }
 
@@ -180,18 +199,18 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
         [(MLP, "auc", Precision::Bf16), (logistic, "log_loss", Precision::F32), (linear, "rmse", Precision::Bf16)]
     {
         let (shop, pipeline) = shop(spec);
-        let session = Forebay::standard().session(options(&shop, "cpu", 2), Arc::new(Silent)).unwrap();
+        let session = Forebay::standard().session(options(&shop, "cpu", 2), Arc::new(IgnoreEvents)).unwrap();
         let cpu = session.run(&pipeline).unwrap().models.remove(0);
         let of = |state: &str, random, threads| {
-            let device = Simulated::new(random, threads);
+            let device = SimulatedGpu::new(random, threads);
             let state = format!("{state}_{precision:?}");
             let model = train(&shop, &pipeline, &state, &device, precision).models.remove(0);
             (model, bytes(&shop))
         };
-        let (model, first) = of("first", 1, Threads::Forwards);
+        let (model, first) = of("first", 1, ThreadOrder::Forwards);
         assert_ne!(model.id, cpu.id);
         assert_eq!(model.learned.curve.len(), cpu.learned.curve.len());
-        let tolerance = Compared::tolerance(precision);
+        let tolerance = TrialComparison::tolerance(precision);
         // AdamW begins with steps of one size, whose side is chance where a gradient is nothing but noise.
         let (curve, wanted) = (&model.learned.curve, &cpu.learned.curve);
         for ((step, loss), (_, wanted)) in curve.iter().zip(wanted).skip(curve.len() / 2) {
@@ -200,12 +219,12 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
                 "{spec}, {precision:?}, step {step}: {loss}, not {wanted}"
             );
         }
-        let last = |learned: &forebay::run::Learning| learned.epochs.last().unwrap().validation[metric];
+        let last = |learned: &forebay::run::TrainingReport| learned.epochs.last().unwrap().validation[metric];
         let (found, wanted) = (last(&model.learned), last(&cpu.learned));
         assert!((found - wanted).abs() <= 0.05 * wanted.max(0.2), "{spec}, {precision:?}: {found}, not {wanted}");
         if spec == MLP {
             // Other threads of the host, other delays, another order of the device's threads.
-            let (again, second) = of("again", 3, Threads::Backwards);
+            let (again, second) = of("again", 3, ThreadOrder::Backwards);
             assert_eq!(again.learned, model.learned);
             assert!(second == first, "other bits");
         }
@@ -215,19 +234,19 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
 #[test]
 fn a_training_on_a_device_goes_on_where_it_was_stopped() {
     let (shop, pipeline) = shop(MLP);
-    let calm = Simulated::new(1, Threads::Forwards);
+    let calm = SimulatedGpu::new(1, ThreadOrder::Forwards);
     train(&shop, &pipeline, "calm", &calm, Precision::Bf16);
     let wanted = bytes(&shop);
     for (turn, stop_at) in [6, 23].into_iter().enumerate() {
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         let state = format!("stopped{turn}");
-        let device = Simulated::new(turn as u64 + 7, Threads::Forwards);
-        let session = on(&shop, &state, &device, Precision::Bf16, Arc::default());
+        let device = SimulatedGpu::new(turn as u64 + 7, ThreadOrder::Forwards);
+        let session = simulated_session(&shop, &state, &device, Precision::Bf16, Arc::default());
         device.stop_at(stop_at, session.interrupt().flag());
         assert_eq!(session.run(&pipeline).unwrap_err().code(), codes::INTERRUPTED);
-        let told = Arc::new(Kept::default());
-        let again = Simulated::new(turn as u64, Threads::Backwards);
-        on(&shop, &state, &again, Precision::Bf16, told.clone()).run(&pipeline).unwrap();
+        let told = Arc::new(RecordedEvents::default());
+        let again = SimulatedGpu::new(turn as u64, ThreadOrder::Backwards);
+        simulated_session(&shop, &state, &again, Precision::Bf16, told.clone()).run(&pipeline).unwrap();
         let resumed = |event: &Event| matches!(event, Event::TrainingResumed { step, .. } if *step >= stop_at);
         assert!(told.0.lock().unwrap().iter().any(resumed), "stopped at {stop_at}: not gone on with");
         assert!(bytes(&shop) == wanted, "stopped at {stop_at}: another model");
@@ -242,8 +261,8 @@ fn what_goes_wrong_on_a_device_is_told_as_on_the_processor() {
         ("model: mlp, label: y, batch_rows: 200000000, embeddings: { c6: 30 }", codes::LIMIT),
     ] {
         let (shop, pipeline) = shop(train);
-        let device = Simulated::new(4, Threads::Forwards);
-        let session = on(&shop, "state", &device, Precision::Bf16, Arc::default());
+        let device = SimulatedGpu::new(4, ThreadOrder::Forwards);
+        let session = simulated_session(&shop, "state", &device, Precision::Bf16, Arc::default());
         let fault = session.run(&pipeline).unwrap_err();
         assert_eq!(fault.code(), code, "{train}: {fault}");
         assert!(!shop.path("out/net/_manifest.json").exists());
@@ -279,7 +298,7 @@ fn a_gpu_that_is_asked_for_is_there_or_the_run_says_so() {
     }
     call.expect(78);
     assert!(!shop.path(".forebay/passes").exists(), "it is seen before anything is done");
-    if !found_cuda().starts_with("no driver") {
+    if !describe_cuda().starts_with("no driver") {
         return;
     }
     let cpu = spec("device: cpu").expect(0).summary();

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Call, Workshop};
-use crate::workers::{Proxy, Worker};
+use crate::support::{ProgramOutput, TestDirectory};
+use crate::workers::{CuttingProxy, WorkerProcess};
 
 /// A small job, ready to run.
-fn shop() -> Workshop {
-    let shop = Workshop::new();
+fn shop() -> TestDirectory {
+    let shop = TestDirectory::new();
     shop.write("a.csv", "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n");
     let spec = "version: 1\nname: small\nsources: { days: { csv: { path: a.csv } } }\n\
                 steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
@@ -20,21 +20,21 @@ fn shop() -> Workshop {
 }
 
 /// A run of the job from its beginning.
-fn run(shop: &Workshop, address: &str) -> Command {
+fn run(shop: &TestDirectory, address: &str) -> Command {
     let _ = std::fs::remove_dir_all(shop.path("state"));
     let workers = format!("--workers={address}");
     let options = ["--grace-seconds=1", "--memory=256MiB", "--state=state"];
     shop.command(&[&["run", "small.yaml", "--json", &workers], &options[..]].concat())
 }
 
-fn output(mut command: Command) -> Call {
+fn output(mut command: Command) -> ProgramOutput {
     command.output().unwrap().into()
 }
 
 #[test]
 fn a_worker_without_a_given_token_serves_its_user_alone() {
     let shop = shop();
-    let worker = Worker::start(&shop, &[], &[]);
+    let worker = WorkerProcess::start(&shop, &[], &[]);
     let token = shop.user_token();
     let mode = std::fs::metadata(&token).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -62,8 +62,8 @@ fn a_worker_without_a_given_token_serves_its_user_alone() {
 #[test]
 fn a_process_that_passes_messages_on_is_not_believed() {
     let shop = shop();
-    let worker = Worker::start(&shop, &[], &[]);
-    let proxy = Proxy::start(&worker.address, u64::MAX);
+    let worker = WorkerProcess::start(&shop, &[], &[]);
+    let proxy = CuttingProxy::start(&worker.address, u64::MAX);
     let call = output(run(&shop, &proxy.address)).expect(75);
     assert!(call.stderr.contains("FB0504") && call.stderr.contains("forwarded"), "{}", call.stderr);
 }
@@ -106,26 +106,26 @@ fn files_and_variables_that_hold_no_token_are_faults() {
 }
 
 /// `forebay top --listen`; it ends with this.
-struct Top {
+struct TopServer {
     child: Child,
     address: String,
 }
 
-impl Drop for Top {
+impl Drop for TopServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Top {
-    fn start(shop: &Workshop, args: &[&str]) -> Top {
+impl TopServer {
+    fn start(shop: &TestDirectory, args: &[&str]) -> TopServer {
         let mut command = shop.command(&[&["top", "--listen"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port = line.trim().rsplit(':').next().unwrap().to_owned();
-        Top { child, address: format!("127.0.0.1:{port}") }
+        TopServer { child, address: format!("127.0.0.1:{port}") }
     }
 
     fn answer(&self, headers: &str) -> String {
@@ -139,16 +139,16 @@ impl Top {
 
 #[test]
 fn top_tells_other_machines_nothing_without_a_token() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let call = shop.forebay(&["top", "--listen", "0.0.0.0:0"]).expect(78);
     assert!(call.stderr.contains("FB0504") && call.stderr.contains("--token-file"), "{}", call.stderr);
     shop.write("empty", "\n");
     shop.forebay(&["top", "--listen", "0.0.0.0:0", "--token-file", "empty"]).expect(78);
 
-    let here = Top::start(&shop, &["127.0.0.1:0"]);
+    let here = TopServer::start(&shop, &["127.0.0.1:0"]);
     assert!(here.answer("").starts_with("HTTP/1.1 200"));
     shop.write("token", "river\n");
-    let open = Top::start(&shop, &["0.0.0.0:0", "--token-file", "token"]);
+    let open = TopServer::start(&shop, &["0.0.0.0:0", "--token-file", "token"]);
     for headers in ["", "Authorization: Bearer lake\r\n", "Authorization: river\r\n", "X: Bearer river\r\n"] {
         let answer = open.answer(headers);
         assert!(answer.starts_with("HTTP/1.1 401") && !answer.contains("queued"), "{headers}: {answer}");

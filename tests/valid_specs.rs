@@ -10,10 +10,10 @@ use arrow::datatypes::{DataType, Float32Type, Int64Type};
 
 use crate::exact_values::write;
 use crate::semantics::texts;
-use crate::support::Workshop;
+use crate::support::TestDirectory;
 
 /// Runs steps over the sources `here` and `there`, whose time is `t`.
-fn run(shop: &Workshop, steps: &str) -> RecordBatch {
+fn run(shop: &TestDirectory, steps: &str) -> RecordBatch {
     let spec = format!(
         "version: 1\nname: test\nsources:\n  here: {{ parquet: {{ path: here.parquet }}, time: t }}\n  there: {{ parquet: \
          {{ path: there.parquet }}, time: t }}\nsteps:\n{steps}\nsinks:\n  table: {{ from: out, parquet: {{ path: out }} \
@@ -33,7 +33,7 @@ fn days(days: &[i32]) -> ArrayRef {
     Arc::new(Date32Array::from(days.to_vec()))
 }
 
-fn prices(shop: &Workshop) {
+fn prices(shop: &TestDirectory) {
     write(shop, "here.parquet", [("k", texts(&["a", "b", "a"])), ("t", days(&[3, 3, 9]))]);
     let price = Arc::new(Int64Array::from(vec![10, 11, 20, 21, 30])) as ArrayRef;
     write(
@@ -45,7 +45,7 @@ fn prices(shop: &Workshop) {
 
 #[test]
 fn an_as_of_join_meets_rows_that_were_gathered() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     prices(&shop);
     let join = "  out: { from: here, do: [{ as_of_join: { with: other, on: [k], columns: [price] } }] }";
     for (other, expected) in [
@@ -81,7 +81,7 @@ fn vectors(rows: &RecordBatch, name: &str) -> Vec<Vec<f32>> {
 
 #[test]
 fn learned_vectors_go_through_all_steps() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     prices(&shop);
     let (a, b) = (vec![1.0, 0.0], vec![0.0, 1.0]);
     for coded in ["one_hot: { columns: [k], suffix: _v }", "multi_hot: { columns: [k], delimiter: '|', suffix: _v }"] {
@@ -111,7 +111,7 @@ fn learned_vectors_go_through_all_steps() {
 
 #[test]
 fn a_column_without_a_type_is_a_column_of_nulls() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let nothing = Arc::new(NullArray::new(2)) as ArrayRef;
     write(&shop, "here.parquet", [("x", nothing), ("t", days(&[1, 2])), ("n", Arc::new(Int64Array::from(vec![1, 2])))]);
     write(&shop, "there.parquet", [("t", days(&[1]))]);
@@ -135,7 +135,7 @@ fn a_column_without_a_type_is_a_column_of_nulls() {
 /// pandas 2.2: `pd.merge_asof(here, there, on="t", by="k")` after bringing both sides to one unit and type.
 #[test]
 fn as_of_joins_compare_units_zones_and_widths() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let (fine, coarse) = ([1_000_000_000_i64, 5_000_000_001, 9_999_999_999], [1_000_i64, 5_000, 10_000]);
     let nanoseconds = || TimestampNanosecondArray::from(fine.to_vec());
     let milliseconds = || TimestampMillisecondArray::from(coarse.to_vec());

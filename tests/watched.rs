@@ -19,12 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const TICKS_MIN: u64 = 20;
 
 /// A command that is watched.
-pub trait Watched {
+pub trait WatchedCommand {
     /// Like [`Command::output`]; fails the test if the run is idle for too long.
     fn watched(&mut self) -> Output;
 }
 
-impl Watched for Command {
+impl WatchedCommand for Command {
     #[track_caller]
     fn watched(&mut self) -> Output {
         output_within(self, IDLE_MAX).unwrap_or_else(|report| panic!("{report}"))
@@ -58,7 +58,7 @@ fn output_within(command: &mut Command, idle_max: Duration) -> Result<Output, St
         }
         if active.elapsed() > idle_max {
             let report = report(&now, command, idle_max);
-            end(&mut child, &now);
+            kill_process_tree(&mut child, &now);
             let said = [stdout, stderr].map(|thread| String::from_utf8_lossy(&thread.join().unwrap()).into_owned());
             return Err(format!("{report}stdout:\n{}\nstderr:\n{}", said[0], said[1]));
         }
@@ -85,7 +85,7 @@ fn reader(mut from: impl Read + Send + 'static, said: Sender<()>) -> std::thread
 }
 
 /// A thread of the run, or of a process that it started.
-struct Thread {
+struct ThreadStatus {
     process: u32,
     name: String,
     state: char,
@@ -95,12 +95,13 @@ struct Thread {
 }
 
 /// All threads of a process and of those below it.
-fn threads(child: &Child) -> Vec<Thread> {
+fn threads(child: &Child) -> Vec<ThreadStatus> {
     let mut parents: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         // A process may end while it is looked at.
-        let Some(parent) = fields(&format!("/proc/{process}/stat")).and_then(|(_, rest)| rest.get(1)?.parse().ok())
+        let Some(parent) =
+            stat_fields(&format!("/proc/{process}/stat")).and_then(|(_, rest)| rest.get(1)?.parse().ok())
         else {
             continue;
         };
@@ -111,27 +112,27 @@ fn threads(child: &Child) -> Vec<Thread> {
         open.extend(parents.get(&process).into_iter().flatten());
         for task in std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
             let path = task.path();
-            let Some((name, rest)) = fields(&path.join("stat").display().to_string()) else { continue };
+            let Some((name, rest)) = stat_fields(&path.join("stat").display().to_string()) else { continue };
             let ticks = |place: usize| rest.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             let waits = std::fs::read_to_string(path.join("wchan")).unwrap_or_default();
             let state = rest.first().and_then(|state| state.chars().next()).unwrap_or('?');
-            found.push(Thread { process, name, state, ticks: ticks(11) + ticks(12), waits });
+            found.push(ThreadStatus { process, name, state, ticks: ticks(11) + ticks(12), waits });
         }
     }
     found
 }
 
 /// The name in a `stat` file, and the fields after it, from the state on.
-fn fields(stat: &str) -> Option<(String, Vec<String>)> {
+fn stat_fields(stat: &str) -> Option<(String, Vec<String>)> {
     let text = std::fs::read_to_string(stat).ok()?;
     let (before, after) = text.rsplit_once(')')?;
     let name = before.split_once('(')?.1.to_owned();
     Some((name, after.split_whitespace().map(str::to_owned).collect()))
 }
 
-fn report(threads: &[Thread], command: &Command, idle: Duration) -> String {
+fn report(threads: &[ThreadStatus], command: &Command, idle: Duration) -> String {
     let mut report = format!("{command:?}\ndid and said nothing for {} s:\n", idle.as_secs_f64());
-    for Thread { process, name, state, waits, .. } in threads {
+    for ThreadStatus { process, name, state, waits, .. } in threads {
         writeln!(report, "  process {process}, thread `{name}`: {state} in `{waits}`").unwrap();
     }
     report += "for stacks, start it again and, when it is idle: gdb -p PROCESS -batch -ex 'thread apply all bt'\n";
@@ -139,7 +140,7 @@ fn report(threads: &[Thread], command: &Command, idle: Duration) -> String {
 }
 
 /// Ends a run and the processes that it started.
-fn end(child: &mut Child, threads: &[Thread]) {
+fn kill_process_tree(child: &mut Child, threads: &[ThreadStatus]) {
     let _ = child.kill();
     let _ = child.wait();
     let mut below: Vec<u32> = threads.iter().map(|thread| thread.process).filter(|one| *one != child.id()).collect();

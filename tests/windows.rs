@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::series::{self, Order, Row};
-use crate::support::Workshop;
+use crate::series::{self, DemandRow, FileOrder};
+use crate::support::TestDirectory;
 
 /// Everything that has a window, and what stands before and behind windows.
 pub const SPEC: &str = r#"
@@ -87,19 +87,19 @@ sinks:
   both: { from: both, parquet: { path: "${out}/both" } }
 "#;
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<DemandRow> {
     series::demand(11, 130)
 }
 
-pub fn workshop(spec: &str) -> Workshop {
-    let shop = Workshop::new();
+pub fn workshop(spec: &str) -> TestDirectory {
+    let shop = TestDirectory::new();
     shop.write("items.csv", "item,category\n1,toys\n2,toys\n7,food\n");
     shop.write("spec.yaml", spec);
     shop
 }
 
 /// Runs the spec; gives the rows of its sinks by id, and what was said.
-fn run(shop: &Workshop, data: &str, number: usize, options: &[&str]) -> ([arrow::array::RecordBatch; 2], String) {
+fn run(shop: &TestDirectory, data: &str, number: usize, options: &[&str]) -> ([arrow::array::RecordBatch; 2], String) {
     let (data, out) = (format!("--param=data={data}"), format!("--param=out=out{number}"));
     let state = format!("--state=state{number}");
     let args = ["run", "spec.yaml", &data, &out, &state, "--json"];
@@ -113,20 +113,20 @@ fn three_ways_give_the_same_bits() {
     let shop = workshop(SPEC);
     let rows = rows();
     let runs = [
-        (Order::Time, 1, 1_000_000, "1", "8192", "follow each other in time"),
-        (Order::Time, 7, 37, "2", "1000", "follow each other in time"),
-        (Order::Time, 50, 10, "7", "100", "follow each other in time"),
-        (Order::Key, 1, 1_000_000, "2", "1", "follow each other in time"),
-        (Order::Key, 7, 37, "1", "1000", "follow each other by key"),
-        (Order::Key, 50, 1000, "7", "8192", "follow each other by key"),
-        (Order::Shuffled, 1, 1_000_000, "1", "1000", "follow each other in time"),
-        (Order::Shuffled, 7, 37, "7", "50", "overlap in time"),
-        (Order::Shuffled, 50, 1000, "2", "8192", "overlap in time"),
-        (Order::Backward, 7, 1000, "2", "100", "follow each other in time"),
+        (FileOrder::Time, 1, 1_000_000, "1", "8192", "follow each other in time"),
+        (FileOrder::Time, 7, 37, "2", "1000", "follow each other in time"),
+        (FileOrder::Time, 50, 10, "7", "100", "follow each other in time"),
+        (FileOrder::Key, 1, 1_000_000, "2", "1", "follow each other in time"),
+        (FileOrder::Key, 7, 37, "1", "1000", "follow each other by key"),
+        (FileOrder::Key, 50, 1000, "7", "8192", "follow each other by key"),
+        (FileOrder::Shuffled, 1, 1_000_000, "1", "1000", "follow each other in time"),
+        (FileOrder::Shuffled, 7, 37, "7", "50", "overlap in time"),
+        (FileOrder::Shuffled, 50, 1000, "2", "8192", "overlap in time"),
+        (FileOrder::Backward, 7, 1000, "2", "100", "follow each other in time"),
     ];
     let mut known: Option<[arrow::array::RecordBatch; 2]> = None;
     for (number, (order, files, group_rows, threads, batch_rows, why)) in runs.into_iter().enumerate() {
-        let data = series::lay_out(&shop, &format!("data{number}"), &rows, order, files, group_rows);
+        let data = series::write_in_order(&shop, &format!("data{number}"), &rows, order, files, group_rows);
         let what = format!("{order:?} in {files} files, {threads} threads, {batch_rows} rows per batch");
         let args = ["explain", "spec.yaml", &format!("--param=data={data}"), "--param=out=out", "--format=json"];
         let explained: Value = serde_json::from_str(&shop.forebay(&args).expect(0).stdout).unwrap();
@@ -139,7 +139,7 @@ fn three_ways_give_the_same_bits() {
         // A span tells nothing of the order inside it.
         let warns = |line: &str| line.contains("`features.lag`") && line.contains("rows come in no order");
         let fell = said.lines().any(warns);
-        assert_eq!(fell, order == Order::Backward || order == Order::Shuffled && files == 1, "{what}\n{said}");
+        assert_eq!(fell, order == FileOrder::Backward || order == FileOrder::Shuffled && files == 1, "{what}\n{said}");
         match &known {
             None => known = Some(tables),
             Some(known) => {
@@ -161,7 +161,7 @@ fn three_ways_give_the_same_bits() {
 }
 
 /// A small pipeline: one window.
-fn small(step: &str, rest: &str) -> String {
+fn one_window_spec(step: &str, rest: &str) -> String {
     format!(
         "version: 1\nname: small\nparams: {{ data: {{ type: path }} }}\nsources:\n  demand:\n    parquet: {{ path: \
          \"${{data}}\" }}\n    time: day\n    keys: [store, item]\nsteps:\n  features:\n    from: demand\n    do:\n      \
@@ -170,10 +170,10 @@ fn small(step: &str, rest: &str) -> String {
 }
 
 #[test]
-fn what_outgrows_memory_is_sorted() {
+fn windows_beyond_memory_are_sorted() {
     // As many series as rows: what windows remember of them is more than the least memory allows.
-    let rows: Vec<Row> = (0..200_000)
-        .map(|id| Row {
+    let rows: Vec<DemandRow> = (0..200_000)
+        .map(|id| DemandRow {
             id,
             day: 16_000 + (id / 100_000) as i32,
             store: "a",
@@ -185,8 +185,8 @@ fn what_outgrows_memory_is_sorted() {
         })
         .collect();
     let step = "rolling: { columns: [id, qty], compute: [mean, median, slope], over: [5, 28d], gaps: count_rows }";
-    let shop = workshop(&small(step, ""));
-    let data = series::lay_out(&shop, "data", &rows, Order::Time, 4, 1_000_000);
+    let shop = workshop(&one_window_spec(step, ""));
+    let data = series::write_in_order(&shop, "data", &rows, FileOrder::Time, 4, 1_000_000);
     let mut known = None;
     for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=64MiB", "--state=b", true)] {
         let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
@@ -204,7 +204,7 @@ fn what_outgrows_memory_is_sorted() {
 fn series_that_have_ended_need_no_sort() {
     // Each day 4,000 series begin, and each has two rows: awake they would be more than memory allows.
     let day = |day: i64| (4000 * (day - 1).max(0)..4000 * (day + 1)).map(move |item| (day as i32, item));
-    let row = |((day, item), id): ((i32, i64), i64)| Row {
+    let row = |((day, item), id): ((i32, i64), i64)| DemandRow {
         id,
         day: 16_000 + day,
         store: "a",
@@ -214,12 +214,12 @@ fn series_that_have_ended_need_no_sort() {
         open: None,
         price: 1.0,
     };
-    let rows: Vec<Row> = (0..25).flat_map(day).zip(0..).map(row).collect();
+    let rows: Vec<DemandRow> = (0..25).flat_map(day).zip(0..).map(row).collect();
     let step = "expanding: { columns: [qty], compute: [mean, std, median, skew, slope], gap: 1d }\n      \
                 - rolling: { columns: [qty], compute: [mean], over: [5, 28], gaps: count_rows }\n      \
                 - seasonal_index: { columns: [qty], period: day_of_week, gap: 1d }";
-    let shop = workshop(&small(step, ""));
-    let data = series::lay_out(&shop, "data", &rows, Order::Time, 25, 1_000_000);
+    let shop = workshop(&one_window_spec(step, ""));
+    let data = series::write_in_order(&shop, "data", &rows, FileOrder::Time, 25, 1_000_000);
     let mut known = None;
     for (memory, state) in [("--memory=2GiB", "--state=a"), ("--memory=64MiB", "--state=b")] {
         let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
@@ -232,9 +232,9 @@ fn series_that_have_ended_need_no_sort() {
 }
 
 /// Two series of days: one whole, one that lacks the third and fourth day.
-fn with_gap(shop: &Workshop) -> String {
+fn with_gap(shop: &TestDirectory) -> String {
     let days = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1), ("b", 4)];
-    let each = days.iter().zip(0..).map(|((store, day), id)| Row {
+    let each = days.iter().zip(0..).map(|((store, day), id)| DemandRow {
         id,
         day: 16_000 + day,
         store,
@@ -244,13 +244,13 @@ fn with_gap(shop: &Workshop) -> String {
         open: None,
         price: 1.0,
     });
-    series::lay_out(shop, "data", &each.collect::<Vec<_>>(), Order::Time, 1, 4)
+    series::write_in_order(shop, "data", &each.collect::<Vec<_>>(), FileOrder::Time, 1, 4)
 }
 
 #[test]
 fn gaps_are_what_the_spec_says() {
     let values = |gaps: &str, expected: [Option<f64>; 7]| {
-        let shop = workshop(&small(&format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"), ""));
+        let shop = workshop(&one_window_spec(&format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"), ""));
         let data = with_gap(&shop);
         let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}"), "--json"]).expect(0);
         let found = series::numbers(&series::by_id(&shop.rows("out/current")), "qty_lag_2");
@@ -266,7 +266,7 @@ fn gaps_are_what_the_spec_says() {
     let said = values("{ warn: { every: 1d } }", with(Some(1.0)));
     assert!(said.contains("1 steps from one row of a series to the next were not the declared period"), "{said}");
 
-    let shop = workshop(&small("lag: { columns: [qty], by: [2], gaps: { error: { every: 1d } } }", ""));
+    let shop = workshop(&one_window_spec("lag: { columns: [qty], by: [2], gaps: { error: { every: 1d } } }", ""));
     let data = with_gap(&shop);
     let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}")]).expect(65);
     assert!(
@@ -278,14 +278,14 @@ fn gaps_are_what_the_spec_says() {
     assert!(call.stderr.contains(", row 6"), "{}", call.stderr);
     assert!(!shop.path("out").join("current").exists());
 
-    let shop = workshop(&small("lag: { columns: [qty], by: [2] }", ""));
+    let shop = workshop(&one_window_spec("lag: { columns: [qty], by: [2] }", ""));
     let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
     assert!(call.stderr.contains("gaps"), "{}", call.stderr);
 }
 
 #[test]
 fn leakage_is_refused_with_its_path() {
-    let shop = workshop(&small(
+    let shop = workshop(&one_window_spec(
         "rolling: { columns: [qty], compute: [mean], over: [7d], gap: 2d }\n      - rolling: { columns: [qty_mean_7d], \
          compute: [max], over: [7d] }\n      - lag: { columns: [units], by: [1d] }\n      - drop: [units, open]",
         "label: { column: qty, horizon: 2d, known: [price] }\n",
@@ -314,10 +314,10 @@ hint: let its window end earlier (`gap`), lag it, drop it before the sink, or li
 
 /// Counts the rows that are read.
 #[derive(Default)]
-struct Counter(std::sync::atomic::AtomicU64);
+struct ReadRowCounter(std::sync::atomic::AtomicU64);
 
-impl forebay::Watch for Counter {
-    fn event(&self, event: forebay::Event) {
+impl forebay::EventListener for ReadRowCounter {
+    fn on_event(&self, event: forebay::Event) {
         if let forebay::Event::Progress { rows, .. } = event {
             self.0.fetch_add(rows, std::sync::atomic::Ordering::Relaxed);
         }
@@ -357,16 +357,16 @@ fn windows_over_the_same_series_share_a_sort() {
     ];
     for (steps, times) in cases {
         let shop = workshop("");
-        let data = series::lay_out(&shop, "data", &rows, series::Order::Shuffled, 7, 1_000);
-        let text = small(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
+        let data = series::write_in_order(&shop, "data", &rows, series::FileOrder::Shuffled, 7, 1_000);
+        let text = one_window_spec(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
         let pipeline = {
             let forebay = Forebay::standard();
             let params = [("data".to_owned(), data)].into();
-            forebay::spec::parse(&text, "spec.yaml", &params, &forebay.words()).unwrap()
+            forebay::spec::parse(&text, "spec.yaml", &params, &forebay.spec_catalog()).unwrap()
         };
-        let counter = std::sync::Arc::new(Counter::default());
+        let counter = std::sync::Arc::new(ReadRowCounter::default());
         let state = shop.at("state");
-        let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
+        let options = SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
         Forebay::standard().session(options, counter.clone()).unwrap().run(&pipeline).unwrap();
         assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), times * rows.len() as u64, "{steps}");
     }

@@ -19,10 +19,10 @@ use arrow::array::RecordBatch;
 use forebay_generate::{ClicksOptions, clicks};
 use serde_json::Value;
 
-use crate::bucket::Server;
-use crate::series::{self, Order};
-use crate::support::{Call, Workshop, content, ready_made, real_data};
-use crate::watched::Watched;
+use crate::bucket::S3Server;
+use crate::series::{self, FileOrder};
+use crate::support::{ProgramOutput, TestDirectory, content, ready_made, real_data};
+use crate::watched::WatchedCommand;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,28 +31,28 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RANGE_BYTES: &str = "2000";
 
 /// A worker process; it ends with the test.
-pub(crate) struct Worker {
+pub(crate) struct WorkerProcess {
     child: Child,
     pub address: String,
     /// Where its token lies, if it was not told of another one.
     pub token: std::path::PathBuf,
 }
 
-impl Worker {
-    pub fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
+impl WorkerProcess {
+    pub fn start(shop: &TestDirectory, args: &[&str], envs: &[(&str, &str)]) -> WorkerProcess {
         let mut command = shop.command(&["worker", "--listen=127.0.0.1:0", "--threads=1", "--memory=128MiB"]);
         command.args(args).envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Worker::of(command)
+        WorkerProcess::of(command)
     }
 
-    pub fn of(mut command: Command) -> Worker {
+    pub fn of(mut command: Command) -> WorkerProcess {
         let user = command.get_envs().find(|(name, _)| *name == "XDG_STATE_HOME").and_then(|(_, value)| value);
         let token = user.map(|user| std::path::Path::new(user).join("forebay/token")).unwrap_or_default();
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
-        Worker { child, address, token }
+        WorkerProcess { child, address, token }
     }
 
     pub fn signal(&self, signal: &str) {
@@ -78,7 +78,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -86,22 +86,22 @@ impl Drop for Worker {
 }
 
 /// A job on some days of demand: windows, statistics over them, features.
-struct Job {
-    shop: Workshop,
+struct DemandJob {
+    shop: TestDirectory,
 }
 
 /// What a run comes to.
 #[derive(PartialEq)]
-struct Result {
+struct DemandResult {
     rows: RecordBatch,
     artifact: Vec<(String, Vec<u8>)>,
 }
 
-impl Job {
-    fn new() -> Job {
-        let shop = Workshop::new();
+impl DemandJob {
+    fn new() -> DemandJob {
+        let shop = TestDirectory::new();
         shop.days("history");
-        Job { shop }
+        DemandJob { shop }
     }
 
     fn command(&self, name: &str, args: &[&str]) -> Command {
@@ -112,60 +112,60 @@ impl Job {
         command
     }
 
-    fn run(&self, name: &str, args: &[&str]) -> Call {
+    fn run(&self, name: &str, args: &[&str]) -> ProgramOutput {
         self.command(name, args).watched().into()
     }
 
-    fn on(&self, name: &str, workers: &[&Worker], args: &[&str]) -> Call {
-        self.run(name, &[&[at(workers).as_str(), "--lease-seconds=5"], args].concat())
+    fn on(&self, name: &str, workers: &[&WorkerProcess], args: &[&str]) -> ProgramOutput {
+        self.run(name, &[&[workers_option(workers).as_str(), "--lease-seconds=5"], args].concat())
     }
 
-    fn result(&self, name: &str, call: &Call) -> Result {
-        result(&self.shop, &format!("{name}/out"), call)
+    fn result(&self, name: &str, call: &ProgramOutput) -> DemandResult {
+        demand_result(&self.shop, &format!("{name}/out"), call)
     }
 
     /// What it comes to without workers.
-    fn expected(&self) -> Result {
+    fn expected(&self) -> DemandResult {
         let call = self.run("here", &[]).expect(0);
         self.result("here", &call)
     }
 
-    fn worker(&self, envs: &[(&str, &str)]) -> Worker {
-        Worker::start(&self.shop, &[], envs)
+    fn worker(&self, envs: &[(&str, &str)]) -> WorkerProcess {
+        WorkerProcess::start(&self.shop, &[], envs)
     }
 }
 
-fn result(shop: &Workshop, out: &str, call: &Call) -> Result {
+fn demand_result(shop: &TestDirectory, out: &str, call: &ProgramOutput) -> DemandResult {
     let summary = call.summary();
     let path = summary["artifact_path"].as_str().unwrap_or_else(|| panic!("{}\n{}", call.stdout, call.stderr));
-    Result { rows: shop.visible(out), artifact: content(&shop.path(path)) }
+    DemandResult { rows: shop.visible(out), artifact: content(&shop.path(path)) }
 }
 
-fn at(workers: &[&Worker]) -> String {
+fn workers_option(workers: &[&WorkerProcess]) -> String {
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
     format!("--workers={}", addresses.join(","))
 }
 
-fn events<'c>(call: &'c Call, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
+fn events<'c>(call: &'c ProgramOutput, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
     let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(move |event| event["event"] == kind)
 }
 
-fn long() -> Option<u64> {
+fn long_form_kills() -> Option<u64> {
     std::env::var("FOREBAY_KILLS").ok()?.parse().ok()
 }
 
 /// In the long form: random moments among the first so many steps.
-fn random(steps: usize) -> impl Iterator<Item = (&'static str, String)> {
-    let moments = (0..long().unwrap_or(0)).map(move |seed| (seed as usize * 7919 + 1) % steps);
+fn random_kill_moments(steps: usize) -> impl Iterator<Item = (&'static str, String)> {
+    let moments = (0..long_form_kills().unwrap_or(0)).map(move |seed| (seed as usize * 7919 + 1) % steps);
     moments.map(|moment| ("FOREBAY_KILL_AT", moment.to_string()))
 }
 
 /// Runs a ready-made spec with and without workers.
-fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
+fn same_bits(shop: &TestDirectory, spec: &str, param: &str, path: &str) {
     let spec = ready_made(spec);
     let mut expected = None;
-    let counts: &[usize] = if long().is_some() { &[0, 1, 2, 3, 5] } else { &[0, 1, 3] };
+    let counts: &[usize] = if long_form_kills().is_some() { &[0, 1, 2, 3, 5] } else { &[0, 1, 3] };
     for count in counts {
         let (out, state) = (format!("out{count}"), format!("--state=state{count}"));
         let (input, output) = (format!("--param={param}={path}"), format!("--param=out={out}"));
@@ -173,9 +173,9 @@ fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
         let args = ["run", &spec, "--json", "--memory=512MiB", &input, &output, &state, "--threads=2"];
         let workers: &[&str] = if *count > 0 { &[&workers] } else { &[] };
         let mut command = shop.command(&[&args[..], workers].concat());
-        let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
+        let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
         let call = call.expect(0);
-        let found = result(shop, &out, &call);
+        let found = demand_result(shop, &out, &call);
         assert_eq!(events(&call, "worker_joined").count(), *count);
         match &expected {
             None => expected = Some(found),
@@ -189,14 +189,14 @@ fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
 
 #[test]
 fn demand_has_the_same_bits() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let history = shop.demand("history", 97);
     same_bits(&shop, "demand.yaml", "history", &history);
 }
 
 #[test]
 fn clicks_have_the_same_bits() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     let log = shop.clicks("log", 330);
     same_bits(&shop, "clicks.yaml", "log", &log);
 }
@@ -205,7 +205,7 @@ fn clicks_have_the_same_bits() {
 /// this run alone, and of a history, whose states the next night finds in shares, or reads beside whole ones.
 #[test]
 fn large_vocabularies_are_merged_by_workers() {
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     // So many files that they are several spans: whoever reads all of a lane has the answer, and merges nothing.
     let mut options = ClicksOptions::new(6000, 7, shop.path("log"));
     options.rows_per_file = 60;
@@ -220,8 +220,8 @@ fn large_vocabularies_are_merged_by_workers() {
         let spec = ready_made(spec);
         let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
         command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
-        let call: Call = command.watched().into();
-        result(&shop, &format!("{name}/out"), &call.expect(0))
+        let call: ProgramOutput = command.watched().into();
+        demand_result(&shop, &format!("{name}/out"), &call.expect(0))
     };
     let params = [format!("--param=log={log}")];
     let expected = run("clicks.yaml", &params, "here", "0", &[]);
@@ -252,33 +252,33 @@ fn large_vocabularies_are_merged_by_workers() {
 #[test]
 fn flights_and_taxi_have_the_same_bits() {
     let Some(data) = real_data("flights") else { return };
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     same_bits(&shop, "flights.yaml", "data", &data.display().to_string());
-    let shop = Workshop::new();
+    let shop = TestDirectory::new();
     same_bits(&shop, "taxi.yaml", "data", &data.display().to_string());
 }
 
 /// A run over rows in no order on so many workers, and what a worker died of, if one did.
 fn shuffled(
-    shop: &Workshop,
+    shop: &TestDirectory,
     name: &str,
     sinks: &[&str],
     params: &[&str],
     workers: &[&str],
-) -> (Vec<RecordBatch>, Call) {
+) -> (Vec<RecordBatch>, ProgramOutput) {
     let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
     let args = ["run", "spec.yaml", "--json", "--memory=512MiB", "--threads=2", &out, &state];
     let mut command = shop.command(&[&args[..], params, workers].concat());
-    let call: Call = command.env("FOREBAY_RANGE_BYTES", "4000").watched().into();
+    let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", "4000").watched().into();
     let call = call.expect(0);
     (sinks.iter().map(|sink| shop.visible(&format!("{name}/{sink}"))).collect(), call)
 }
 
 /// Windows over rows in no order, one over the other: workers divide the rows by their keys.
 #[test]
-fn rows_in_no_order_are_exchanged() {
+fn unordered_rows_are_shuffled() {
     let shop = crate::windows::workshop(crate::windows::SPEC);
-    let data = series::lay_out(&shop, "data", &series::demand(11, 60), Order::Shuffled, 7, 37);
+    let data = series::write_in_order(&shop, "data", &series::demand(11, 60), FileOrder::Shuffled, 7, 37);
     let (params, sinks) = (format!("--param=data={data}"), ["table", "both"]);
     let (expected, _) = shuffled(&shop, "here", &sinks, &[&params], &[]);
     for count in ["1", "3"] {
@@ -300,24 +300,24 @@ fn rows_in_no_order_are_exchanged() {
 
 /// The same of as-of joins; workers die while they divide, compute and put back.
 #[test]
-fn workers_that_die_in_an_exchange_cost_only_their_share() {
-    let shop = Workshop::new();
+fn workers_that_die_in_a_shuffle_cost_only_their_share() {
+    let shop = TestDirectory::new();
     let spec = crate::as_of::SPEC.replace("path: out", "path: \"${out}/table\"");
     shop.write("spec.yaml", &spec.replace("params: { ", "params: { out: { type: path }, "));
-    let here = series::lay_out(&shop, "here", &series::demand(21, 40), Order::Shuffled, 7, 50);
+    let here = series::write_in_order(&shop, "here", &series::demand(21, 40), FileOrder::Shuffled, 7, 50);
     let there = series::demand(22, 40);
     let late = series::table(&there, 0);
     let day = late.column_by_name("day").unwrap().clone();
-    let there = series::write(&shop, "there", &crate::as_of::with(late, "known", day), 5, 50);
+    let there = series::write(&shop, "there", &crate::as_of::with_column(late, "known", day), 5, 50);
     let params = [format!("--param=here={here}"), format!("--param=there={there}")];
     let params: Vec<&str> = params.iter().map(String::as_str).collect();
     let (expected, _) = shuffled(&shop, "expected", &["table"], &params, &[]);
-    let calm = Worker::start(&shop, &[], &[]);
+    let calm = WorkerProcess::start(&shop, &[], &[]);
     let kinds = ["rows-1-", "divided-", "out-1-", "computed-", "write a file of rows"];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
-    for (number, (how, step)) in kinds.iter().cloned().chain(random(400)).enumerate() {
-        let mut doomed = Worker::start(&shop, &[], &[(how, &step)]);
-        let workers = [at(&[&doomed, &calm]), "--lease-seconds=5".to_owned()];
+    for (number, (how, step)) in kinds.iter().cloned().chain(random_kill_moments(400)).enumerate() {
+        let mut doomed = WorkerProcess::start(&shop, &[], &[(how, &step)]);
+        let workers = [workers_option(&[&doomed, &calm]), "--lease-seconds=5".to_owned()];
         let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
         let (found, _) = shuffled(&shop, &format!("killed{number}"), &["table"], &params, &workers);
         assert!(found == expected, "{step}: something else comes of it");
@@ -329,7 +329,7 @@ fn workers_that_die_in_an_exchange_cost_only_their_share() {
 /// A worker that ends at a step of its own, beside one that does not.
 #[test]
 fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let log = job.shop.at("steps");
     let calm = job.worker(&[("FOREBAY_KILL_LOG", &log)]);
@@ -339,7 +339,7 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
     let kinds = ["take an errand", "read a span", "have read a span", "write a file of rows", "name ", "put "];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
     // Both do about half of it.
-    for (number, (how, step)) in kinds.iter().cloned().chain(random(steps / 2)).enumerate() {
+    for (number, (how, step)) in kinds.iter().cloned().chain(random_kill_moments(steps / 2)).enumerate() {
         let name = format!("killed{number}");
         let mut doomed = job.worker(&[(how, &step)]);
         let call = job.on(&name, &[&doomed, &calm], &[]).expect(0);
@@ -358,7 +358,7 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
 /// Intervals, and what a later night goes on from, are those of runs without workers.
 #[test]
 fn intervals_and_nights_are_those_of_runs_without_workers() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let interval = ["--interval", "2016-05-10", "2016-05-20"];
     let here = job.run("here", &interval).expect(0);
     let there = job.run("there", &[&["--local-workers=2"], &interval[..]].concat()).expect(0);
@@ -369,31 +369,31 @@ fn intervals_and_nights_are_those_of_runs_without_workers() {
     let here = job.run("here", &interval).expect(0);
     let there = job.run("there", &interval).expect(0);
     assert!(job.result("there", &there) == job.result("here", &here));
-    let kept = |call: &Call| call.summary()["passes"][0]["rows_kept"].clone();
+    let kept = |call: &ProgramOutput| call.summary()["passes"][0]["rows_kept"].clone();
     assert_eq!(kept(&there), kept(&here));
     assert!(kept(&there).as_u64().unwrap() > 0);
 }
 
 /// Follows a run's events.
-struct Followed {
+struct FollowedRun {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
     seen: String,
 }
 
-impl Followed {
-    fn new(mut command: Command) -> Followed {
+impl FollowedRun {
+    fn new(mut command: Command) -> FollowedRun {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Followed { child, lines, seen: String::new() }
+        FollowedRun { child, lines, seen: String::new() }
     }
 
-    fn until(&mut self, event: &str, worker: &Worker) {
-        assert!(self.sees(event, worker), "no {event} of {}:\n{}", worker.address, self.seen);
+    fn wait_for_event(&mut self, event: &str, worker: &WorkerProcess) {
+        assert!(self.saw_event(event, worker), "no {event} of {}:\n{}", worker.address, self.seen);
     }
 
     /// Whether the run says this of a worker before it ends.
-    fn sees(&mut self, event: &str, worker: &Worker) -> bool {
+    fn saw_event(&mut self, event: &str, worker: &WorkerProcess) -> bool {
         for line in self.lines.by_ref() {
             let line = line.unwrap();
             let value: Value = serde_json::from_str(&line).unwrap();
@@ -405,29 +405,30 @@ impl Followed {
         false
     }
 
-    fn end(mut self) -> Call {
+    fn end(mut self) -> ProgramOutput {
         for line in self.lines.by_ref() {
             self.seen += &format!("{}\n", line.unwrap());
         }
         let mut stderr = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        Call { code: self.child.wait().unwrap().code().unwrap_or(-1), stdout: self.seen, stderr }
+        ProgramOutput { code: self.child.wait().unwrap().code().unwrap_or(-1), stdout: self.seen, stderr }
     }
 }
 
 /// A worker that stands still for longer than its lease, and then goes on as if nothing had happened.
 #[test]
 fn a_worker_that_stalls_comes_too_late() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let calm = job.worker(&[]);
     let kinds = ["have read a span", "write a file of rows"].map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
-    for (number, (how, moment)) in kinds.iter().cloned().chain(random(100)).enumerate() {
+    for (number, (how, moment)) in kinds.iter().cloned().chain(random_kill_moments(100)).enumerate() {
         let name = format!("stalled{number}");
         let mut stalled = job.worker(&[(how, &moment), ("FOREBAY_KILL_WITH", "stop")]);
-        let mut run = Followed::new(job.command(&name, &[at(&[&stalled, &calm]).as_str(), "--lease-seconds=1"]));
+        let mut run =
+            FollowedRun::new(job.command(&name, &[workers_option(&[&stalled, &calm]).as_str(), "--lease-seconds=1"]));
         // At random steps it may have had less to do.
-        let fired = run.sees("worker_lost", &stalled);
+        let fired = run.saw_event("worker_lost", &stalled);
         assert!(fired || number >= kinds.len(), "{moment}: the worker goes on");
         stalled.signal("-CONT");
         let call = run.end().expect(0);
@@ -439,7 +440,7 @@ fn a_worker_that_stalls_comes_too_late() {
 /// A worker that is asked to leave ends what it is doing, and hands back the rest.
 #[test]
 fn a_worker_that_leaves_hands_back() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let calm = job.worker(&[]);
     let mut leaver = job.worker(&[("FOREBAY_KILL_ON", "write a file"), ("FOREBAY_KILL_WITH", "term")]);
@@ -454,7 +455,7 @@ fn a_worker_that_leaves_hands_back() {
 /// Workers that are gone, all of them: the run waits, and ends so that it can go on.
 #[test]
 fn a_run_without_workers_can_go_on_later() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let doomed = job.worker(&[("FOREBAY_KILL_ON", "write a file")]);
     let call = job.on("gone", &[&doomed], &["--grace-seconds=1"]).expect(75);
@@ -470,16 +471,16 @@ fn a_run_without_workers_can_go_on_later() {
 /// A worker that comes while a pass goes on gets work in that pass.
 #[test]
 fn a_worker_that_comes_later_gets_work() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let doomed = job.worker(&[("FOREBAY_KILL_ON", "have read")]);
     let roster = job.shop.write("roster", &format!("{}\n", doomed.address));
     let workers = format!("--workers=@{roster}");
-    let mut run = Followed::new(job.command("later", &[&workers, "--lease-seconds=5", "--grace-seconds=60"]));
-    run.until("worker_lost", &doomed);
+    let mut run = FollowedRun::new(job.command("later", &[&workers, "--lease-seconds=5", "--grace-seconds=60"]));
+    run.wait_for_event("worker_lost", &doomed);
     let calm = job.worker(&[]);
     job.shop.write("roster", &format!("{}\n{}\n", doomed.address, calm.address));
-    run.until("worker_joined", &calm);
+    run.wait_for_event("worker_joined", &calm);
     let call = run.end().expect(0);
     assert!(job.result("later", &call) == expected);
 }
@@ -487,7 +488,7 @@ fn a_worker_that_comes_later_gets_work() {
 /// Rows that end every worker are named, and the run does not try for ever.
 #[test]
 fn rows_that_end_workers_are_named() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let days = std::fs::read_dir(job.shop.path("history")).unwrap();
     let mut days: Vec<String> = days.map(|day| day.unwrap().file_name().into_string().unwrap()).collect();
     days.sort();
@@ -497,8 +498,8 @@ fn rows_that_end_workers_are_named() {
     let spec = job.shop.write("one.yaml", spec);
     let poison = [("FOREBAY_KILL_ON", days[20].as_str())];
     // A death may take along the news of what was committed just before it, and that counts for the next one.
-    let workers: Vec<Worker> = (0..6).map(|_| job.worker(&poison)).collect();
-    let workers = at(&workers.iter().collect::<Vec<_>>());
+    let workers: Vec<WorkerProcess> = (0..6).map(|_| job.worker(&poison)).collect();
+    let workers = workers_option(&workers.iter().collect::<Vec<_>>());
     let call = job.shop.forebay(&["run", &spec, "--json", &workers, "--grace-seconds=2"]).expect(65);
     let fault = call.summary()["fault"].clone();
     assert_eq!(fault["code"], "FB0503");
@@ -509,14 +510,15 @@ fn rows_that_end_workers_are_named() {
 /// The coordinator is killed; the same command goes on.
 #[test]
 fn a_coordinator_that_is_killed_goes_on() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let workers = [job.worker(&[]), job.worker(&[])];
-    let workers: Vec<&Worker> = workers.iter().collect();
-    let moments = ["3", "30", "60"].map(str::to_owned).into_iter().chain(random(60).map(|(_, moment)| moment));
+    let workers: Vec<&WorkerProcess> = workers.iter().collect();
+    let moments =
+        ["3", "30", "60"].map(str::to_owned).into_iter().chain(random_kill_moments(60).map(|(_, moment)| moment));
     for (number, moment) in moments.enumerate() {
         let name = format!("orphaned{number}");
-        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", &moment).watched();
+        let killed = job.command(&name, &[&workers_option(&workers)]).env("FOREBAY_KILL_AT", &moment).watched();
         assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
         let call = job.on(&name, &workers, &[]).expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
@@ -526,12 +528,12 @@ fn a_coordinator_that_is_killed_goes_on() {
 /// Two coordinators on one run: one wins, or the other finds its work done.
 #[test]
 fn two_coordinators_come_to_one_result() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let workers = [job.worker(&[]), job.worker(&[])];
-    let workers = at(&workers.iter().collect::<Vec<_>>());
-    let runs: Vec<Followed> = (0..2).map(|_| Followed::new(job.command("both", &[&workers]))).collect();
-    let calls: Vec<Call> = runs.into_iter().map(Followed::end).collect();
+    let workers = workers_option(&workers.iter().collect::<Vec<_>>());
+    let runs: Vec<FollowedRun> = (0..2).map(|_| FollowedRun::new(job.command("both", &[&workers]))).collect();
+    let calls: Vec<ProgramOutput> = runs.into_iter().map(FollowedRun::end).collect();
     assert!(calls.iter().all(|call| [0, 75].contains(&call.code)), "{calls:?}");
     let winner = calls.iter().find(|call| call.code == 0).expect("one wins");
     assert!(job.result("both", winner) == expected);
@@ -541,13 +543,13 @@ fn two_coordinators_come_to_one_result() {
 }
 
 /// Hands on what both sides say, and hangs up once after so many bytes of the second one.
-pub(crate) struct Proxy {
+pub(crate) struct CuttingProxy {
     pub address: String,
     cut: Arc<AtomicBool>,
 }
 
-impl Proxy {
-    pub fn start(to: &str, after: u64) -> Proxy {
+impl CuttingProxy {
+    pub fn start(to: &str, after: u64) -> CuttingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (cut, said) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -557,21 +559,21 @@ impl Proxy {
                 let (Ok(here), Ok(there)) = (here, TcpStream::connect(&to)) else { continue };
                 let (cut, said) = (was_cut.clone(), said.clone());
                 let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
-                std::thread::spawn(move || copy(here, there, |_| false));
+                std::thread::spawn(move || forward_bytes(here, there, |_| false));
                 std::thread::spawn(move || {
                     let ends = |bytes: u64| {
                         let all = said.fetch_add(bytes, Ordering::Relaxed) + bytes;
                         all > after && !cut.swap(true, Ordering::Relaxed)
                     };
-                    copy(back.0, back.1, ends);
+                    forward_bytes(back.0, back.1, ends);
                 });
             }
         });
-        Proxy { address, cut }
+        CuttingProxy { address, cut }
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, mut ends: impl FnMut(u64) -> bool) {
+fn forward_bytes(mut from: TcpStream, mut to: TcpStream, mut ends: impl FnMut(u64) -> bool) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if ends(read as u64) || to.write_all(&buffer[..read]).is_err() {
@@ -585,16 +587,16 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut ends: impl FnMut(u64) -> boo
 /// A connection that is cut costs what was in flight on it, and the worker is asked again.
 #[test]
 fn a_connection_that_is_cut_costs_what_was_in_flight() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     // Without TLS, a worker is not believed by way of another address.
     let secrets = certificates(&job.shop, "ours");
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-    let start = || Worker::start(&job.shop, &secrets, &[]);
+    let start = || WorkerProcess::start(&job.shop, &secrets, &[]);
     let (worker, calm) = (start(), start());
-    let random = (0..long().unwrap_or(0)).map(|seed| (seed * 7919 + 100) % 12_000);
+    let random = (0..long_form_kills().unwrap_or(0)).map(|seed| (seed * 7919 + 100) % 12_000);
     for (number, after) in [4_000, 8_500].into_iter().chain(random).enumerate() {
-        let proxy = Proxy::start(&worker.address, after);
+        let proxy = CuttingProxy::start(&worker.address, after);
         let name = format!("cut{number}");
         let workers = format!("--workers={},{}", proxy.address, calm.address);
         let options = [&[workers.as_str(), "--lease-seconds=5", "--tls-name=forebay"], &secrets[..]].concat();
@@ -608,7 +610,7 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
 }
 
 /// Certificates of one authority, in files.
-pub(crate) fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
+pub(crate) fn certificates(shop: &TestDirectory, name: &str) -> [String; 3] {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -625,7 +627,7 @@ pub(crate) fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
 
 #[test]
 fn only_those_of_the_cluster_work_together() {
-    let job = Job::new();
+    let job = DemandJob::new();
     let expected = job.expected();
     let ours = certificates(&job.shop, "ours");
     let theirs = certificates(&job.shop, "theirs");
@@ -633,7 +635,7 @@ fn only_those_of_the_cluster_work_together() {
     let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
     let token = format!("--token-file={}", job.shop.write("token", "river\n"));
     let other = format!("--token-file={}", job.shop.write("other", "lake\n"));
-    let worker = Worker::start(&job.shop, &[&ours[..], &[&token]].concat(), &[]);
+    let worker = WorkerProcess::start(&job.shop, &[&ours[..], &[&token]].concat(), &[]);
     let run = |name: &str, more: &[&str]| {
         let workers = format!("--workers={}", worker.address);
         job.run(name, &[&[workers.as_str(), "--tls-name=forebay", "--grace-seconds=2"], more].concat())
@@ -645,7 +647,7 @@ fn only_those_of_the_cluster_work_together() {
     let call = run("tokens", &[&ours[..], &[&other]].concat()).expect(75);
     assert!(call.stderr.contains("FB0504") && !call.stderr.contains("lake"), "{}", call.stderr);
     run("none", &ours).expect(75);
-    job.run("plain", &[at(&[&worker]).as_str(), "--grace-seconds=1"]).expect(75);
+    job.run("plain", &[workers_option(&[&worker]).as_str(), "--grace-seconds=1"]).expect(75);
     // What others could reach needs TLS.
     let open = job.shop.forebay(&["worker", "--listen=0.0.0.0:0"]).expect(78);
     assert!(open.stderr.contains("FB0504"), "{}", open.stderr);
@@ -654,18 +656,18 @@ fn only_those_of_the_cluster_work_together() {
 /// Everything in a bucket, two workers, one of them killed.
 #[test]
 fn a_job_in_a_bucket_by_two_workers() {
-    let (shop, server) = Server::over_demand();
+    let (shop, server) = S3Server::over_demand();
     let spec = ready_made("demand.yaml");
     let worker = |envs: &[(&str, &str)]| {
         let mut command = server.command(&shop, &["worker", "--listen=127.0.0.1:0", "--threads=1"]);
         command.arg("--memory=128MiB").envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Worker::of(command)
+        WorkerProcess::of(command)
     };
     let (calm, mut doomed) = (worker(&[]), worker(&[("FOREBAY_KILL_ON", "have read")]));
     let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
     let options = ["--state=s3://lake/state", "--memory=256MiB", "--threads=2", "--lease-seconds=5"];
-    let mut command = server.command(&shop, &[&args[..], &options, &[&at(&[&calm, &doomed])]].concat());
-    let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
+    let mut command = server.command(&shop, &[&args[..], &options, &[&workers_option(&[&calm, &doomed])]].concat());
+    let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
     let call = call.expect(0);
     assert_eq!(doomed.end(), -9);
     let data = shop.at("buckets/lake/demand");

@@ -10,10 +10,10 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Schema};
 use bytes::Bytes;
-use forebay_connectors::BuiltIn;
+use forebay_connectors::BuiltInConnectors;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Connectors;
-use forebay_storage::{Io, ScanRequest};
+use forebay_run::ConnectorRegistry;
+use forebay_storage::{ScanRequest, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding};
@@ -25,8 +25,8 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
     let rows: usize = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(500_000);
-    let io = Io::new()?;
-    let source = BuiltIn.source("parquet", &json!({"path": path}))?;
+    let io = StorageClient::new()?;
+    let source = BuiltInConnectors.source("parquet", &json!({"path": path}))?;
     let dataset = source.discover(&io, &[])?;
     println!(
         "{:<24}{:<12}{:<22}{:>10}{:>12}{:>12}",

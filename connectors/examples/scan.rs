@@ -4,16 +4,16 @@
 
 use std::time::Instant;
 
-use forebay_connectors::BuiltIn;
+use forebay_connectors::BuiltInConnectors;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Connectors;
-use forebay_storage::{Io, ScanRequest};
+use forebay_run::ConnectorRegistry;
+use forebay_storage::{ScanRequest, StorageClient};
 use serde_json::json;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
-    let io = Io::new()?;
+    let io = StorageClient::new()?;
     let format = if path.contains("csv") {
         "csv"
     } else if path.contains("json") {
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     } else {
         "parquet"
     };
-    let source = BuiltIn.source(format, &json!({"path": path}))?;
+    let source = BuiltInConnectors.source(format, &json!({"path": path}))?;
     let start = Instant::now();
     let dataset = source.discover(&io, &[])?;
     println!("{} spans, {} bytes, found in {:.1?}", dataset.spans.len(), dataset.bytes(), start.elapsed());

@@ -18,89 +18,95 @@ mod train;
 use std::sync::Arc;
 
 use forebay_model::Result;
-use forebay_run::{Connectors, Trainer};
+use forebay_run::{ConnectorRegistry, Trainer};
 use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
-pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};
-pub use crate::csv::Csv;
-pub use crate::parquet::{Compression, Parquet, ParquetSink};
+pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
+pub use crate::csv::CsvSource;
+pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
-    Arrived, CHECKSUM_KERNEL, ConsumerStream, Copies, CopyRates, Cuda, Deliveries, DeviceBatch, DeviceFeed,
-    DeviceStats, LentPinnedMemory, PinnedMemory, checksum, keeping_context,
+    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
+    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, checksum, with_saved_context,
 };
 pub use feed::{
-    CUDA_TRIED, CudaLibrary, CudaReport, Delivered, Device, HostDevice, Ring, Stage, cuda_report, found_cuda, run_stage,
+    CUDA_TEST_STATUS, ComputeDevice, CudaLibrary, CudaReport, DeliveredBatch, DeviceRing, DeviceStage, HostDevice,
+    cuda_report, describe_cuda, run_stage,
 };
-pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
-pub use format::{Format, Read};
-pub use json::Json;
+pub use files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};
+pub use format::{ConfigResult, ConnectorFormat};
+pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
-    Accelerator, Card, ColumnMajor, Compared, Decay, Embedding, Loss, MODEL_FILE, Matrix, ModelKind, OnNonFinite,
-    Origin, Precision, Predictor, Product, Shape, Train, TrainOn, Trial, check_accelerator,
+    Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, LearningRateDecay, LossFunction,
+    MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor,
+    TrainConfig, TrainingDevice, TrialComparison, check_accelerator,
 };
 
-use format::{SinkConfig, SourceConfig, canonical, configured, format as entry, unknown};
+use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};
 
 /// The formats that can be read.
-pub fn source_formats() -> &'static [Format] {
-    const FORMATS: &[Format] =
-        &[entry::<Parquet>("parquet"), entry::<Arrow>("arrow"), entry::<Csv>("csv"), entry::<Json>("json")];
+pub fn source_formats() -> &'static [ConnectorFormat] {
+    const FORMATS: &[ConnectorFormat] = &[
+        entry::<ParquetSource>("parquet"),
+        entry::<ArrowSource>("arrow"),
+        entry::<CsvSource>("csv"),
+        entry::<JsonSource>("json"),
+    ];
     FORMATS
 }
 
 /// The formats that can be written.
-pub fn sink_formats() -> &'static [Format] {
-    const FORMATS: &[Format] = &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow")];
+pub fn sink_formats() -> &'static [ConnectorFormat] {
+    const FORMATS: &[ConnectorFormat] = &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow")];
     FORMATS
 }
 
 /// What sinks can train.
-pub fn trainers() -> &'static [Format] {
-    const TRAINERS: &[Format] = &[entry::<Train>("train")];
+pub fn trainers() -> &'static [ConnectorFormat] {
+    const TRAINERS: &[ConnectorFormat] = &[entry::<TrainConfig>("train")];
     TRAINERS
 }
 
 /// The connectors that come with Forebay.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct BuiltIn;
+pub struct BuiltInConnectors;
 
-impl BuiltIn {
+impl BuiltInConnectors {
     /// A source's configuration with all defaults filled in.
     pub fn canonical_source(&self, format: &str, config: Value) -> Result<Value> {
         canonical("source", source_formats(), format, config)
     }
 }
 
-impl Connectors for BuiltIn {
+impl ConnectorRegistry for BuiltInConnectors {
     fn canonical(&self, format: &str, config: Value) -> Result<Value> {
         canonical("sink", sink_formats(), format, config)
     }
 
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
         match format {
-            "parquet" => Ok(configured::<Parquet>(format, config)?.source()),
-            "arrow" => Ok(configured::<Arrow>(format, config)?.source()),
-            "csv" => Ok(configured::<Csv>(format, config)?.source()),
-            "json" => Ok(configured::<Json>(format, config)?.source()),
-            _ => Err(unknown("source", format, source_formats())),
+            "parquet" => Ok(parse_config::<ParquetSource>(format, config)?.source()),
+            "arrow" => Ok(parse_config::<ArrowSource>(format, config)?.source()),
+            "csv" => Ok(parse_config::<CsvSource>(format, config)?.source()),
+            "json" => Ok(parse_config::<JsonSource>(format, config)?.source()),
+            _ => Err(unknown_format_fault("source", format, source_formats())),
         }
     }
 
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
         match format {
-            "parquet" => Ok(configured::<ParquetSink>(format, config)?.sink()),
-            "arrow" => Ok(configured::<ArrowSink>(format, config)?.sink()),
-            _ => Err(unknown("sink", format, sink_formats())),
+            "parquet" => Ok(parse_config::<ParquetSink>(format, config)?.sink()),
+            "arrow" => Ok(parse_config::<ArrowSink>(format, config)?.sink()),
+            _ => Err(unknown_format_fault("sink", format, sink_formats())),
         }
     }
 
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         match format {
-            "train" => Ok(train::of(configured::<Train>(format, config)?)),
-            _ => Err(unknown("trainer", format, trainers())),
+            "train" => Ok(train::into_trainer(parse_config::<TrainConfig>(format, config)?)),
+            _ => Err(unknown_format_fault("trainer", format, trainers())),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Arrow, ArrowSink, Csv, Json, Parquet, ParquetSink, Train};
+use crate::{ArrowSink, ArrowSource, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig};
 
 /// A configuration that a source can have.
 pub trait SourceFormat: Serialize {
@@ -29,11 +29,11 @@ macro_rules! named {
 }
 
 named! {
-    Parquet: SourceFormat "parquet";
-    Arrow: SourceFormat "arrow";
-    Csv: SourceFormat "csv";
-    Json: SourceFormat "json";
+    ParquetSource: SourceFormat "parquet";
+    ArrowSource: SourceFormat "arrow";
+    CsvSource: SourceFormat "csv";
+    JsonSource: SourceFormat "json";
     ParquetSink: SinkFormat "parquet";
     ArrowSink: SinkFormat "arrow";
-    Train: TrainerFormat "train";
+    TrainConfig: TrainerFormat "train";
 }

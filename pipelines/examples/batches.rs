@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use forebay::feed::{Feed, Last, Order, Role};
+use forebay::feed::{Feed, PartRole, RemainderPolicy, SampleOrder};
 use forebay::model::codes;
 use forebay::prelude::*;
 
@@ -26,23 +26,24 @@ fn main() -> Result<()> {
         params.iter().filter_map(|param| param.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
     let text = std::fs::read_to_string(spec).map_err(|error| Fault::disk("the spec cannot be read", error))?;
     let forebay = Forebay::standard();
-    let pipeline = forebay::spec::parse(&text, spec, &params, &forebay.words())?;
-    let options = Options { threads: 2, memory_bytes: 2 << 30, batch_rows: 8192, state: state.clone(), run_id: None };
-    let session = forebay.session(options, Arc::new(Silent))?;
-    let feed = FeedConfig { split: Some(split.clone()), ..FeedConfig::of(&pipeline)? };
+    let pipeline = forebay::spec::parse(&text, spec, &params, &forebay.spec_catalog())?;
+    let options =
+        SessionOptions { threads: 2, memory_bytes: 2 << 30, batch_rows: 8192, state: state.clone(), run_id: None };
+    let session = forebay.session(options, Arc::new(IgnoreEvents))?;
+    let feed = FeedConfig { split: Some(split.clone()), ..FeedConfig::from_pipeline(&pipeline)? };
     let mut config = session.feed(&pipeline, None, &feed)?.config(0)?;
-    config.last = Last::Short;
+    config.last = RemainderPolicy::Short;
     config.epochs = epochs.parse().unwrap_or(1);
     if config.epochs == 0 {
-        (config.order, config.epochs) = (Order::sequential(), 1);
+        (config.order, config.epochs) = (SampleOrder::sequential(), 1);
     }
     let failed = |error| Fault::disk("the batches cannot be written", error);
     let mut file = std::io::BufWriter::new(std::fs::File::create(out).map_err(failed)?);
     let mut rows = 0;
     for batch in Feed::start(config)? {
         let batch = batch?;
-        let (dense, labels) = (batch.numbers::<f32>(Role::Dense), batch.numbers::<f32>(Role::Label));
-        let ids = batch.numbers::<i32>(Role::Categorical);
+        let (dense, labels) = (batch.numbers::<f32>(PartRole::Dense), batch.numbers::<f32>(PartRole::Label));
+        let ids = batch.numbers::<i32>(PartRole::Categorical);
         let (wide, many) = (dense.len() / batch.shape_rows(), ids.len() / batch.shape_rows());
         for row in 0..batch.rows() {
             let ids = ids[row * many..(row + 1) * many].iter().map(|id| *id as f32);

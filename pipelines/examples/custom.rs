@@ -14,10 +14,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
-use forebay::model::{Analyzer, Decoder, Encoder, Finding, Input, Scratch, codes};
-use forebay::plan::{Ask, Lowered, Map, Op, Scope};
+use forebay::model::{Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, codes};
+use forebay::plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
 use forebay::prelude::*;
-use forebay_generate::{DemandOptions, Extent, demand};
+use forebay_generate::{DemandOptions, HistoryExtent, demand};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -34,13 +34,13 @@ const UNIT: f64 = 1.0 / (1u64 << 52) as f64;
 
 /// What [`GeometricMean`] knows so far.
 #[derive(Debug, Default)]
-pub struct Logarithms {
+pub struct LogarithmSum {
     count: u64,
     sum: i128,
 }
 
 impl Analyzer for GeometricMean {
-    type State = Logarithms;
+    type State = LogarithmSum;
 
     fn kind(&self) -> &'static str {
         "example.geometric_mean" // Prefixed, so that it never meets one of Forebay's own.
@@ -50,11 +50,11 @@ impl Analyzer for GeometricMean {
         json!({})
     }
 
-    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<Logarithms> {
-        Ok(Logarithms::default())
+    fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<LogarithmSum> {
+        Ok(LogarithmSum::default())
     }
 
-    fn update(&self, state: &mut Logarithms, input: &Input<'_>) -> Result<()> {
+    fn update(&self, state: &mut LogarithmSum, input: &AnalyzerInput<'_>) -> Result<()> {
         for value in doubles(&input.columns[0])?.iter().flatten().filter(|value| !value.is_nan()) {
             if value <= 0.0 || value.is_infinite() {
                 let fault = Fault::new(codes::BAD_ROW, format!("{value} has no place in a geometric mean"));
@@ -66,27 +66,27 @@ impl Analyzer for GeometricMean {
         Ok(())
     }
 
-    fn merge(&self, state: &mut Logarithms, later: Logarithms) -> Result<()> {
+    fn merge(&self, state: &mut LogarithmSum, later: LogarithmSum) -> Result<()> {
         state.count += later.count;
         state.sum += later.sum;
         Ok(())
     }
 
-    fn encode(&self, state: &mut Logarithms, out: &mut dyn Write) -> Result<()> {
-        let mut out = Encoder(out);
+    fn encode(&self, state: &mut LogarithmSum, out: &mut dyn Write) -> Result<()> {
+        let mut out = StateEncoder(out);
         out.varint(state.count)?;
         out.raw(&state.sum.to_le_bytes())
     }
 
-    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn Scratch>) -> Result<Logarithms> {
-        let mut input = Decoder(input);
+    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<LogarithmSum> {
+        let mut input = StateDecoder(input);
         let count = input.varint()?;
         let mut sum = [0; 16];
         input.raw(&mut sum)?;
-        Ok(Logarithms { count, sum: i128::from_le_bytes(sum) })
+        Ok(LogarithmSum { count, sum: i128::from_le_bytes(sum) })
     }
 
-    fn finish(&self, state: Logarithms) -> Result<Finding> {
+    fn finish(&self, state: LogarithmSum) -> Result<Finding> {
         let mean = (state.count > 0).then(|| (state.sum as f64 * UNIT / state.count as f64).exp());
         Finding::of([
             ("count", Arc::new(UInt64Array::from(vec![state.count])) as ArrayRef),
@@ -94,12 +94,12 @@ impl Analyzer for GeometricMean {
         ])
     }
 
-    fn size_bytes(&self, _: &Logarithms) -> usize {
-        size_of::<Logarithms>()
+    fn size_bytes(&self, _: &LogarithmSum) -> usize {
+        size_of::<LogarithmSum>()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {
-        size_of::<Logarithms>()
+        size_of::<LogarithmSum>()
     }
 }
 
@@ -108,23 +108,23 @@ impl Analyzer for GeometricMean {
 /// Out: `float64`. Null and NaN stay as they are. Nothing seen: x unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Typical {
+pub struct TypicalScale {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
 }
 
-impl Configured for Typical {
+impl ConfiguredTransform for TypicalScale {
     const NAME: &'static str = "typical";
 }
 
-impl Transform for Typical {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for TypicalScale {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let output = Field::new(field.name(), DataType::Float64, field.is_nullable());
-            let ask = Ask::new(GeometricMean, [field.name()]);
-            Op::Map(Map::fitted([field.name()], [output], [ask], |findings| {
+            let ask = AnalyzerRequest::new(GeometricMean, [field.name()]);
+            PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], |findings| {
                 let mean = findings[0].number("mean")?.unwrap_or(1.0);
-                Ok(Lowered::unary(move |column| {
+                Ok(LoweredMap::unary(move |column| {
                     Ok(Arc::new(doubles(column)?.unary::<_, Float64Type>(|value| value / mean)))
                 }))
             }))
@@ -140,7 +140,7 @@ fn doubles(column: &ArrayRef) -> Result<Float64Array> {
 /// Everything that comes with Forebay, and the transform above.
 pub fn forebay() -> Forebay {
     let mut forebay = Forebay::standard();
-    forebay.registry.register::<Typical>();
+    forebay.registry.register::<TypicalScale>();
     forebay
 }
 
@@ -163,33 +163,33 @@ sinks:
 ",
         dir = dir.display()
     );
-    forebay::spec::parse(&text, "typical.yaml", &BTreeMap::new(), &forebay().words())
+    forebay::spec::parse(&text, "typical.yaml", &BTreeMap::new(), &forebay().spec_catalog())
 }
 
 /// The same pipeline from the builder.
 pub fn from_builder(dir: &Path) -> Result<Pipeline> {
     let at = |name: &str| dir.join(name).display().to_string();
     PipelineBuilder::new("typical")
-        .source("demand", Parquet::at(at("data")), |source| source)
+        .source("demand", ParquetSource::at(at("data")), |source| source)
         .step("features", "demand", |step| {
-            step.apply(Filter("price > 0".into())).apply(Typical { columns: ["price"].into() })
+            step.apply(FilterRows("price > 0".into())).apply(TypicalScale { columns: ["price"].into() })
         })
         .sink("table", "features", ParquetSink::at(at("out")))
         .build()
 }
 
 /// Generates demand in `dir`, runs both pipelines over it, and gives their reports and the artifact.
-pub fn run(dir: &Path) -> Result<(Report, Report, Artifact)> {
-    let mut options = DemandOptions::new(Extent::Days(40), 7, dir.join("data"));
+pub fn run(dir: &Path) -> Result<(RunReport, RunReport, Artifact)> {
+    let mut options = DemandOptions::new(HistoryExtent::Days(40), 7, dir.join("data"));
     options.series = 50;
     demand(&options, &mut |_| {})?;
     let state = dir.join("state").display().to_string();
-    let options = Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
-    let session = forebay().session(options, Arc::new(Silent))?;
+    let options = SessionOptions { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
+    let session = forebay().session(options, Arc::new(IgnoreEvents))?;
     let first = session.run(&from_yaml(dir)?)?;
     // The same pipeline has the same ids: the second run finds everything done.
     let second = session.run(&from_builder(dir)?)?;
-    let place = session.io().place(first.artifact_path.as_deref().unwrap_or_default())?;
+    let place = session.io().resolve(first.artifact_path.as_deref().unwrap_or_default())?;
     let artifact = Artifact::load(session.io(), &place)?;
     Ok((first, second, artifact))
 }

@@ -7,7 +7,7 @@ pub use mimalloc::MiMalloc as Allocator;
 
 /// For how many milliseconds freed memory is kept for use again. mimalloc gives whole regions back after ten
 /// times as long.
-const KEEP_MILLISECONDS: std::ffi::c_long = 1000;
+const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 1000;
 
 /// Which of mimalloc's options that is: `mi_option_purge_delay`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
@@ -17,13 +17,13 @@ pub fn prepare() {
     // SAFETY: the option exists, and setting it changes a number that mimalloc reads when it frees.
     #[allow(unsafe_code)]
     unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_MILLISECONDS);
+        libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MILLISECONDS);
     }
-    forebay_storage::gives_back(give_back);
+    forebay_storage::set_release_hook(release_cached_memory);
 }
 
 /// Gives back what is kept, and keeps nothing from now on: the process is near its limit.
-fn give_back() {
+fn release_cached_memory() {
     // SAFETY: it may be called at any time, from any thread.
     #[allow(unsafe_code)]
     unsafe {

@@ -2,9 +2,10 @@
 
 use forebay_connectors::{SinkFormat, SourceFormat, TrainerFormat};
 use forebay_model::{
-    Deadline, Fault, Feed, Label, Node, NodeInput, Pipeline, Ready, Result, Sink, Source, Split, codes,
+    DataSplit, Fault, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink, PipelineSource,
+    PredictionLabel, ReadinessCondition, Result, codes,
 };
-use forebay_plan::Configured;
+use forebay_plan::ConfiguredTransform;
 use forebay_run::FeedConfig;
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
@@ -44,7 +45,7 @@ impl PipelineBuilder {
         config: C,
         more: impl FnOnce(SourceBuilder) -> SourceBuilder,
     ) -> Self {
-        let source = Source {
+        let source = PipelineSource {
             name: name.into(),
             format: C::NAME.to_owned(),
             config: self.json(&config),
@@ -89,7 +90,7 @@ impl PipelineBuilder {
     }
 
     fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
-        let node = Node { name, input, fit_on: None, steps: Vec::new(), optional: false, at: None };
+        let node = PipelineNode { name, input, fit_on: None, steps: Vec::new(), optional: false, at: None };
         let built = steps(StepsBuilder { node, faults: Vec::new() });
         self.pipeline.nodes.push(built.node);
         self.faults.extend(built.faults);
@@ -97,7 +98,7 @@ impl PipelineBuilder {
     }
 
     /// How rows are divided into parts.
-    pub fn split(mut self, split: Split) -> Self {
+    pub fn split(mut self, split: DataSplit) -> Self {
         self.pipeline.split = Some(split);
         self
     }
@@ -111,19 +112,19 @@ impl PipelineBuilder {
         known: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         let known = known.into_iter().map(Into::into).collect();
-        self.pipeline.label = Some(Label { column: column.into(), horizon: horizon.into(), known, at: None });
+        self.pipeline.label = Some(PredictionLabel { column: column.into(), horizon: horizon.into(), known, at: None });
         self
     }
 
     /// What mini-batches are made of.
     pub fn feed(mut self, config: FeedConfig) -> Self {
         let config = self.json(&config);
-        self.pipeline.feed = Some(Feed { config, at: None });
+        self.pipeline.feed = Some(PipelineFeed { config, at: None });
         self
     }
 
     /// When a run should be done, and what it may do to be.
-    pub fn deadline(mut self, deadline: Deadline) -> Self {
+    pub fn deadline(mut self, deadline: PipelineDeadline) -> Self {
         self.pipeline.deadline = Some(deadline);
         self
     }
@@ -168,7 +169,7 @@ impl PipelineBuilder {
         let config = self.json(&config);
         let (split, format) = (part.map(str::to_owned), C::NAME.to_owned());
         let (name, from) = (name.into(), from.into());
-        self.pipeline.trainings.push(Sink { name, from, format, config, split, optional: false, at: None });
+        self.pipeline.trainings.push(PipelineSink { name, from, format, config, split, optional: false, at: None });
         self
     }
 
@@ -184,7 +185,7 @@ impl PipelineBuilder {
         let split = part.map(str::to_owned);
         let format = C::NAME.to_owned();
         let (name, from) = (name.into(), from.into());
-        self.pipeline.sinks.push(Sink { name, from, format, config, split, optional: false, at: None });
+        self.pipeline.sinks.push(PipelineSink { name, from, format, config, split, optional: false, at: None });
         self
     }
 
@@ -204,13 +205,13 @@ impl PipelineBuilder {
         for name in twice {
             self.faults.push(Fault::new(codes::DUPLICATE, format!("two steps or sources are called `{name}`")));
         }
-        Fault::all(self.faults).map_or(Ok(self.pipeline), Err)
+        Fault::combine(self.faults).map_or(Ok(self.pipeline), Err)
     }
 }
 
 /// More about a source.
 #[derive(Debug)]
-pub struct SourceBuilder(Source);
+pub struct SourceBuilder(PipelineSource);
 
 impl SourceBuilder {
     /// The event-time column.
@@ -220,7 +221,7 @@ impl SourceBuilder {
     }
 
     /// What a run waits for before it reads.
-    pub fn ready(mut self, ready: Ready) -> Self {
+    pub fn ready(mut self, ready: ReadinessCondition) -> Self {
         self.0.ready = Some(ready);
         self
     }
@@ -241,7 +242,7 @@ impl SourceBuilder {
 /// The steps of a node.
 #[derive(Debug)]
 pub struct StepsBuilder {
-    node: Node,
+    node: PipelineNode,
     faults: Vec<Fault>,
 }
 
@@ -259,7 +260,7 @@ impl StepsBuilder {
     }
 
     /// One more step.
-    pub fn apply<T: Configured>(mut self, transform: T) -> Self {
+    pub fn apply<T: ConfiguredTransform>(mut self, transform: T) -> Self {
         match transform.step() {
             Ok(step) => self.node.steps.push(step),
             Err(fault) => self.faults.push(fault),

@@ -20,32 +20,36 @@ pub use forebay_connectors as connectors;
 pub use forebay_feed as feed;
 pub use forebay_model as model;
 pub use forebay_plan as plan;
-pub use forebay_run::{Artifact, FeedConfig, Model, Options, Report, Session};
-pub use forebay_storage::{Event, Silent, Watch};
+pub use forebay_run::{Artifact, FeedConfig, RunReport, ServingModel, Session, SessionOptions};
+pub use forebay_storage::{Event, EventListener, IgnoreEvents};
 pub use forebay_transforms as transforms;
-pub use predict::{Scoring, TrainedModel};
+pub use predict::{ScoringRequest, TrainedModel};
 
-use forebay_connectors::BuiltIn;
+use forebay_connectors::BuiltInConnectors;
 use forebay_model::Result;
-use forebay_plan::{Registry, Sql};
+use forebay_plan::{SqlCompiler, TransformRegistry};
 
 /// Sessions, storage, and the traits of connectors.
 pub mod run {
     pub use forebay_run::*;
     pub use forebay_storage::{
-        Began, CacheStats, Chunks, Encoded, EpochReport, Event, Fetch, FileWriter, Interrupt, Io, Layout, Memory,
-        Notes, Piece, Place, ScanRequest, Silent, Sink, Source, Stored, Versioned, Watch, from_disk, gives_back,
-        literal_path, machine_bytes, plain_path, resident_bytes,
+        AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece, EpochReport, Event,
+        EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget, MetadataCache, RangeFetch, ScanRequest,
+        Sink, Source, StorageClient, StorageLocation, VersionedObject, WrittenFile, literal_path, machine_bytes,
+        plain_path, resident_bytes, set_release_hook, time_disk_wait,
     };
 }
 
 /// What most programs need.
 pub mod prelude {
     pub use crate::TrainedModel;
-    pub use crate::{Artifact, FeedConfig, Forebay, Model, Options, PipelineBuilder, Report, Scoring, Session, Silent};
+    pub use crate::{
+        Artifact, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, RunReport, ScoringRequest, ServingModel, Session,
+        SessionOptions,
+    };
     pub use forebay_connectors::*;
-    pub use forebay_model::{Fault, Pipeline, Result, Split};
-    pub use forebay_plan::{Columns, Configured, Transform};
+    pub use forebay_model::{DataSplit, Fault, Pipeline, Result};
+    pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
     pub use forebay_transforms::*;
 }
 
@@ -53,20 +57,20 @@ pub mod prelude {
 #[derive(Clone)]
 pub struct Forebay {
     /// Transforms by name.
-    pub registry: Registry,
+    pub registry: TransformRegistry,
     /// Formats by name.
-    pub connectors: BuiltIn,
+    pub connectors: BuiltInConnectors,
 }
 
 impl Forebay {
     /// Everything that comes with Forebay.
     pub fn standard() -> Self {
-        Forebay { registry: forebay_transforms::registry(), connectors: BuiltIn }
+        Forebay { registry: forebay_transforms::registry(), connectors: BuiltInConnectors }
     }
 
     /// What specs can name.
-    pub fn words(&self) -> spec::Words<'_> {
-        spec::Words::new(
+    pub fn spec_catalog(&self) -> spec::SpecCatalog<'_> {
+        spec::SpecCatalog::new(
             &self.registry,
             forebay_connectors::source_formats(),
             forebay_connectors::sink_formats(),
@@ -75,19 +79,19 @@ impl Forebay {
     }
 
     /// A session that runs pipelines.
-    pub fn session(&self, options: Options, watch: Arc<dyn Watch>) -> Result<Session> {
+    pub fn session(&self, options: SessionOptions, watch: Arc<dyn EventListener>) -> Result<Session> {
         let mut registry = self.registry.clone();
-        registry.register::<predict::Predict>();
-        Session::new(registry, Arc::new(self.connectors), sql(), options, watch)
+        registry.register::<predict::PredictTransform>();
+        Session::new(registry, Arc::new(self.connectors), exact_sql(), options, watch)
     }
 
     /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).
-    pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<Model> {
-        Model::new(artifact, &self.registry, &sql(), node)
+    pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<ServingModel> {
+        ServingModel::new(artifact, &self.registry, &exact_sql(), node)
     }
 }
 
 /// SQL whose sums do not depend on how rows are divided.
-fn sql() -> Sql {
-    Sql::default().with_exact(forebay_transforms::relational::exact_aggregates())
+fn exact_sql() -> SqlCompiler {
+    SqlCompiler::default().with_exact(forebay_transforms::relational::exact_aggregates())
 }

@@ -6,32 +6,34 @@ use serde_json::Value as Json;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::columns::text_of;
-use super::config::Config;
-use super::table::{Column, INT32, INT64, Kind, Table, Value};
+use super::config::StepConfigReader;
+use super::table::{CellKind, CellTable, CellValue, INT32, INT64, TypedColumn};
 
-type Result<T> = std::result::Result<T, String>;
+type ChainResult<T> = std::result::Result<T, String>;
 
 /// A bucket below `buckets`: the hash as a share of its range.
-fn scaled(bytes: &[u8], seed: u64, buckets: u64) -> i128 {
+fn hash_bucket_of(bytes: &[u8], seed: u64, buckets: u64) -> i128 {
     ((u128::from(xxh3_64_with_seed(bytes, seed)) * u128::from(buckets)) >> 64) as i128
 }
 
 /// The element's type of a list, or the type itself.
-fn element(kind: &Kind) -> &Kind {
-    if let Kind::List(element) = kind { element } else { kind }
+fn element(kind: &CellKind) -> &CellKind {
+    if let CellKind::List(element) = kind { element } else { kind }
 }
 
 /// The texts in a cell.
-fn texts(value: &Value, kind: &Kind) -> Result<Vec<String>> {
+fn texts(value: &CellValue, kind: &CellKind) -> ChainResult<Vec<String>> {
     match value {
-        Value::Null => Ok(Vec::new()),
-        Value::List(elements) => elements.iter().filter(|e| !e.is_null()).map(|e| text_of(e, element(kind))).collect(),
+        CellValue::Null => Ok(Vec::new()),
+        CellValue::List(elements) => {
+            elements.iter().filter(|e| !e.is_null()).map(|e| text_of(e, element(kind))).collect()
+        }
         _ => Ok(vec![text_of(value, kind)?]),
     }
 }
 
 /// How often each text occurs in the rows that are learned from.
-fn counts(table: &Table, at: usize) -> Result<BTreeMap<String, i64>> {
+fn counts(table: &CellTable, at: usize) -> ChainResult<BTreeMap<String, i64>> {
     let mut counts = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.fitted) {
         for text in texts(&row.cells[at], &table.columns[at].kind)? {
@@ -42,42 +44,48 @@ fn counts(table: &Table, at: usize) -> Result<BTreeMap<String, i64>> {
 }
 
 /// Gives every text of a column a number; lists stay lists.
-fn mapped(table: &mut Table, at: usize, output: String, id: Kind, of: impl Fn(&str) -> Result<Value>) -> Result<()> {
+fn mapped(
+    table: &mut CellTable,
+    at: usize,
+    output: String,
+    id: CellKind,
+    of: impl Fn(&str) -> ChainResult<CellValue>,
+) -> ChainResult<()> {
     let kind = table.columns[at].kind.clone();
-    let one = |value: &Value, kind: &Kind| match value {
-        Value::Null => Ok(Value::Null),
+    let one = |value: &CellValue, kind: &CellKind| match value {
+        CellValue::Null => Ok(CellValue::Null),
         value => of(&text_of(value, kind)?),
     };
     let mut values = Vec::new();
     for value in table.values(at) {
         values.push(match value {
-            Value::List(elements) => {
-                Value::List(elements.iter().map(|e| one(e, element(&kind))).collect::<Result<Vec<_>>>()?)
+            CellValue::List(elements) => {
+                CellValue::List(elements.iter().map(|e| one(e, element(&kind))).collect::<ChainResult<Vec<_>>>()?)
             }
             value => one(value, &kind)?,
         });
     }
-    let kind = if matches!(kind, Kind::List(_)) { Kind::List(Box::new(id)) } else { id };
-    table.put(Column::new(output, kind), values);
+    let kind = if matches!(kind, CellKind::List(_)) { CellKind::List(Box::new(id)) } else { id };
+    table.put(TypedColumn::new(output, kind), values);
     Ok(())
 }
 
-pub fn hash_bucket(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn hash_bucket(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let buckets = config.whole("buckets").ok_or("no buckets")? as u64;
     let seed = config.whole("seed").unwrap_or(0) as u64;
     let mut table = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
         mapped(&mut table, at, config.output(name), INT64, |text| {
-            Ok(Value::Int(scaled(text.as_bytes(), seed, buckets)))
+            Ok(CellValue::Int(hash_bucket_of(text.as_bytes(), seed, buckets)))
         })?;
     }
     Ok(table)
 }
 
-pub fn cross(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn cross(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let names = config.texts("columns");
-    let places = names.iter().map(|name| table.find(name)).collect::<Result<Vec<_>>>()?;
+    let places = names.iter().map(|name| table.find(name)).collect::<ChainResult<Vec<_>>>()?;
     if places.iter().collect::<BTreeSet<_>>().len() < 2 {
         return Err("one column is not crossed".into());
     }
@@ -93,18 +101,18 @@ pub fn cross(config: Config<'_>, table: &Table) -> Result<Table> {
             }
         }
         let whole = bytes.len() == 8 * places.len();
-        values.push(if whole { Value::Int(scaled(&bytes, seed, buckets)) } else { Value::Null });
+        values.push(if whole { CellValue::Int(hash_bucket_of(&bytes, seed, buckets)) } else { CellValue::Null });
     }
     let mut table = table.clone();
     let name = config.text("name").map_or_else(|| names.join("_x_"), str::to_owned);
     if table.has(&name) {
         return Err(format!("{name} exists"));
     }
-    table.put(Column::new(name, INT64), values);
+    table.put(TypedColumn::new(name, INT64), values);
     Ok(table)
 }
 
-pub fn vocabulary(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut table = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -118,7 +126,7 @@ pub fn vocabulary(config: Config<'_>, table: &Table) -> Result<Table> {
                 if let Some(top) = config.whole("top_k") {
                     let mut ranked = tokens.clone();
                     by_count(&mut ranked);
-                    at_border(&ranked, top as usize)?;
+                    refuse_tie(&ranked, top as usize)?;
                     tokens.retain(|token| ranked.iter().position(|known| known == token) < Some(top as usize));
                 }
             }
@@ -139,10 +147,10 @@ pub fn vocabulary(config: Config<'_>, table: &Table) -> Result<Table> {
         let default = config.whole("default").unwrap_or(-1);
         let id = if config.text("dtype") == Some("int32") { INT32 } else { INT64 };
         mapped(&mut table, at, config.output(name), id, |text| {
-            Ok(Value::Int(match words.iter().position(|word| word == text) {
+            Ok(CellValue::Int(match words.iter().position(|word| word == text) {
                 Some(id) => id as i128,
                 None if buckets == 0 => default.into(),
-                None => words.len() as i128 + scaled(text.as_bytes(), 0, buckets),
+                None => words.len() as i128 + hash_bucket_of(text.as_bytes(), 0, buckets),
             }))
         })?;
     }
@@ -150,14 +158,14 @@ pub fn vocabulary(config: Config<'_>, table: &Table) -> Result<Table> {
 }
 
 /// Which of equally frequent categories are kept is not said: such chains are not drawn.
-fn at_border(ranked: &[(String, i64)], top: usize) -> Result<()> {
+fn refuse_tie(ranked: &[(String, i64)], top: usize) -> ChainResult<()> {
     match (ranked.get(top.wrapping_sub(1)), ranked.get(top)) {
         (Some((_, a)), Some((_, b))) if a == b => Err("a tie at the border".into()),
         _ => Ok(()),
     }
 }
 
-pub fn ordinal(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn ordinal(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut table = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -166,19 +174,19 @@ pub fn ordinal(config: Config<'_>, table: &Table) -> Result<Table> {
             Some(_) => config.texts("categories").into_iter().map(str::to_owned).collect(),
             None => {
                 let seen = table.rows.iter().filter(|row| row.fitted).map(|row| row.cells[at].clone());
-                let mut seen: Vec<Value> = seen.filter(|value| !value.is_null()).collect();
+                let mut seen: Vec<CellValue> = seen.filter(|value| !value.is_null()).collect();
                 seen.sort();
                 seen.dedup();
-                seen.iter().map(|value| text_of(value, &kind)).collect::<Result<_>>()?
+                seen.iter().map(|value| text_of(value, &kind)).collect::<ChainResult<_>>()?
             }
         };
         let unknown = config.get("unknown");
         let id = if config.text("dtype") == Some("int32") { INT32 } else { INT64 };
         mapped(&mut table, at, config.output(name), id, |text| {
             match (words.iter().position(|word| word == text), unknown) {
-                (Some(id), _) => Ok(Value::Int(id as i128)),
-                (None, Some(Json::String(word))) if word == "missing" => Ok(Value::Null),
-                (None, Some(Json::Object(value))) => Ok(Value::Int(value["value"].as_i64().unwrap().into())),
+                (Some(id), _) => Ok(CellValue::Int(id as i128)),
+                (None, Some(Json::String(word))) if word == "missing" => Ok(CellValue::Null),
+                (None, Some(Json::Object(value))) => Ok(CellValue::Int(value["value"].as_i64().unwrap().into())),
                 _ => Err(format!("{text} is unknown")),
             }
         })?;
@@ -187,7 +195,7 @@ pub fn ordinal(config: Config<'_>, table: &Table) -> Result<Table> {
 }
 
 /// The categories of `one_hot` and `multi_hot`, in byte order or as listed.
-fn categories(config: Config<'_>, counts: BTreeMap<String, i64>) -> Result<Vec<String>> {
+fn categories(config: StepConfigReader<'_>, counts: BTreeMap<String, i64>) -> ChainResult<Vec<String>> {
     if config.get("categories").is_some() {
         return Ok(config.texts("categories").into_iter().map(str::to_owned).collect());
     }
@@ -195,7 +203,7 @@ fn categories(config: Config<'_>, counts: BTreeMap<String, i64>) -> Result<Vec<S
     ranked.retain(|(_, count)| *count >= config.whole("min_count").unwrap_or(1));
     if let Some(top) = config.whole("top_k") {
         ranked.sort_by_key(|(_, count)| -count);
-        at_border(&ranked, top as usize)?;
+        refuse_tie(&ranked, top as usize)?;
         ranked.truncate(top as usize);
     }
     let mut words: Vec<String> = ranked.into_iter().map(|(word, _)| word).collect();
@@ -203,12 +211,12 @@ fn categories(config: Config<'_>, counts: BTreeMap<String, i64>) -> Result<Vec<S
     Ok(words)
 }
 
-fn indicator(words: &[String], texts: &[String]) -> Value {
-    let one = |word: &String| Value::Float(f64::from(u8::from(texts.contains(word))));
-    Value::List(words.iter().map(one).collect())
+fn indicator(words: &[String], texts: &[String]) -> CellValue {
+    let one = |word: &String| CellValue::Float(f64::from(u8::from(texts.contains(word))));
+    CellValue::List(words.iter().map(one).collect())
 }
 
-pub fn one_hot(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn one_hot(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut table = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -218,26 +226,28 @@ pub fn one_hot(config: Config<'_>, table: &Table) -> Result<Table> {
         }
         let words = categories(config, counts(&table, at)?)?;
         let vectors = table.values(at).map(|value| Ok(indicator(&words, &texts(value, &kind)?)));
-        let vectors = vectors.collect::<Result<Vec<_>>>()?;
-        table.put(Column::new(config.output(name), Kind::Vector(words.len())), vectors);
+        let vectors = vectors.collect::<ChainResult<Vec<_>>>()?;
+        table.put(TypedColumn::new(config.output(name), CellKind::Vector(words.len())), vectors);
     }
     Ok(table)
 }
 
-pub fn multi_hot(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn multi_hot(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut table = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
         let kind = table.columns[at].kind.clone();
-        let parts = |value: &Value| -> Result<Vec<String>> {
+        let parts = |value: &CellValue| -> ChainResult<Vec<String>> {
             match (config.text("delimiter"), value) {
-                (Some(delimiter), Value::Text(text)) => {
+                (Some(delimiter), CellValue::Text(text)) => {
                     Ok(text.split(delimiter).filter(|part| !part.is_empty()).map(str::to_owned).collect())
                 }
                 _ => texts(value, &kind),
             }
         };
-        if config.get("delimiter").is_some() != (kind == Kind::Text) || !(kind == Kind::Text || kind.is_nested()) {
+        if config.get("delimiter").is_some() != (kind == CellKind::Text)
+            || !(kind == CellKind::Text || kind.is_nested())
+        {
             return Err("neither a list nor text with a delimiter".into());
         }
         let mut counts = BTreeMap::new();
@@ -246,8 +256,8 @@ pub fn multi_hot(config: Config<'_>, table: &Table) -> Result<Table> {
         }
         let words = categories(config, counts)?;
         let vectors = table.values(at).map(|value| Ok(indicator(&words, &parts(value)?)));
-        let vectors = vectors.collect::<Result<Vec<_>>>()?;
-        table.put(Column::new(config.output(name), Kind::Vector(words.len())), vectors);
+        let vectors = vectors.collect::<ChainResult<Vec<_>>>()?;
+        table.put(TypedColumn::new(config.output(name), CellKind::Vector(words.len())), vectors);
     }
     Ok(table)
 }

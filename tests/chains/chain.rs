@@ -13,10 +13,10 @@ use arrow::array::RecordBatch;
 use forebay::prelude::*;
 use serde_json::Value as Json;
 
-use super::interpreter::Series;
-use super::table::{Row, Table};
+use super::interpreter::SeriesDeclaration;
+use super::table::{CellRow, CellTable};
 use crate::series;
-use crate::support::{Call, Workshop};
+use crate::support::{ProgramOutput, TestDirectory};
 
 /// How long a run may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -28,20 +28,20 @@ const PROGRAM_PATIENCE: Duration = Duration::from_secs(40);
 const MEMORY_BYTES: u64 = 8 << 30;
 
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ChainSource {
     pub name: String,
-    pub table: Table,
-    pub series: Series,
+    pub table: CellTable,
+    pub series: SeriesDeclaration,
 }
 
-impl Source {
+impl ChainSource {
     /// The rows as they are read: file after file, and in order of time where the times of files do not overlap.
-    pub fn in_reading_order(&self, files: usize) -> Table {
+    pub fn in_reading_order(&self, files: usize) -> CellTable {
         let time = self.series.time.as_ref().and_then(|time| self.table.find(time).ok());
         let each = self.table.rows.len().div_ceil(files).max(1);
-        let mut chunks: Vec<&[Row]> = self.table.rows.chunks(each).collect();
+        let mut chunks: Vec<&[CellRow]> = self.table.rows.chunks(each).collect();
         if let Some(time) = time {
-            let extent = |rows: &[Row]| {
+            let extent = |rows: &[CellRow]| {
                 let times = rows.iter().map(|row| row.cells[time].clone());
                 (times.clone().min(), times.max())
             };
@@ -51,35 +51,35 @@ impl Source {
                 chunks = ordered;
             }
         }
-        Table { rows: chunks.concat(), ..self.table.clone() }
+        CellTable { rows: chunks.concat(), ..self.table.clone() }
     }
 }
 
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum ChainInput {
     From(String),
     Union(Vec<String>),
 }
 
 /// How a chain fails.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct ChainFailure {
     /// What the failures of smaller chains have to share with it.
     pub way: String,
     pub message: String,
 }
 
-impl Failure {
-    pub fn new(way: impl Into<String>, message: impl Into<String>) -> Failure {
-        Failure { way: way.into(), message: message.into() }
+impl ChainFailure {
+    pub fn new(way: impl Into<String>, message: impl Into<String>) -> ChainFailure {
+        ChainFailure { way: way.into(), message: message.into() }
     }
 }
 
 /// A step of the pipeline: its input and its transforms.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct ChainNode {
     pub name: String,
-    pub input: Input,
+    pub input: ChainInput,
     /// Whether it learns from the part `train` of the split.
     pub fitted: bool,
     pub steps: Vec<Json>,
@@ -87,18 +87,18 @@ pub struct Node {
 
 /// How the rows of sources lie, and how they are run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Layout {
+pub struct ChainLayout {
     pub files: usize,
     pub group_rows: usize,
     pub threads: usize,
     pub batch_rows: usize,
     /// Absent for the library, in the process of the test.
-    pub program: Option<Program>,
+    pub program: Option<ProgramOptions>,
 }
 
 /// How the program is called.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Program {
+pub struct ProgramOptions {
     pub memory_mib: u64,
     pub local_workers: usize,
     /// The moment at which a first call is killed; a second one goes on.
@@ -106,14 +106,14 @@ pub struct Program {
 }
 
 #[derive(Debug, Clone)]
-pub struct Chain {
-    pub sources: Vec<Source>,
-    pub nodes: Vec<Node>,
+pub struct RandomChain {
+    pub sources: Vec<ChainSource>,
+    pub nodes: Vec<ChainNode>,
     pub split: Option<String>,
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<ChainLayout>,
 }
 
-impl Chain {
+impl RandomChain {
     /// The step that is written.
     pub fn last(&self) -> &str {
         &self.nodes[self.nodes.len() - 1].name
@@ -134,8 +134,8 @@ impl Chain {
         for node in &self.nodes {
             writeln!(text, "  {}:", node.name).unwrap();
             match &node.input {
-                Input::From(from) => writeln!(text, "    from: {from}").unwrap(),
-                Input::Union(all) => writeln!(text, "    union: {}", serde_json::json!(all)).unwrap(),
+                ChainInput::From(from) => writeln!(text, "    from: {from}").unwrap(),
+                ChainInput::Union(all) => writeln!(text, "    union: {}", serde_json::json!(all)).unwrap(),
             }
             if node.fitted {
                 text += "    fit_on: train\n";
@@ -151,7 +151,7 @@ impl Chain {
     }
 
     /// Writes the sources as files.
-    pub fn write(&self, shop: &Workshop, data: &str, layout: Layout) {
+    pub fn write(&self, shop: &TestDirectory, data: &str, layout: ChainLayout) {
         for source in &self.sources {
             let dir = format!("{data}/{}", source.name);
             series::write(shop, &dir, &source.table.batch(), layout.files, layout.group_rows);
@@ -159,7 +159,7 @@ impl Chain {
     }
 
     /// Runs the chain through the library.
-    pub fn run(&self, layout: Layout) -> Result<RecordBatch, Failure> {
+    pub fn run(&self, layout: ChainLayout) -> Result<RecordBatch, ChainFailure> {
         let chain = self.clone();
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
@@ -168,35 +168,36 @@ impl Chain {
                 Some(program) => chain.run_program(layout, program),
             }));
             // Without a receiver the test has given up already.
-            let _ = sender.send(outcome.unwrap_or_else(|_| Err(Failure::new("panic", "a panic"))));
+            let _ = sender.send(outcome.unwrap_or_else(|_| Err(ChainFailure::new("panic", "a panic"))));
         });
         receiver
             .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| Err(Failure::new("hang", format!("no end after {PATIENCE:?}"))))
+            .unwrap_or_else(|_| Err(ChainFailure::new("hang", format!("no end after {PATIENCE:?}"))))
     }
 
-    fn run_here(&self, layout: Layout) -> Result<RecordBatch, Failure> {
-        let shop = Workshop::new();
+    fn run_here(&self, layout: ChainLayout) -> Result<RecordBatch, ChainFailure> {
+        let shop = TestDirectory::new();
         self.write(&shop, "data", layout);
         let text = self.spec(&shop.at("data"), &shop.at("out"));
         let forebay = Forebay::standard();
-        let shown = |fault: Fault| Failure::new(fault.code().name, fault.to_string());
-        let pipeline = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.words()).map_err(shown)?;
-        let options = Options {
+        let shown = |fault: Fault| ChainFailure::new(fault.code().name, fault.to_string());
+        let pipeline =
+            forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).map_err(shown)?;
+        let options = SessionOptions {
             threads: layout.threads,
             memory_bytes: MEMORY_BYTES,
             batch_rows: layout.batch_rows,
             state: shop.at("state"),
             run_id: None,
         };
-        let session = forebay.session(options, Arc::new(Silent)).map_err(shown)?.allowing_empty(true);
+        let session = forebay.session(options, Arc::new(IgnoreEvents)).map_err(shown)?.allowing_empty(true);
         session.run(&pipeline).map_err(shown)?;
         Ok(shop.visible("out"))
     }
 
     /// Runs the chain through the program.
-    fn run_program(&self, layout: Layout, program: Program) -> Result<RecordBatch, Failure> {
-        let shop = Workshop::new();
+    fn run_program(&self, layout: ChainLayout, program: ProgramOptions) -> Result<RecordBatch, ChainFailure> {
+        let shop = TestDirectory::new();
         self.write(&shop, "data", layout);
         shop.write("spec.yaml", &self.spec("data", "out"));
         let mut args = vec![
@@ -219,15 +220,15 @@ impl Chain {
             command
         };
         if let Some(at) = program.killed_at {
-            let call = ended(command().env("FOREBAY_KILL_AT", at.to_string()))?;
+            let call = wait_or_kill(command().env("FOREBAY_KILL_AT", at.to_string()))?;
             // Workers are killed at that moment, too; without workers a run ends.
             if ![0, KILLED, TRY_AGAIN].contains(&call.code) {
-                return Err(Failure::new("killed", call.stderr));
+                return Err(ChainFailure::new("killed", call.stderr));
             }
         }
-        let call = ended(&mut command())?;
+        let call = wait_or_kill(&mut command())?;
         if call.code != 0 {
-            return Err(Failure::new(format!("exit {}", call.code), call.stderr));
+            return Err(ChainFailure::new(format!("exit {}", call.code), call.stderr));
         }
         Ok(shop.visible("out"))
     }
@@ -240,7 +241,7 @@ const KILLED: i32 = -1;
 const TRY_AGAIN: i32 = 75;
 
 /// Waits for a call of the program, and ends it where it takes too long.
-fn ended(command: &mut Command) -> Result<Call, Failure> {
+fn wait_or_kill(command: &mut Command) -> Result<ProgramOutput, ChainFailure> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let (sender, receiver) = mpsc::channel();
@@ -258,7 +259,7 @@ fn ended(command: &mut Command) -> Result<Call, Failure> {
     }
     let code = child.wait().unwrap().code().unwrap_or(KILLED);
     if !in_time {
-        return Err(Failure::new("hang", format!("no end after {PROGRAM_PATIENCE:?}")));
+        return Err(ChainFailure::new("hang", format!("no end after {PROGRAM_PATIENCE:?}")));
     }
-    Ok(Call { code, stdout: String::new(), stderr: reader.join().unwrap() })
+    Ok(ProgramOutput { code, stdout: String::new(), stderr: reader.join().unwrap() })
 }

@@ -1,7 +1,7 @@
 //! Whether two tables hold the same.
 
-use super::chain::Failure;
-use super::table::{Care, Column, Kind, Table, Value};
+use super::chain::ChainFailure;
+use super::table::{CellKind, CellTable, CellValue, TypedColumn, ValueExactness};
 
 /// What is off at most, as a share of the numbers that a value was made of.
 const SHARE: f64 = 1e-9;
@@ -10,13 +10,13 @@ const SHARE: f64 = 1e-9;
 const SINGLE: f64 = 1.3e-7;
 
 /// What an execution gave against what the interpreter expects.
-pub fn agrees(found: &Table, expected: &Table) -> Result<(), Failure> {
+pub fn compare_tables(found: &CellTable, expected: &CellTable) -> Result<(), ChainFailure> {
     shapes(found, expected)?;
     for (at, column) in expected.columns.iter().enumerate() {
         for (row, (found, wanted)) in found.values(at).zip(expected.values(at)).enumerate() {
             if !near(found, wanted, column) {
                 let message = format!("row {row}, `{}`: {found:?}, not {wanted:?}", column.name);
-                return Err(Failure::new("value", message));
+                return Err(ChainFailure::new("value", message));
             }
         }
     }
@@ -24,46 +24,48 @@ pub fn agrees(found: &Table, expected: &Table) -> Result<(), Failure> {
 }
 
 /// Two executions against each other: the same bits.
-pub fn same_bits(found: &Table, expected: &Table) -> Result<(), Failure> {
+pub fn same_bits(found: &CellTable, expected: &CellTable) -> Result<(), ChainFailure> {
     shapes(found, expected)?;
     for (at, column) in expected.columns.iter().enumerate() {
         for (row, (found, wanted)) in found.values(at).zip(expected.values(at)).enumerate() {
             if !equal_bits(found, wanted) {
                 let message = format!("row {row}, `{}`: {found:?} here and {wanted:?} there", column.name);
-                return Err(Failure::new("bits", message));
+                return Err(ChainFailure::new("bits", message));
             }
         }
     }
     Ok(())
 }
 
-fn shapes(found: &Table, expected: &Table) -> Result<(), Failure> {
-    let names = |table: &Table| table.columns.iter().map(|c| (c.name.clone(), c.kind.clone())).collect::<Vec<_>>();
+fn shapes(found: &CellTable, expected: &CellTable) -> Result<(), ChainFailure> {
+    let names = |table: &CellTable| table.columns.iter().map(|c| (c.name.clone(), c.kind.clone())).collect::<Vec<_>>();
     if names(found) != names(expected) {
         let message = format!("columns {:?}, not {:?}", names(found), names(expected));
-        return Err(Failure::new("columns", message));
+        return Err(ChainFailure::new("columns", message));
     }
     if found.rows.len() != expected.rows.len() {
         let message = format!("{} rows, not {}", found.rows.len(), expected.rows.len());
-        return Err(Failure::new("rows", message));
+        return Err(ChainFailure::new("rows", message));
     }
     Ok(())
 }
 
-fn near(found: &Value, expected: &Value, column: &Column) -> bool {
+fn near(found: &CellValue, expected: &CellValue, column: &TypedColumn) -> bool {
     match (found, expected, column.care) {
-        (Value::Float(a), Value::Float(b), Care::Near(size)) if a.is_finite() && b.is_finite() => {
-            let share = if column.kind == Kind::F32 { SINGLE } else { SHARE };
+        (CellValue::Float(a), CellValue::Float(b), ValueExactness::Near(size)) if a.is_finite() && b.is_finite() => {
+            let share = if column.kind == CellKind::F32 { SINGLE } else { SHARE };
             (a - b).abs() <= share * (a.abs() + b.abs()) + SHARE * size
         }
         _ => found == expected,
     }
 }
 
-fn equal_bits(a: &Value, b: &Value) -> bool {
+fn equal_bits(a: &CellValue, b: &CellValue) -> bool {
     match (a, b) {
-        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_bits(a, b)),
+        (CellValue::Float(a), CellValue::Float(b)) => a.to_bits() == b.to_bits(),
+        (CellValue::List(a), CellValue::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_bits(a, b))
+        }
         _ => a == b,
     }
 }

@@ -4,9 +4,9 @@ use serde_json::Value as Json;
 
 /// What a step is configured with.
 #[derive(Clone, Copy)]
-pub struct Config<'c>(pub &'c Json);
+pub struct StepConfigReader<'c>(pub &'c Json);
 
-impl<'c> Config<'c> {
+impl<'c> StepConfigReader<'c> {
     pub fn get(self, name: &str) -> Option<&'c Json> {
         self.0.get(name).filter(|value| !value.is_null())
     }

@@ -1,21 +1,21 @@
 //! The part of SQL that random expressions use: parsed and evaluated row by row, with three-valued logic.
 
-use super::table::{INT64, Kind, Table, Value};
+use super::table::{CellKind, CellTable, CellValue, INT64};
 
 /// An expression, bound to the columns of a table.
-pub enum Expression {
-    Column(usize, Kind),
-    Literal(Value),
-    Call(String, Vec<Expression>),
-    Cast(Box<Expression>, Kind),
+pub enum BoundExpression {
+    Column(usize, CellKind),
+    Literal(CellValue),
+    Call(String, Vec<BoundExpression>),
+    Cast(Box<BoundExpression>, CellKind),
     /// Conditions and results in turn, then what holds otherwise.
-    Case(Vec<Expression>),
-    In(Box<Expression>, Vec<Expression>),
+    Case(Vec<BoundExpression>),
+    In(Box<BoundExpression>, Vec<BoundExpression>),
 }
 
 /// Parses an expression over the columns of a table.
-pub fn parse(text: &str, table: &Table) -> Result<Expression, String> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, table };
+pub fn parse(text: &str, table: &CellTable) -> Result<BoundExpression, String> {
+    let mut parser = ExpressionParser { tokens: tokens(text)?, at: 0, table };
     let expression = parser.either()?;
     match parser.peek() {
         None => Ok(expression),
@@ -42,13 +42,13 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
     Ok(tokens)
 }
 
-struct Parser<'t> {
+struct ExpressionParser<'t> {
     tokens: Vec<String>,
     at: usize,
-    table: &'t Table,
+    table: &'t CellTable,
 }
 
-impl Parser<'_> {
+impl ExpressionParser<'_> {
     fn peek(&self) -> Option<&str> {
         self.tokens.get(self.at).map(String::as_str)
     }
@@ -68,51 +68,53 @@ impl Parser<'_> {
         self.tokens.get(self.at - 1).cloned().ok_or_else(|| "the text ends".to_owned())
     }
 
-    fn either(&mut self) -> Result<Expression, String> {
-        self.left_to_right(&["OR"], |parser| parser.left_to_right(&["AND"], Parser::not))
+    fn either(&mut self) -> Result<BoundExpression, String> {
+        self.left_to_right(&["OR"], |parser| parser.left_to_right(&["AND"], ExpressionParser::not))
     }
 
     fn left_to_right(
         &mut self,
         operators: &[&str],
-        operand: impl Fn(&mut Self) -> Result<Expression, String>,
-    ) -> Result<Expression, String> {
+        operand: impl Fn(&mut Self) -> Result<BoundExpression, String>,
+    ) -> Result<BoundExpression, String> {
         let mut left = operand(self)?;
         while let Some(operator) = operators.iter().find(|operator| self.peek() == Some(operator)) {
             self.at += 1;
-            left = Expression::Call((*operator).to_owned(), vec![left, operand(self)?]);
+            left = BoundExpression::Call((*operator).to_owned(), vec![left, operand(self)?]);
         }
         Ok(left)
     }
 
-    fn not(&mut self) -> Result<Expression, String> {
-        if self.accept("NOT") { Ok(Expression::Call("NOT".into(), vec![self.not()?])) } else { self.compared() }
+    fn not(&mut self) -> Result<BoundExpression, String> {
+        if self.accept("NOT") { Ok(BoundExpression::Call("NOT".into(), vec![self.not()?])) } else { self.compared() }
     }
 
-    fn compared(&mut self) -> Result<Expression, String> {
+    fn compared(&mut self) -> Result<BoundExpression, String> {
         let sum = |parser: &mut Self| {
             parser.left_to_right(&["||"], |parser| {
-                parser.left_to_right(&["+", "-"], |parser| parser.left_to_right(&["*", "/", "%"], Parser::primary))
+                parser.left_to_right(&["+", "-"], |parser| {
+                    parser.left_to_right(&["*", "/", "%"], ExpressionParser::primary)
+                })
             })
         };
         let left = sum(self)?;
         if self.accept("IS") {
             let not = self.accept("NOT");
             self.expect("NULL")?;
-            return Ok(Expression::Call(if not { "IS NOT NULL" } else { "IS NULL" }.into(), vec![left]));
+            return Ok(BoundExpression::Call(if not { "IS NOT NULL" } else { "IS NULL" }.into(), vec![left]));
         }
         if self.accept("IN") {
             self.expect("(")?;
-            return Ok(Expression::In(Box::new(left), self.list()?));
+            return Ok(BoundExpression::In(Box::new(left), self.list()?));
         }
         let known = ["=", "<>", "<", "<=", ">", ">="];
         let Some(operator) = known.into_iter().find(|operator| self.peek() == Some(operator)) else { return Ok(left) };
         self.at += 1;
-        Ok(Expression::Call(operator.to_owned(), vec![left, sum(self)?]))
+        Ok(BoundExpression::Call(operator.to_owned(), vec![left, sum(self)?]))
     }
 
     /// Expressions up to the closing parenthesis.
-    fn list(&mut self) -> Result<Vec<Expression>, String> {
+    fn list(&mut self) -> Result<Vec<BoundExpression>, String> {
         let mut list = vec![self.either()?];
         while self.accept(",") {
             list.push(self.either()?);
@@ -121,7 +123,7 @@ impl Parser<'_> {
         Ok(list)
     }
 
-    fn primary(&mut self) -> Result<Expression, String> {
+    fn primary(&mut self) -> Result<BoundExpression, String> {
         let token = self.next()?;
         let first = token.chars().next().unwrap_or(' ');
         Ok(match token.as_str() {
@@ -130,21 +132,21 @@ impl Parser<'_> {
                 self.expect(")")?;
                 inner
             }
-            "-" => Expression::Call("negative".into(), vec![self.primary()?]),
-            "TRUE" => Expression::Literal(Value::Bool(true)),
-            "FALSE" => Expression::Literal(Value::Bool(false)),
+            "-" => BoundExpression::Call("negative".into(), vec![self.primary()?]),
+            "TRUE" => BoundExpression::Literal(CellValue::Bool(true)),
+            "FALSE" => BoundExpression::Literal(CellValue::Bool(false)),
             "CAST" => {
                 self.expect("(")?;
                 let inner = self.either()?;
                 self.expect("AS")?;
                 let kind = match self.next()?.as_str() {
                     "BIGINT" => INT64,
-                    "DOUBLE" => Kind::F64,
-                    "VARCHAR" => Kind::Text,
+                    "DOUBLE" => CellKind::F64,
+                    "VARCHAR" => CellKind::Text,
                     other => return Err(format!("no type {other}")),
                 };
                 self.expect(")")?;
-                Expression::Cast(Box::new(inner), kind)
+                BoundExpression::Cast(Box::new(inner), kind)
             }
             "CASE" => {
                 let mut parts = Vec::new();
@@ -156,39 +158,39 @@ impl Parser<'_> {
                 self.expect("ELSE")?;
                 parts.push(self.either()?);
                 self.expect("END")?;
-                Expression::Case(parts)
+                BoundExpression::Case(parts)
             }
-            text if first == '\'' => Expression::Literal(Value::Text(text[1..text.len() - 1].to_owned())),
+            text if first == '\'' => BoundExpression::Literal(CellValue::Text(text[1..text.len() - 1].to_owned())),
             name if first == '"' => self.column(&name[1..name.len() - 1])?,
-            number if first.is_ascii_digit() => Expression::Literal(match number.parse::<i128>() {
-                Ok(whole) => Value::Int(whole),
-                Err(_) => Value::Float(number.parse().map_err(|_| format!("{number} is no number"))?),
+            number if first.is_ascii_digit() => BoundExpression::Literal(match number.parse::<i128>() {
+                Ok(whole) => CellValue::Int(whole),
+                Err(_) => CellValue::Float(number.parse().map_err(|_| format!("{number} is no number"))?),
             }),
             function if self.peek() == Some("(") => {
                 self.at += 1;
-                Expression::Call(function.to_owned(), self.list()?)
+                BoundExpression::Call(function.to_owned(), self.list()?)
             }
             name => self.column(name)?,
         })
     }
 
-    fn column(&self, name: &str) -> Result<Expression, String> {
+    fn column(&self, name: &str) -> Result<BoundExpression, String> {
         let at = self.table.find(name)?;
-        Ok(Expression::Column(at, self.table.columns[at].kind.clone()))
+        Ok(BoundExpression::Column(at, self.table.columns[at].kind.clone()))
     }
 }
 
 /// A comparison of SQL: unknown where either side is null; NaN equals itself and is above all numbers.
-fn compared(operator: &str, a: &Value, b: &Value) -> Value {
+fn compare_values(operator: &str, a: &CellValue, b: &CellValue) -> CellValue {
     if a.is_null() || b.is_null() {
-        return Value::Null;
+        return CellValue::Null;
     }
     let order = match (a, b) {
-        (Value::Int(a), Value::Float(_)) => Value::Float(*a as f64).cmp(b),
-        (Value::Float(_), Value::Int(b)) => a.cmp(&Value::Float(*b as f64)),
+        (CellValue::Int(a), CellValue::Float(_)) => CellValue::Float(*a as f64).cmp(b),
+        (CellValue::Float(_), CellValue::Int(b)) => a.cmp(&CellValue::Float(*b as f64)),
         _ => a.cmp(b),
     };
-    Value::Bool(match operator {
+    CellValue::Bool(match operator {
         "=" => order.is_eq(),
         "<>" => order.is_ne(),
         "<" => order.is_lt(),
@@ -198,24 +200,26 @@ fn compared(operator: &str, a: &Value, b: &Value) -> Value {
     })
 }
 
-fn fits(x: i128) -> Result<Value, String> {
-    i64::try_from(x).map(|x| Value::Int(x.into())).map_err(|_| "an overflow".to_owned())
+fn fits(x: i128) -> Result<CellValue, String> {
+    i64::try_from(x).map(|x| CellValue::Int(x.into())).map_err(|_| "an overflow".to_owned())
 }
 
-fn computed(operator: &str, a: &Value, b: &Value) -> Result<Value, String> {
+fn arithmetic(operator: &str, a: &CellValue, b: &CellValue) -> Result<CellValue, String> {
     match (a, b) {
-        (Value::Null, _) | (_, Value::Null) => Ok(Value::Null),
-        (Value::Int(_), Value::Int(0)) if operator == "/" || operator == "%" => Err("a division by zero".into()),
-        (Value::Int(a), Value::Int(b)) => fits(match operator {
+        (CellValue::Null, _) | (_, CellValue::Null) => Ok(CellValue::Null),
+        (CellValue::Int(_), CellValue::Int(0)) if operator == "/" || operator == "%" => {
+            Err("a division by zero".into())
+        }
+        (CellValue::Int(a), CellValue::Int(b)) => fits(match operator {
             "+" => a + b,
             "-" => a - b,
             "*" => a * b,
             "/" => a / b,
             _ => a % b,
         }),
-        (Value::Int(a), b) => computed(operator, &Value::Float(*a as f64), b),
-        (a, Value::Int(b)) => computed(operator, a, &Value::Float(*b as f64)),
-        (Value::Float(a), Value::Float(b)) => Ok(Value::Float(match operator {
+        (CellValue::Int(a), b) => arithmetic(operator, &CellValue::Float(*a as f64), b),
+        (a, CellValue::Int(b)) => arithmetic(operator, a, &CellValue::Float(*b as f64)),
+        (CellValue::Float(a), CellValue::Float(b)) => Ok(CellValue::Float(match operator {
             "+" => a + b,
             "-" => a - b,
             "*" => a * b,
@@ -226,95 +230,97 @@ fn computed(operator: &str, a: &Value, b: &Value) -> Result<Value, String> {
     }
 }
 
-impl Expression {
-    pub fn kind(&self) -> Kind {
+impl BoundExpression {
+    pub fn kind(&self) -> CellKind {
         match self {
-            Expression::Column(_, kind) | Expression::Cast(_, kind) => kind.clone(),
-            Expression::Literal(Value::Int(_)) => INT64,
-            Expression::Literal(Value::Float(_)) => Kind::F64,
-            Expression::Literal(Value::Text(_)) => Kind::Text,
-            Expression::Literal(_) | Expression::In(..) => Kind::Bool,
-            Expression::Case(parts) => wider(parts[1].kind(), parts[parts.len() - 1].kind()),
-            Expression::Call(name, args) => match name.as_str() {
+            BoundExpression::Column(_, kind) | BoundExpression::Cast(_, kind) => kind.clone(),
+            BoundExpression::Literal(CellValue::Int(_)) => INT64,
+            BoundExpression::Literal(CellValue::Float(_)) => CellKind::F64,
+            BoundExpression::Literal(CellValue::Text(_)) => CellKind::Text,
+            BoundExpression::Literal(_) | BoundExpression::In(..) => CellKind::Bool,
+            BoundExpression::Case(parts) => wider(parts[1].kind(), parts[parts.len() - 1].kind()),
+            BoundExpression::Call(name, args) => match name.as_str() {
                 "+" | "-" | "*" | "/" | "%" => wider(args[0].kind(), args[1].kind()),
                 "COALESCE" | "NULLIF" | "ABS" | "negative" => args[0].kind(),
-                "||" | "UPPER" | "LOWER" => Kind::Text,
-                _ => Kind::Bool,
+                "||" | "UPPER" | "LOWER" => CellKind::Text,
+                _ => CellKind::Bool,
             },
         }
     }
 
-    pub fn value(&self, cells: &[Value]) -> Result<Value, String> {
+    pub fn value(&self, cells: &[CellValue]) -> Result<CellValue, String> {
         Ok(match self {
-            Expression::Column(at, _) => cells[*at].clone(),
-            Expression::Literal(value) => value.clone(),
-            Expression::Cast(inner, kind) => super::columns::cast_value(&inner.value(cells)?, &inner.kind(), kind)?
-                .ok_or("a value that cannot be cast")?,
-            Expression::Case(parts) => {
+            BoundExpression::Column(at, _) => cells[*at].clone(),
+            BoundExpression::Literal(value) => value.clone(),
+            BoundExpression::Cast(inner, kind) => {
+                super::columns::cast_value(&inner.value(cells)?, &inner.kind(), kind)?
+                    .ok_or("a value that cannot be cast")?
+            }
+            BoundExpression::Case(parts) => {
                 for pair in parts.chunks(2) {
                     match pair {
-                        [condition, result] if condition.value(cells)? == Value::Bool(true) => {
+                        [condition, result] if condition.value(cells)? == CellValue::Bool(true) => {
                             return result.value(cells);
                         }
                         [otherwise] => return otherwise.value(cells),
                         _ => {}
                     }
                 }
-                Value::Null
+                CellValue::Null
             }
-            Expression::In(value, list) => {
+            BoundExpression::In(value, list) => {
                 let value = value.value(cells)?;
-                let mut found = Value::Bool(false);
+                let mut found = CellValue::Bool(false);
                 for item in list {
-                    match compared("=", &value, &item.value(cells)?) {
-                        Value::Bool(false) => {}
-                        other if found != Value::Bool(true) => found = other,
+                    match compare_values("=", &value, &item.value(cells)?) {
+                        CellValue::Bool(false) => {}
+                        other if found != CellValue::Bool(true) => found = other,
                         _ => {}
                     }
                 }
                 found
             }
-            Expression::Call(name, args) => {
+            BoundExpression::Call(name, args) => {
                 let values = args.iter().map(|arg| arg.value(cells)).collect::<Result<Vec<_>, _>>()?;
-                called(name, &values)?
+                call_function(name, &values)?
             }
         })
     }
 }
 
-fn wider(a: Kind, b: Kind) -> Kind {
-    if a == Kind::F64 || b == Kind::F64 { Kind::F64 } else { a }
+fn wider(a: CellKind, b: CellKind) -> CellKind {
+    if a == CellKind::F64 || b == CellKind::F64 { CellKind::F64 } else { a }
 }
 
-fn called(name: &str, args: &[Value]) -> Result<Value, String> {
+fn call_function(name: &str, args: &[CellValue]) -> Result<CellValue, String> {
     let text = |of: fn(&str) -> String| match &args[0] {
-        Value::Text(text) => Value::Text(of(text)),
-        _ => Value::Null,
+        CellValue::Text(text) => CellValue::Text(of(text)),
+        _ => CellValue::Null,
     };
     Ok(match (name, args) {
-        ("AND", [Value::Bool(false), _] | [_, Value::Bool(false)]) => Value::Bool(false),
-        ("OR", [Value::Bool(true), _] | [_, Value::Bool(true)]) => Value::Bool(true),
-        ("AND", [Value::Bool(true), Value::Bool(true)]) => Value::Bool(true),
-        ("OR", [Value::Bool(false), Value::Bool(false)]) => Value::Bool(false),
-        ("AND" | "OR", _) => Value::Null,
-        ("NOT", [Value::Bool(x)]) => Value::Bool(!x),
-        ("NOT", _) => Value::Null,
-        ("IS NULL", [x]) => Value::Bool(x.is_null()),
-        ("IS NOT NULL", [x]) => Value::Bool(!x.is_null()),
-        ("COALESCE", all) => all.iter().find(|value| !value.is_null()).cloned().unwrap_or(Value::Null),
-        ("NULLIF", [a, b]) if compared("=", a, b) == Value::Bool(true) => Value::Null,
+        ("AND", [CellValue::Bool(false), _] | [_, CellValue::Bool(false)]) => CellValue::Bool(false),
+        ("OR", [CellValue::Bool(true), _] | [_, CellValue::Bool(true)]) => CellValue::Bool(true),
+        ("AND", [CellValue::Bool(true), CellValue::Bool(true)]) => CellValue::Bool(true),
+        ("OR", [CellValue::Bool(false), CellValue::Bool(false)]) => CellValue::Bool(false),
+        ("AND" | "OR", _) => CellValue::Null,
+        ("NOT", [CellValue::Bool(x)]) => CellValue::Bool(!x),
+        ("NOT", _) => CellValue::Null,
+        ("IS NULL", [x]) => CellValue::Bool(x.is_null()),
+        ("IS NOT NULL", [x]) => CellValue::Bool(!x.is_null()),
+        ("COALESCE", all) => all.iter().find(|value| !value.is_null()).cloned().unwrap_or(CellValue::Null),
+        ("NULLIF", [a, b]) if compare_values("=", a, b) == CellValue::Bool(true) => CellValue::Null,
         ("NULLIF", [a, _]) => a.clone(),
-        ("ABS", [Value::Int(x)]) => fits(x.abs())?,
-        ("ABS", [Value::Float(x)]) => Value::Float(x.abs()),
-        ("negative", [Value::Int(x)]) => fits(-x)?,
-        ("negative", [Value::Float(x)]) => Value::Float(-x),
-        ("ABS" | "negative", _) => Value::Null,
+        ("ABS", [CellValue::Int(x)]) => fits(x.abs())?,
+        ("ABS", [CellValue::Float(x)]) => CellValue::Float(x.abs()),
+        ("negative", [CellValue::Int(x)]) => fits(-x)?,
+        ("negative", [CellValue::Float(x)]) => CellValue::Float(-x),
+        ("ABS" | "negative", _) => CellValue::Null,
         ("UPPER", _) => text(str::to_uppercase),
         ("LOWER", _) => text(str::to_lowercase),
-        ("||", [Value::Text(a), Value::Text(b)]) => Value::Text(format!("{a}{b}")),
-        ("||", _) => Value::Null,
-        ("+" | "-" | "*" | "/" | "%", [a, b]) => computed(name, a, b)?,
-        (_, [a, b]) => compared(name, a, b),
+        ("||", [CellValue::Text(a), CellValue::Text(b)]) => CellValue::Text(format!("{a}{b}")),
+        ("||", _) => CellValue::Null,
+        ("+" | "-" | "*" | "/" | "%", [a, b]) => arithmetic(name, a, b)?,
+        (_, [a, b]) => compare_values(name, a, b),
         _ => return Err(format!("no function {name}")),
     })
 }

@@ -4,10 +4,10 @@
 use arrow::datatypes::TimeUnit;
 use serde_json::{Map, Value as Json, json};
 
-use super::chain::{Chain, Input, Layout, Node, Program, Source};
-use super::interpreter::{self, Series, World};
-use super::table::{Care, Column, INT32, INT64, Kind, Row, Table, Value};
-use crate::series::Random;
+use super::chain::{ChainInput, ChainLayout, ChainNode, ChainSource, ProgramOptions, RandomChain};
+use super::interpreter::{self, InterpretedTables, SeriesDeclaration};
+use super::table::{CellKind, CellRow, CellTable, CellValue, INT32, INT64, TypedColumn, ValueExactness};
+use crate::series::SplitMixRng;
 
 /// The transforms that are drawn.
 pub const TRANSFORMS: [&str; 35] = [
@@ -73,9 +73,9 @@ const TEXTS: [&str; 14] = [
 const PROTECTED: [&str; 4] = ["id", "t", "k1", "k2"];
 
 /// What steps are drawn from.
-struct Draw<'w> {
-    random: &'w mut Random,
-    table: Table,
+struct StepGenerator<'w> {
+    random: &'w mut SplitMixRng,
+    table: CellTable,
     /// Lengths of time that suit the time column.
     lengths: Vec<&'static str>,
     /// The distance of times.
@@ -87,7 +87,7 @@ struct Draw<'w> {
     other: Option<String>,
 }
 
-fn shuffled<T>(random: &mut Random, mut all: Vec<T>) -> Vec<T> {
+fn shuffled<T>(random: &mut SplitMixRng, mut all: Vec<T>) -> Vec<T> {
     for at in (1..all.len()).rev() {
         all.swap(at, random.below(at as u64 + 1) as usize);
     }
@@ -95,38 +95,38 @@ fn shuffled<T>(random: &mut Random, mut all: Vec<T>) -> Vec<T> {
 }
 
 /// The types of times: the type, the distance of two times, lengths of time, and ticks of the distance.
-const TIMES: [(Kind, &str, [&str; 4], i128); 9] = [
-    (Kind::Date, "1d", ["1d", "2d", "7d", "1w"], 1),
-    (Kind::Time(TimeUnit::Second), "1h", ["1h", "3h", "60m", "1d"], 3_600),
-    (Kind::Time(TimeUnit::Second), "1d", ["1d", "2d", "48h", "1w"], 86_400),
-    (Kind::Time(TimeUnit::Millisecond), "6h", ["6h", "12h", "1d", "18h"], 21_600_000),
-    (Kind::Time(TimeUnit::Microsecond), "1h", ["1h", "5h", "1d", "90m"], 3_600_000_000),
-    (Kind::Time(TimeUnit::Nanosecond), "1d", ["1d", "3d", "1w", "36h"], 86_400_000_000_000),
-    (Kind::Time(TimeUnit::Nanosecond), "1s", ["1s", "3s", "1m", "2500ms"], 1_000_000_000),
+const TIMES: [(CellKind, &str, [&str; 4], i128); 9] = [
+    (CellKind::Date, "1d", ["1d", "2d", "7d", "1w"], 1),
+    (CellKind::Time(TimeUnit::Second), "1h", ["1h", "3h", "60m", "1d"], 3_600),
+    (CellKind::Time(TimeUnit::Second), "1d", ["1d", "2d", "48h", "1w"], 86_400),
+    (CellKind::Time(TimeUnit::Millisecond), "6h", ["6h", "12h", "1d", "18h"], 21_600_000),
+    (CellKind::Time(TimeUnit::Microsecond), "1h", ["1h", "5h", "1d", "90m"], 3_600_000_000),
+    (CellKind::Time(TimeUnit::Nanosecond), "1d", ["1d", "3d", "1w", "36h"], 86_400_000_000_000),
+    (CellKind::Time(TimeUnit::Nanosecond), "1s", ["1s", "3s", "1m", "2500ms"], 1_000_000_000),
     (INT64, "1t", ["1t", "2t", "7t", "3t"], 1),
     (INT32, "2t", ["2t", "4t", "6t", "9t"], 2),
 ];
 
 /// A value of a type. `style` is one for all values of a column.
-fn value(random: &mut Random, kind: &Kind, style: u64) -> Value {
+fn value(random: &mut SplitMixRng, kind: &CellKind, style: u64) -> CellValue {
     if random.chance([0, 5, 30, 8][(style % 4) as usize]) {
-        return Value::Null;
+        return CellValue::Null;
     }
     match kind {
-        Kind::Bool => Value::Bool(random.chance(50)),
-        Kind::Int { .. } => {
+        CellKind::Bool => CellValue::Bool(random.chance(50)),
+        CellKind::Int { .. } => {
             let (least, greatest) = kind.range();
             let small = i128::from(random.below(12)) - if least < 0 { 4 } else { 0 };
-            Value::Int(match (style, random.below(6)) {
+            CellValue::Int(match (style, random.below(6)) {
                 (3, 0) => least,
                 (3, 1) => greatest,
                 (3, 2) => greatest - 1,
                 _ => small,
             })
         }
-        Kind::F32 | Kind::F64 => {
+        CellKind::F32 | CellKind::F64 => {
             let tame = (random.below(1200) as f64 - 500.0) / 64.0;
-            Value::float(
+            CellValue::float(
                 match (style, random.below(12)) {
                     (1 | 2 | 5, 0) => f64::NAN,
                     (4, 0) => -0.0,
@@ -142,28 +142,28 @@ fn value(random: &mut Random, kind: &Kind, style: u64) -> Value {
                 kind,
             )
         }
-        Kind::Decimal => Value::Int(i128::from(random.below(4000)) - 1500),
-        Kind::Text => {
+        CellKind::Decimal => CellValue::Int(i128::from(random.below(4000)) - 1500),
+        CellKind::Text => {
             let known = random.pick(&[3, 8, 14]);
-            Value::Text(random.pick(&TEXTS[..known]).to_owned())
+            CellValue::Text(random.pick(&TEXTS[..known]).to_owned())
         }
-        Kind::Date => Value::Int(16_000 + i128::from(random.below(50)) - if style == 3 { 20_000 } else { 0 }),
-        Kind::Time(unit) => {
+        CellKind::Date => CellValue::Int(16_000 + i128::from(random.below(50)) - if style == 3 { 20_000 } else { 0 }),
+        CellKind::Time(unit) => {
             let hours = 384_000 + i128::from(random.below(500)) - if style == 3 { 390_000 } else { 0 };
-            Value::Int(hours * 3_600_000_000_000 / super::columns::nanoseconds(*unit) + i128::from(style))
+            CellValue::Int(hours * 3_600_000_000_000 / super::columns::nanoseconds(*unit) + i128::from(style))
         }
-        Kind::List(element) => {
+        CellKind::List(element) => {
             let length = random.below(4);
-            Value::List((0..length).map(|_| value(random, element, style)).collect())
+            CellValue::List((0..length).map(|_| value(random, element, style)).collect())
         }
-        Kind::Vector(_) => Value::Null,
+        CellKind::Vector(_) => CellValue::Null,
     }
 }
 
-fn kind(random: &mut Random) -> Kind {
-    let int = |bits, signed| Kind::Int { bits, signed };
+fn kind(random: &mut SplitMixRng) -> CellKind {
+    let int = |bits, signed| CellKind::Int { bits, signed };
     let plain = [
-        Kind::Bool,
+        CellKind::Bool,
         int(8, true),
         int(16, true),
         INT32,
@@ -173,44 +173,44 @@ fn kind(random: &mut Random) -> Kind {
         int(16, false),
         int(32, false),
         int(64, false),
-        Kind::F32,
-        Kind::F64,
-        Kind::F64,
-        Kind::F64,
-        Kind::Decimal,
-        Kind::Text,
-        Kind::Text,
-        Kind::Date,
-        Kind::Time(TimeUnit::Millisecond),
-        Kind::Time(TimeUnit::Microsecond),
-        Kind::List(Box::new(Kind::Text)),
-        Kind::List(Box::new(INT64)),
+        CellKind::F32,
+        CellKind::F64,
+        CellKind::F64,
+        CellKind::F64,
+        CellKind::Decimal,
+        CellKind::Text,
+        CellKind::Text,
+        CellKind::Date,
+        CellKind::Time(TimeUnit::Millisecond),
+        CellKind::Time(TimeUnit::Microsecond),
+        CellKind::List(Box::new(CellKind::Text)),
+        CellKind::List(Box::new(INT64)),
     ];
     plain[random.below(plain.len() as u64) as usize].clone()
 }
 
 /// A source with an id, a time, two keys and some values.
-fn source(random: &mut Random, name: &str, like: Option<&Source>, time: usize) -> Source {
+fn source(random: &mut SplitMixRng, name: &str, like: Option<&ChainSource>, time: usize) -> ChainSource {
     let rows = random.pick(&[0, 1, 2, 6, 15, 30, 30, 45, 60]);
-    let (columns, styles): (Vec<Column>, Vec<u64>) = match like {
+    let (columns, styles): (Vec<TypedColumn>, Vec<u64>) = match like {
         Some(like) => (like.table.columns.clone(), like.table.columns.iter().map(|_| random.below(2)).collect()),
         None => {
             let key = random.pick(&[0, 1, 2, 3]);
-            let key = [Kind::Text, INT64, Kind::Bool, Kind::Date][key as usize].clone();
+            let key = [CellKind::Text, INT64, CellKind::Bool, CellKind::Date][key as usize].clone();
             let mut columns = vec![
-                Column::new("id", INT64),
-                Column::new("t", TIMES[time].0.clone()),
-                Column::new("k1", Kind::Text),
-                Column::new("k2", key),
+                TypedColumn::new("id", INT64),
+                TypedColumn::new("t", TIMES[time].0.clone()),
+                TypedColumn::new("k1", CellKind::Text),
+                TypedColumn::new("k2", key),
             ];
             let mut styles = vec![0, 0, random.pick(&[0, 1]), random.pick(&[0, 1])];
             for number in 0..2 + random.below(4) {
                 let (kind, style) = (kind(random), random.below(7));
                 // Zeros of either sign are told apart nowhere, so that they are not compared.
                 let name = if style == 4 && kind.is_float() { format!("z{number}") } else { format!("v{number}") };
-                let wild = style == 3 && (kind.is_number() && kind != Kind::Decimal);
-                let care = if wild { Care::Wild } else { Care::Tame };
-                columns.push(Column { name, kind, care });
+                let wild = style == 3 && (kind.is_number() && kind != CellKind::Decimal);
+                let care = if wild { ValueExactness::Wild } else { ValueExactness::Tame };
+                columns.push(TypedColumn { name, kind, care });
                 styles.push(style);
             }
             (columns, styles)
@@ -218,10 +218,10 @@ fn source(random: &mut Random, name: &str, like: Option<&Source>, time: usize) -
     };
     let span = random.pick(&[4, 12, 40]);
     let (ticks, sparse_keys) = (TIMES[time].3, random.chance(50));
-    let mut all: Vec<Row> = (0..rows)
+    let mut all: Vec<CellRow> = (0..rows)
         .map(|_| {
             let cells = columns.iter().zip(&styles).map(|(column, style)| match column.name.as_str() {
-                "t" => Value::Int(
+                "t" => CellValue::Int(
                     (if TIMES[time].0.is_int() {
                         0
                     } else {
@@ -229,14 +229,14 @@ fn source(random: &mut Random, name: &str, like: Option<&Source>, time: usize) -
                     } + i128::from(random.below(span)))
                         * ticks,
                 ),
-                "k1" if *style == 1 && random.chance(10) => Value::Null,
-                "k1" => Value::Text(random.pick(&["a", "b", "\u{e4}"]).to_owned()),
+                "k1" if *style == 1 && random.chance(10) => CellValue::Null,
+                "k1" => CellValue::Text(random.pick(&["a", "b", "\u{e4}"]).to_owned()),
                 "k2" if sparse_keys && !column.kind.is_int() => value(random, &column.kind, *style),
-                "k2" if column.kind.is_int() => Value::Int(i128::from(random.below(2))),
+                "k2" if column.kind.is_int() => CellValue::Int(i128::from(random.below(2))),
                 "k2" => value(random, &column.kind, 0),
                 _ => value(random, &column.kind, *style),
             });
-            Row { cells: cells.collect(), fitted: true }
+            CellRow { cells: cells.collect(), fitted: true }
         })
         .collect();
     match random.below(3) {
@@ -244,38 +244,38 @@ fn source(random: &mut Random, name: &str, like: Option<&Source>, time: usize) -
         1 => all.sort_by(|a, b| a.cells[2..4].cmp(&b.cells[2..4]).then(a.cells[1].cmp(&b.cells[1]))),
         _ => {}
     }
-    (0..).zip(&mut all).for_each(|(id, row)| row.cells[0] = Value::Int(id));
-    let series = Series { time: Some("t".into()), keys: random_keys(random) };
-    Source { name: name.to_owned(), table: Table { columns, rows: all }, series }
+    (0..).zip(&mut all).for_each(|(id, row)| row.cells[0] = CellValue::Int(id));
+    let series = SeriesDeclaration { time: Some("t".into()), keys: random_keys(random) };
+    ChainSource { name: name.to_owned(), table: CellTable { columns, rows: all }, series }
 }
 
-fn tick_of(kind: &Kind) -> i128 {
+fn tick_of(kind: &CellKind) -> i128 {
     match kind {
-        Kind::Time(unit) => super::columns::nanoseconds(*unit),
+        CellKind::Time(unit) => super::columns::nanoseconds(*unit),
         _ => super::columns::DAY,
     }
 }
 
-fn random_keys(random: &mut Random) -> Vec<String> {
+fn random_keys(random: &mut SplitMixRng) -> Vec<String> {
     let keys: &[&str] = random.pick(&[&["k1", "k2"] as &[&str], &["k1"], &["k2"], &[]]);
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
 /// The chain of a seed.
-pub fn chain(seed: u64) -> Chain {
-    let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x51ed);
+pub fn chain(seed: u64) -> RandomChain {
+    let mut random = SplitMixRng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x51ed);
     let random = &mut random;
     let time = random.below(TIMES.len() as u64) as usize;
     let main = source(random, "m", None, time);
     let split = random.chance(25).then(|| format!("id < {}", random.pick(&[0, 3, 20])));
-    let mut chain = Chain { sources: vec![main], nodes: Vec::new(), split, layouts: layouts(random, seed) };
+    let mut chain = RandomChain { sources: vec![main], nodes: Vec::new(), split, layouts: layouts(random, seed) };
     let (mut unique, mut other) = (None, None);
-    let mut input = Input::From("m".into());
+    let mut input = ChainInput::From("m".into());
     if random.chance(15) {
         let more = source(random, "n", Some(&chain.sources[0]), time);
         let series = chain.sources[0].series.clone();
-        chain.sources.push(Source { series, ..more });
-        input = Input::Union(vec!["m".into(), "n".into()]);
+        chain.sources.push(ChainSource { series, ..more });
+        input = ChainInput::Union(vec!["m".into(), "n".into()]);
     }
     if random.chance(40) {
         let mut there = source(random, "o", None, time);
@@ -287,7 +287,7 @@ pub fn chain(seed: u64) -> Chain {
             let kind = chain.sources[0].table.columns[3].kind.clone();
             for row in &mut there.table.rows {
                 row.cells[3] =
-                    if kind.is_int() { Value::Int(i128::from(random.below(2))) } else { value(random, &kind, 0) };
+                    if kind.is_int() { CellValue::Int(i128::from(random.below(2))) } else { value(random, &kind, 0) };
             }
             there.table.columns[3].kind = kind;
         }
@@ -296,12 +296,17 @@ pub fn chain(seed: u64) -> Chain {
         let keys: Vec<String> =
             random.pick(&[&["k1"] as &[&str], &["k1", "k2"], &["id"]]).iter().map(|k| (*k).to_owned()).collect();
         let steps = vec![json!({ "dedupe": { "keys": keys, "keep": random.pick(&["first", "last"]) } })];
-        chain.nodes.push(Node { name: "unique".into(), input: Input::From("o".into()), fitted: false, steps });
+        chain.nodes.push(ChainNode {
+            name: "unique".into(),
+            input: ChainInput::From("o".into()),
+            fitted: false,
+            steps,
+        });
         extend(random, &mut chain, 2, &RIGHT, time, None, None);
         unique = Some(("unique".to_owned(), keys));
     }
     let fitted = chain.split.is_some() && random.chance(70);
-    chain.nodes.push(Node { name: "features".into(), input, fitted, steps: Vec::new() });
+    chain.nodes.push(ChainNode { name: "features".into(), input, fitted, steps: Vec::new() });
     let count = 1 + random.below(7) as usize;
     let mut families: Vec<&str> = TRANSFORMS.to_vec();
     if chain.split.is_none() {
@@ -318,9 +323,9 @@ const RIGHT: [&str; 8] = ["derive", "filter", "standardize", "vocabulary", "clip
 /// One of so many chains is run through the program, too.
 const PROGRAM_EVERY: u64 = 25;
 
-fn layouts(random: &mut Random, seed: u64) -> Vec<Layout> {
-    let one = Layout { files: 1, group_rows: 100_000, threads: 1, batch_rows: 8192, program: None };
-    let cut = Layout {
+fn layouts(random: &mut SplitMixRng, seed: u64) -> Vec<ChainLayout> {
+    let one = ChainLayout { files: 1, group_rows: 100_000, threads: 1, batch_rows: 8192, program: None };
+    let cut = ChainLayout {
         files: random.pick(&[1, 2, 3, 7]),
         group_rows: random.pick(&[1, 3, 10, 100]),
         threads: random.pick(&[1, 2, 4]),
@@ -330,28 +335,28 @@ fn layouts(random: &mut Random, seed: u64) -> Vec<Layout> {
     let mut layouts = if random.chance(50) { vec![one, cut] } else { vec![cut, one] };
     if seed.is_multiple_of(PROGRAM_EVERY) {
         let local_workers = random.pick(&[0, 2]);
-        let program = Program {
+        let program = ProgramOptions {
             // Each worker gets a share of it.
             memory_mib: random.pick(&[64, 96, 160]) * (1 + local_workers as u64),
             local_workers,
             killed_at: random.chance(60).then(|| random.below(60)),
         };
-        layouts.push(Layout { threads: 2, program: Some(program), ..cut });
+        layouts.push(ChainLayout { threads: 2, program: Some(program), ..cut });
     }
     layouts
 }
 
 /// Draws steps for the last node of a chain.
 fn extend(
-    random: &mut Random,
-    chain: &mut Chain,
+    random: &mut SplitMixRng,
+    chain: &mut RandomChain,
     count: usize,
     families: &[&str],
     time: usize,
     unique: Option<(String, Vec<String>)>,
     other: Option<String>,
 ) {
-    let Ok(world) = interpreter::interpreted(chain, 1) else { return };
+    let Ok(world) = interpreter::interpret_chain(chain, 1) else { return };
     let last = chain.nodes.len() - 1;
     let Ok((_, series)) = world.input(&chain.nodes[last].input) else { return };
     let mut table = world.tables[chain.last()].clone();
@@ -365,10 +370,10 @@ fn extend(
         let lengths = TIMES[time].2.to_vec();
         let (unique, other) = (unique.clone(), other.clone());
         let mut draw =
-            Draw { random, table: table.clone(), lengths, every: TIMES[time].1, number: try_, unique, other };
+            StepGenerator { random, table: table.clone(), lengths, every: TIMES[time].1, number: try_, unique, other };
         let Some(config) = draw.config(family) else { continue };
         let step = json!({ family: config });
-        if let Some(next) = valid(&step, &table, &world, &series, fitted) {
+        if let Some(next) = apply_valid_step(&step, &table, &world, &series, fitted) {
             table = next;
             chain.nodes[last].steps.push(step);
         }
@@ -376,38 +381,44 @@ fn extend(
 }
 
 /// What a step comes to, if it is valid and small enough to go on with.
-fn valid(step: &Json, table: &Table, world: &World, series: &Series, fitted: bool) -> Option<Table> {
+fn apply_valid_step(
+    step: &Json,
+    table: &CellTable,
+    world: &InterpretedTables,
+    series: &SeriesDeclaration,
+    fitted: bool,
+) -> Option<CellTable> {
     let next = interpreter::step(step, table, world, series, fitted).ok()?;
     (next.rows.len() <= 200 && next.columns.len() <= 40).then_some(next)
 }
 
-fn tame(column: &Column) -> bool {
-    column.care == Care::Tame
+fn tame(column: &TypedColumn) -> bool {
+    column.care == ValueExactness::Tame
 }
 
-fn exact(column: &Column) -> bool {
-    !matches!(column.care, Care::Near(_))
+fn exact(column: &TypedColumn) -> bool {
+    !matches!(column.care, ValueExactness::Near(_))
 }
 
-fn category(column: &Column) -> bool {
-    exact(column) && matches!(column.kind, Kind::Text | Kind::Int { .. } | Kind::Bool | Kind::Date)
+fn category(column: &TypedColumn) -> bool {
+    exact(column) && matches!(column.kind, CellKind::Text | CellKind::Int { .. } | CellKind::Bool | CellKind::Date)
 }
 
-fn key(column: &Column) -> bool {
-    category(column) || matches!(column.kind, Kind::Time(_))
+fn key(column: &TypedColumn) -> bool {
+    category(column) || matches!(column.kind, CellKind::Time(_))
 }
 
-fn listed(column: &Column) -> bool {
-    matches!(&column.kind, Kind::List(_))
+fn listed(column: &TypedColumn) -> bool {
+    matches!(&column.kind, CellKind::List(_))
 }
 
-impl Draw<'_> {
+impl StepGenerator<'_> {
     fn chance(&mut self, percent: u64) -> bool {
         self.random.chance(percent)
     }
 
     /// Up to two columns that suit.
-    fn columns(&mut self, suits: impl Fn(&Column) -> bool) -> Option<Vec<String>> {
+    fn columns(&mut self, suits: impl Fn(&TypedColumn) -> bool) -> Option<Vec<String>> {
         let names: Vec<String> = self.table.columns.iter().filter(|c| suits(c)).map(|c| c.name.clone()).collect();
         let count = if self.chance(25) { 2 } else { 1 };
         let mut names = shuffled(self.random, names);
@@ -415,12 +426,12 @@ impl Draw<'_> {
         (!names.is_empty()).then_some(names)
     }
 
-    fn one(&mut self, suits: impl Fn(&Column) -> bool) -> Option<String> {
+    fn one(&mut self, suits: impl Fn(&TypedColumn) -> bool) -> Option<String> {
         self.columns(suits)?.pop()
     }
 
     /// A map with these columns, and a suffix where it is drawn or where columns must not change.
-    fn over(&mut self, suits: impl Fn(&Column) -> bool) -> Option<Map<String, Json>> {
+    fn columns_config(&mut self, suits: impl Fn(&TypedColumn) -> bool) -> Option<Map<String, Json>> {
         let columns = self.columns(suits)?;
         let mut config = Map::new();
         if self.chance(50) || columns.iter().any(|name| PROTECTED.contains(&name.as_str())) {
@@ -430,7 +441,7 @@ impl Draw<'_> {
         Some(config)
     }
 
-    fn maybe(&mut self, config: &mut Map<String, Json>, percent: u64, name: &str, values: &[Json]) {
+    fn add_option(&mut self, config: &mut Map<String, Json>, percent: u64, name: &str, values: &[Json]) {
         if self.chance(percent) {
             let value = values[self.random.below(values.len() as u64) as usize].clone();
             config.insert(name.into(), value);
@@ -461,7 +472,7 @@ impl Draw<'_> {
             }
             "cast" => self.cast()?,
             "date_parts" => {
-                let columns = self.columns(|c| matches!(c.kind, Kind::Date | Kind::Time(_)))?;
+                let columns = self.columns(|c| matches!(c.kind, CellKind::Date | CellKind::Time(_)))?;
                 let all = [
                     "year",
                     "quarter",
@@ -501,22 +512,24 @@ impl Draw<'_> {
     }
 
     fn has_vectors(&self) -> bool {
-        self.table.columns.iter().any(|column| matches!(column.kind, Kind::Vector(_)))
+        self.table.columns.iter().any(|column| matches!(column.kind, CellKind::Vector(_)))
     }
 
     /// Transforms of one column each.
     fn learned(&mut self, family: &str) -> Option<Map<String, Json>> {
-        let number = |column: &Column| column.kind.is_number();
-        let tame_number = |column: &Column| column.kind.is_number() && tame(column);
+        let number = |column: &TypedColumn| column.kind.is_number();
+        let tame_number = |column: &TypedColumn| column.kind.is_number() && tame(column);
         let mut config = match family {
-            "clip" | "log1p" => self.over(number)?,
-            "apply_buckets" | "bucketize" => self.over(|column| column.kind.is_number() && exact(column))?,
-            "hash_bucket" | "vocabulary" => self.over(|column| category(column) || listed(column))?,
+            "clip" | "log1p" => self.columns_config(number)?,
+            "apply_buckets" | "bucketize" => self.columns_config(|column| column.kind.is_number() && exact(column))?,
+            "hash_bucket" | "vocabulary" => self.columns_config(|column| category(column) || listed(column))?,
             "cross" => Map::new(),
-            "ordinal" | "one_hot" => self.over(category)?,
-            "multi_hot" => self.over(|column| listed(column) || column.kind == Kind::Text)?,
-            "impute" => self.over(|column| !column.kind.is_nested() && tame(column) && column.kind != Kind::Decimal)?,
-            _ => self.over(tame_number)?,
+            "ordinal" | "one_hot" => self.columns_config(category)?,
+            "multi_hot" => self.columns_config(|column| listed(column) || column.kind == CellKind::Text)?,
+            "impute" => self.columns_config(|column| {
+                !column.kind.is_nested() && tame(column) && column.kind != CellKind::Decimal
+            })?,
+            _ => self.columns_config(tame_number)?,
         };
         let columns: Vec<String> =
             config.get("columns").and_then(|c| serde_json::from_value(c.clone()).ok()).unwrap_or_default();
@@ -524,91 +537,91 @@ impl Draw<'_> {
         let halves = [json!(-1), json!(0), json!(0.5), json!(2.5), json!(-3.5), json!(4)];
         match family {
             "clip" => {
-                self.maybe(&mut config, 70, "min", &halves[..3]);
+                self.add_option(&mut config, 70, "min", &halves[..3]);
                 let percent = if config.contains_key("min") { 50 } else { 100 };
-                self.maybe(&mut config, percent, "max", &halves[2..4]);
+                self.add_option(&mut config, percent, "max", &halves[2..4]);
             }
             "apply_buckets" => {
                 let boundaries = [json!([0]), json!([-1, 0.5, 3]), json!([1, 2, 3, 4.25]), json!([2])];
-                self.maybe(&mut config, 100, "boundaries", &boundaries);
+                self.add_option(&mut config, 100, "boundaries", &boundaries);
             }
             "standardize" => {
-                self.maybe(&mut config, 40, "ddof", &[json!(0), json!(1)]);
-                self.maybe(&mut config, 40, "zero_variance", &[json!("zero"), json!("centre")]);
-                self.by(&mut config, &columns);
+                self.add_option(&mut config, 40, "ddof", &[json!(0), json!(1)]);
+                self.add_option(&mut config, 40, "zero_variance", &[json!("zero"), json!("centre")]);
+                self.add_group_keys(&mut config, &columns);
             }
             "min_max" => {
-                self.maybe(&mut config, 40, "lo", &halves[..2]);
-                self.maybe(&mut config, 40, "zero_range", &[json!("sigmoid"), json!("lower"), json!("middle")]);
-                self.by(&mut config, &columns);
+                self.add_option(&mut config, 40, "lo", &halves[..2]);
+                self.add_option(&mut config, 40, "zero_range", &[json!("sigmoid"), json!("lower"), json!("middle")]);
+                self.add_group_keys(&mut config, &columns);
             }
             "robust_scale" => {
-                self.maybe(&mut config, 40, "lower", &[json!(0.1), json!(0.0)]);
-                self.maybe(&mut config, 40, "upper", &[json!(0.9), json!(1.0)]);
-                self.maybe(&mut config, 40, "exact", &[json!(true)]);
+                self.add_option(&mut config, 40, "lower", &[json!(0.1), json!(0.0)]);
+                self.add_option(&mut config, 40, "upper", &[json!(0.9), json!(1.0)]);
+                self.add_option(&mut config, 40, "exact", &[json!(true)]);
             }
             "bucketize" | "quantiles" => {
-                self.maybe(&mut config, 100, "q", &[json!(2), json!(3), json!(4), json!(10)]);
-                self.maybe(&mut config, 40, "exact", &[json!(true)]);
+                self.add_option(&mut config, 100, "q", &[json!(2), json!(3), json!(4), json!(10)]);
+                self.add_option(&mut config, 40, "exact", &[json!(true)]);
             }
-            "k_bins" => self.maybe(&mut config, 100, "bins", &[json!(2), json!(3), json!(5)]),
+            "k_bins" => self.add_option(&mut config, 100, "bins", &[json!(2), json!(3), json!(5)]),
             "impute" => {
                 let kind = first?.kind;
                 let mut with = vec![];
                 if kind.is_number() {
                     with.extend([json!("mean"), json!("median")]);
                 }
-                if category(&Column::new("", kind.clone())) {
+                if category(&TypedColumn::new("", kind.clone())) {
                     with.push(json!("mode"));
                 }
                 match kind {
-                    Kind::Bool => with.push(json!({ "constant": true })),
-                    Kind::Text => with.push(json!({ "constant": "none" })),
-                    Kind::F32 | Kind::F64 => with.push(json!({ "constant": 0.5 })),
-                    Kind::Int { .. } => with.push(json!({ "constant": 7 })),
+                    CellKind::Bool => with.push(json!({ "constant": true })),
+                    CellKind::Text => with.push(json!({ "constant": "none" })),
+                    CellKind::F32 | CellKind::F64 => with.push(json!({ "constant": 0.5 })),
+                    CellKind::Int { .. } => with.push(json!({ "constant": 7 })),
                     _ => {}
                 }
                 if with.is_empty() {
                     return None;
                 }
-                self.maybe(&mut config, 100, "with", &with);
-                self.maybe(&mut config, 30, "indicator", &[json!(true)]);
+                self.add_option(&mut config, 100, "with", &with);
+                self.add_option(&mut config, 30, "indicator", &[json!(true)]);
             }
             "hash_bucket" => {
-                self.maybe(&mut config, 100, "buckets", &[json!(1), json!(2), json!(10), json!(1000)]);
-                self.maybe(&mut config, 40, "seed", &[json!(1), json!(77)]);
+                self.add_option(&mut config, 100, "buckets", &[json!(1), json!(2), json!(10), json!(1000)]);
+                self.add_option(&mut config, 40, "seed", &[json!(1), json!(77)]);
             }
             "cross" => {
                 let (a, b) = (self.one(category)?, self.one(category)?);
                 config.insert("columns".into(), json!([a, b]));
                 config.insert("name".into(), json!(format!("x{}", self.number)));
-                self.maybe(&mut config, 100, "buckets", &[json!(1), json!(3), json!(100)]);
+                self.add_option(&mut config, 100, "buckets", &[json!(1), json!(3), json!(100)]);
             }
             "vocabulary" => {
-                self.maybe(&mut config, 30, "min_count", &[json!(2), json!(3)]);
-                self.maybe(&mut config, 30, "top_k", &[json!(1), json!(2), json!(5)]);
-                self.maybe(&mut config, 20, "reserved", &[json!(["pad"]), json!(["a", "pad"])]);
-                self.maybe(&mut config, 30, "oov_buckets", &[json!(1), json!(3)]);
-                self.maybe(&mut config, 20, "default", &[json!(-7)]);
-                self.maybe(
+                self.add_option(&mut config, 30, "min_count", &[json!(2), json!(3)]);
+                self.add_option(&mut config, 30, "top_k", &[json!(1), json!(2), json!(5)]);
+                self.add_option(&mut config, 20, "reserved", &[json!(["pad"]), json!(["a", "pad"])]);
+                self.add_option(&mut config, 30, "oov_buckets", &[json!(1), json!(3)]);
+                self.add_option(&mut config, 20, "default", &[json!(-7)]);
+                self.add_option(
                     &mut config,
                     50,
                     "order",
                     &[json!("count_then_reverse"), json!("count_then_value"), json!("value")],
                 );
-                self.maybe(&mut config, 30, "dtype", &[json!("int32")]);
+                self.add_option(&mut config, 30, "dtype", &[json!("int32")]);
             }
             "ordinal" => {
-                self.maybe(&mut config, 70, "unknown", &[json!("missing"), json!({ "value": -1 })]);
-                self.maybe(&mut config, 15, "categories", &[json!(["b", "a"]), json!(["1", "", "true"])]);
-                self.maybe(&mut config, 30, "dtype", &[json!("int32")]);
+                self.add_option(&mut config, 70, "unknown", &[json!("missing"), json!({ "value": -1 })]);
+                self.add_option(&mut config, 15, "categories", &[json!(["b", "a"]), json!(["1", "", "true"])]);
+                self.add_option(&mut config, 30, "dtype", &[json!("int32")]);
             }
             "one_hot" | "multi_hot" => {
-                self.maybe(&mut config, 30, "categories", &[json!(["b", "a"]), json!(["1", "", "true"])]);
-                self.maybe(&mut config, 20, "min_count", &[json!(2)]);
-                self.maybe(&mut config, 20, "top_k", &[json!(2)]);
-                if family == "multi_hot" && first?.kind == Kind::Text {
-                    self.maybe(&mut config, 100, "delimiter", &[json!(","), json!("a")]);
+                self.add_option(&mut config, 30, "categories", &[json!(["b", "a"]), json!(["1", "", "true"])]);
+                self.add_option(&mut config, 20, "min_count", &[json!(2)]);
+                self.add_option(&mut config, 20, "top_k", &[json!(2)]);
+                if family == "multi_hot" && first?.kind == CellKind::Text {
+                    self.add_option(&mut config, 100, "delimiter", &[json!(","), json!("a")]);
                 }
             }
             _ => {}
@@ -616,7 +629,7 @@ impl Draw<'_> {
         Some(config)
     }
 
-    fn by(&mut self, config: &mut Map<String, Json>, columns: &[String]) {
+    fn add_group_keys(&mut self, config: &mut Map<String, Json>, columns: &[String]) {
         let drawn = self.chance(40);
         let keys = self.columns(|column| key(column) && !columns.contains(&column.name));
         if let Some(keys) = keys.filter(|_| drawn) {
@@ -629,12 +642,12 @@ impl Draw<'_> {
             self.one(|column| !PROTECTED.contains(&column.name.as_str()) && exact(column) && !column.kind.is_nested())?;
         let kind = &self.table.columns[self.table.find(&column).ok()?].kind;
         let to: &[&str] = match kind {
-            Kind::Int { .. } => &["int8", "int64", "uint8", "uint64", "float32", "float64", "boolean", "string"],
-            Kind::F32 | Kind::F64 => &["int32", "int64", "uint8", "float32", "float64", "boolean"],
-            Kind::Bool => &["int8", "int64", "float64", "string"],
-            Kind::Text => &["int64", "int8", "string"],
-            Kind::Decimal => &["float64", "int64"],
-            Kind::Date => &["timestamp", "string"],
+            CellKind::Int { .. } => &["int8", "int64", "uint8", "uint64", "float32", "float64", "boolean", "string"],
+            CellKind::F32 | CellKind::F64 => &["int32", "int64", "uint8", "float32", "float64", "boolean"],
+            CellKind::Bool => &["int8", "int64", "float64", "string"],
+            CellKind::Text => &["int64", "int8", "string"],
+            CellKind::Decimal => &["float64", "int64"],
+            CellKind::Date => &["timestamp", "string"],
             _ => &["date"],
         };
         let (to, on_error) = (self.random.pick(to), self.random.pick(&["error", "missing"]));
@@ -650,10 +663,10 @@ impl Draw<'_> {
         if self.chance(30) {
             by.retain(|name| name != "t");
             if let Some(time) =
-                self.one(|column| matches!(column.kind, Kind::Date | Kind::Time(_)) && column.name == "t")
+                self.one(|column| matches!(column.kind, CellKind::Date | CellKind::Time(_)) && column.name == "t")
             {
                 config.insert("time".into(), json!(time));
-                self.maybe(&mut config, 100, "every", &[json!("1d"), json!("2d"), json!("1w"), json!("7d")]);
+                self.add_option(&mut config, 100, "every", &[json!("1d"), json!("2d"), json!("1w"), json!("7d")]);
             }
         }
         config.insert("by".into(), json!(by));
@@ -670,7 +683,7 @@ impl Draw<'_> {
             compute.insert(format!("g{}_{number}", self.number), json!({ word: of }));
         }
         config.insert("compute".into(), Json::Object(compute));
-        self.maybe(&mut config, 30, "ddof", &[json!(0), json!(1)]);
+        self.add_option(&mut config, 30, "ddof", &[json!(0), json!(1)]);
         Some(Json::Object(config))
     }
 
@@ -684,12 +697,12 @@ impl Draw<'_> {
         config.insert("with".into(), json!(self.other.clone()?));
         let on: &[&str] = self.random.pick(&[&["k1"] as &[&str], &["k1", "k2"], &["k2"]]);
         config.insert("on".into(), json!(on));
-        self.maybe(&mut config, 70, "direction", &[json!("backward"), json!("forward"), json!("nearest")]);
+        self.add_option(&mut config, 70, "direction", &[json!("backward"), json!("forward"), json!("nearest")]);
         if self.chance(50) {
             let tolerance = self.length();
             config.insert("tolerance".into(), tolerance);
         }
-        self.maybe(&mut config, 40, "exact", &[json!(false)]);
+        self.add_option(&mut config, 40, "exact", &[json!(false)]);
         config.insert("suffix".into(), json!(format!("_a{}", self.number)));
         Some(Json::Object(config))
     }
@@ -717,9 +730,9 @@ impl Draw<'_> {
             "since_nonzero",
         ];
         let known = match column.care {
-            Care::Wild => &all[..5],
-            Care::Near(_) => &all[..7],
-            Care::Tame => &all[..],
+            ValueExactness::Wild => &all[..5],
+            ValueExactness::Near(_) => &all[..7],
+            ValueExactness::Tame => &all[..],
         };
         let (a, b) = (self.random.pick(known), self.random.pick(known));
         let word = |name: &str| if name == "quantile" { json!({ "quantile": 0.9 }) } else { json!(name) };
@@ -728,15 +741,17 @@ impl Draw<'_> {
 
     fn window(&mut self, family: &str) -> Option<Json> {
         let mut config = Map::new();
-        let number = |column: &Column| column.kind.is_number();
-        let tame_number = |column: &Column| number(column) && tame(column);
-        let copied = |column: &Column| !column.kind.is_nested() && !matches!(column.kind, Kind::Text | Kind::Decimal);
+        let number = |column: &TypedColumn| column.kind.is_number();
+        let tame_number = |column: &TypedColumn| number(column) && tame(column);
+        let copied = |column: &TypedColumn| {
+            !column.kind.is_nested() && !matches!(column.kind, CellKind::Text | CellKind::Decimal)
+        };
         let column = match family {
             "lag" => self.one(copied)?,
             "fill_forward" => self.one(|column| copied(column) && !PROTECTED.contains(&column.name.as_str()))?,
             "diff" => self.one(|column| number(column) && (tame(column) || column.kind.is_int()))?,
             "rolling" | "expanding" | "seasonal_rolling" => {
-                self.one(|column| number(column) || column.kind == Kind::Bool)?
+                self.one(|column| number(column) || column.kind == CellKind::Bool)?
             }
             "interpolate" => self.one(|column| tame_number(column) && !PROTECTED.contains(&column.name.as_str()))?,
             _ => self.one(tame_number)?,
@@ -752,22 +767,27 @@ impl Draw<'_> {
                 config.insert("by".into(), json!([a_length(self)]));
                 if family == "lag" && !rows {
                     let within = self.length();
-                    self.maybe(&mut config, 40, "as_of", &[json!(true), within]);
+                    self.add_option(&mut config, 40, "as_of", &[json!(true), within]);
                 }
             }
             "rolling" => {
                 config.insert("over".into(), json!([a_length(self)]));
-                self.maybe(&mut config, 40, "closed", &[json!("left"), json!("both"), json!("neither")]);
-                self.maybe(&mut config, 40, "min_periods", &[json!(0), json!(1), json!(2)]);
+                self.add_option(&mut config, 40, "closed", &[json!("left"), json!("both"), json!("neither")]);
+                self.add_option(&mut config, 40, "min_periods", &[json!(0), json!(1), json!(2)]);
             }
-            "expanding" => self.maybe(&mut config, 40, "min_periods", &[json!(0), json!(2)]),
+            "expanding" => self.add_option(&mut config, 40, "min_periods", &[json!(0), json!(2)]),
             "seasonal_rolling" => {
                 config.insert("season".into(), a_length(self));
                 config.insert("over".into(), json!([1 + self.random.below(3)]));
-                self.maybe(&mut config, 40, "min_periods", &[json!(0), json!(1)]);
+                self.add_option(&mut config, 40, "min_periods", &[json!(0), json!(1)]);
             }
             "ewm" => {
-                self.maybe(&mut config, 100, "compute", &[json!(["mean"]), json!(["std"]), json!(["var", "mean"])]);
+                self.add_option(
+                    &mut config,
+                    100,
+                    "compute",
+                    &[json!(["mean"]), json!(["std"]), json!(["var", "mean"])],
+                );
                 match self.random.below(5) {
                     0 => config.insert("alpha".into(), json!(0.3)),
                     1 => config.insert("span".into(), json!(3.0)),
@@ -779,21 +799,21 @@ impl Draw<'_> {
                     }
                 };
                 if !config.get("half_life").is_some_and(Json::is_string) {
-                    self.maybe(&mut config, 40, "adjust", &[json!(false)]);
+                    self.add_option(&mut config, 40, "adjust", &[json!(false)]);
                 }
-                self.maybe(&mut config, 30, "ignore_na", &[json!(true)]);
-                self.maybe(&mut config, 30, "min_periods", &[json!(2), json!(3)]);
+                self.add_option(&mut config, 30, "ignore_na", &[json!(true)]);
+                self.add_option(&mut config, 30, "min_periods", &[json!(2), json!(3)]);
             }
             "seasonal_index" => {
                 let periods =
                     ["day_of_week", "day_of_month", "month", "quarter", "week_of_year", "hour", "day_of_year"];
                 config.insert("period".into(), json!(self.random.pick(&periods)));
-                self.maybe(&mut config, 30, "min_periods", &[json!(2)]);
-                self.maybe(&mut config, 30, "shrink", &[json!({ "strength": 2.0 })]);
+                self.add_option(&mut config, 30, "min_periods", &[json!(2)]);
+                self.add_option(&mut config, 30, "shrink", &[json!({ "strength": 2.0 })]);
             }
             "fill_forward" | "interpolate" => {
-                self.maybe(&mut config, 40, "limit", &[json!(1), json!(2)]);
-                self.maybe(&mut config, 50, "suffix", &[json!(format!("_{}", self.number))]);
+                self.add_option(&mut config, 40, "limit", &[json!(1), json!(2)]);
+                self.add_option(&mut config, 50, "suffix", &[json!(format!("_{}", self.number))]);
             }
             _ => {}
         }
@@ -810,10 +830,10 @@ impl Draw<'_> {
         ];
         config.insert("gaps".into(), json!("count_rows"));
         let known = if family == "interpolate" { 1 } else { 3 };
-        self.maybe(&mut config, 25, "gaps", &complete[..known]);
-        self.maybe(&mut config, 15, "keys", &[json!([]), json!(["k1"]), json!(["k2", "k1"])]);
+        self.add_option(&mut config, 25, "gaps", &complete[..known]);
+        self.add_option(&mut config, 15, "keys", &[json!([]), json!(["k1"]), json!(["k2", "k1"])]);
         if !["lag", "fill_forward"].contains(&family) {
-            self.maybe(&mut config, 20, "dtype", &[json!("float32")]);
+            self.add_option(&mut config, 20, "dtype", &[json!("float32")]);
         }
         Some(Json::Object(config))
     }
@@ -828,7 +848,7 @@ impl Draw<'_> {
         let word = if aggregate && self.chance(50) { self.random.pick(&more) } else { self.random.pick(&all) };
         config.insert("compute".into(), json!([word]));
         if aggregate {
-            self.maybe(
+            self.add_option(
                 &mut config,
                 100,
                 "aggregate",
@@ -847,8 +867,8 @@ impl Draw<'_> {
             let gap = self.length();
             config.insert("gap".into(), gap);
         }
-        self.maybe(&mut config, 30, "closed", &[json!("left"), json!("both"), json!("neither")]);
-        self.maybe(&mut config, 30, "min_periods", &[json!(0), json!(1), json!(3)]);
+        self.add_option(&mut config, 30, "closed", &[json!("left"), json!("both"), json!("neither")]);
+        self.add_option(&mut config, 30, "min_periods", &[json!(0), json!(1), json!(3)]);
         Some(Json::Object(config))
     }
 
@@ -863,7 +883,7 @@ impl Draw<'_> {
         Some(json!({ name: text }))
     }
 
-    fn compared(&self, column: &Column) -> bool {
+    fn compared(&self, column: &TypedColumn) -> bool {
         tame(column) && !column.name.starts_with('z')
     }
 
@@ -892,7 +912,7 @@ impl Draw<'_> {
     }
 
     fn float(&mut self, depth: u64) -> Option<String> {
-        let float = |column: &Column| tame(column) && column.kind.is_float() && !column.name.starts_with('z');
+        let float = |column: &TypedColumn| tame(column) && column.kind.is_float() && !column.name.starts_with('z');
         if depth == 0 {
             let column = self.one(float);
             return Some(match column {
@@ -914,7 +934,7 @@ impl Draw<'_> {
 
     fn text(&mut self, depth: u64) -> Option<String> {
         if depth == 0 {
-            let column = self.one(|column| column.kind == Kind::Text);
+            let column = self.one(|column| column.kind == CellKind::Text);
             return Some(match column {
                 Some(name) if self.chance(80) => name,
                 _ => format!("'{}'", self.random.pick(&["a", "x", ""])),
@@ -935,19 +955,19 @@ impl Draw<'_> {
         let operator = self.random.pick(&["=", "<>", "<", "<=", ">", ">="]);
         if depth == 0 || self.chance(40) {
             let table = self.table.clone();
-            let suits = |column: &&Column| self.compared(column) && !column.kind.is_nested();
-            let suiting: Vec<&Column> = table.columns.iter().filter(suits).collect();
+            let suits = |column: &&TypedColumn| self.compared(column) && !column.kind.is_nested();
+            let suiting: Vec<&TypedColumn> = table.columns.iter().filter(suits).collect();
             let column = suiting.get(self.random.below(suiting.len().max(1) as u64) as usize)?;
             let name = &column.name;
             return Some(match (&column.kind, self.random.below(5)) {
                 (_, 0) => format!("{name} IS NULL"),
                 (_, 1) => format!("{name} IS NOT NULL"),
-                (Kind::Text, 2) => format!("{name} IN ('a', 'b', '')"),
-                (Kind::Text, _) => format!("{name} {operator} '{}'", self.random.pick(&["a", "b", "", "zeta"])),
-                (Kind::Int { .. }, 2) => format!("{name} IN (1, 2, 5)"),
-                (Kind::Int { .. }, _) => format!("{name} {operator} {}", self.random.below(20)),
-                (Kind::F32 | Kind::F64, _) => format!("{name} {operator} {}.5", self.random.below(6)),
-                (Kind::Bool, _) => name.clone(),
+                (CellKind::Text, 2) => format!("{name} IN ('a', 'b', '')"),
+                (CellKind::Text, _) => format!("{name} {operator} '{}'", self.random.pick(&["a", "b", "", "zeta"])),
+                (CellKind::Int { .. }, 2) => format!("{name} IN (1, 2, 5)"),
+                (CellKind::Int { .. }, _) => format!("{name} {operator} {}", self.random.below(20)),
+                (CellKind::F32 | CellKind::F64, _) => format!("{name} {operator} {}.5", self.random.below(6)),
+                (CellKind::Bool, _) => name.clone(),
                 _ => format!("{name} IS NOT NULL"),
             });
         }

@@ -6,38 +6,38 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::chain::{Chain, Input};
-use super::config::Config;
+use super::chain::{ChainInput, RandomChain};
+use super::config::StepConfigReader;
 use super::expression;
-use super::table::{Table, Value};
+use super::table::{CellTable, CellValue};
 use super::{categorical, columns, numeric, relational, windows};
 
-type Result<T> = std::result::Result<T, String>;
+type ChainResult<T> = std::result::Result<T, String>;
 
 /// The time and keys that a source declares.
 #[derive(Debug, Clone, Default)]
-pub struct Series {
+pub struct SeriesDeclaration {
     pub time: Option<String>,
     pub keys: Vec<String>,
 }
 
 /// The tables of sources and steps so far.
 #[derive(Default)]
-pub struct World {
-    pub tables: BTreeMap<String, Table>,
-    pub series: BTreeMap<String, Series>,
+pub struct InterpretedTables {
+    pub tables: BTreeMap<String, CellTable>,
+    pub series: BTreeMap<String, SeriesDeclaration>,
 }
 
-impl World {
+impl InterpretedTables {
     /// The sources of a chain, whose rows lie in files.
-    pub fn of(chain: &Chain, files: usize) -> Result<World> {
-        let mut world = World::default();
+    pub fn of(chain: &RandomChain, files: usize) -> ChainResult<InterpretedTables> {
+        let mut world = InterpretedTables::default();
         for source in &chain.sources {
             let mut table = source.in_reading_order(files);
             if let Some(split) = &chain.split {
                 let condition = expression::parse(split, &table)?;
                 for row in &mut table.rows {
-                    row.fitted = condition.value(&row.cells)? == Value::Bool(true);
+                    row.fitted = condition.value(&row.cells)? == CellValue::Bool(true);
                 }
             }
             world.tables.insert(source.name.clone(), table);
@@ -47,12 +47,12 @@ impl World {
     }
 
     /// The rows that a step of the pipeline begins with.
-    pub fn input(&self, input: &Input) -> Result<(Table, Series)> {
+    pub fn input(&self, input: &ChainInput) -> ChainResult<(CellTable, SeriesDeclaration)> {
         let table = |name: &str| self.tables.get(name).ok_or_else(|| format!("no step {name}"));
         Ok(match input {
-            Input::From(name) => (table(name)?.clone(), self.series[name].clone()),
-            Input::Union(names) => {
-                let tables = names.iter().map(|name| table(name)).collect::<Result<Vec<_>>>()?;
+            ChainInput::From(name) => (table(name)?.clone(), self.series[name].clone()),
+            ChainInput::Union(names) => {
+                let tables = names.iter().map(|name| table(name)).collect::<ChainResult<Vec<_>>>()?;
                 (relational::union(&tables)?, self.series[&names[0]].clone())
             }
         })
@@ -60,8 +60,8 @@ impl World {
 }
 
 /// What the steps of a chain come to, where sources are cut into so many files.
-pub fn interpreted(chain: &Chain, files: usize) -> Result<World> {
-    let mut world = World::of(chain, files)?;
+pub fn interpret_chain(chain: &RandomChain, files: usize) -> ChainResult<InterpretedTables> {
+    let mut world = InterpretedTables::of(chain, files)?;
     for node in &chain.nodes {
         let (mut table, series) = world.input(&node.input)?;
         for transform in &node.steps {
@@ -98,7 +98,13 @@ fn required(name: &str) -> &'static [&'static str] {
 }
 
 /// Applies one step. Without `fitted`, it learns from all rows.
-pub fn step(step: &Json, table: &Table, world: &World, series: &Series, fitted: bool) -> Result<Table> {
+pub fn step(
+    step: &Json,
+    table: &CellTable,
+    world: &InterpretedTables,
+    series: &SeriesDeclaration,
+    fitted: bool,
+) -> ChainResult<CellTable> {
     let (name, config) = step.as_object().and_then(|step| step.iter().next()).ok_or("no step")?;
     let missing = |field: &&&str| config.get(**field).is_none_or(|value| value.as_array().is_some_and(Vec::is_empty));
     if let Some(field) = required(name).iter().find(missing) {
@@ -115,15 +121,15 @@ pub fn step(step: &Json, table: &Table, world: &World, series: &Series, fitted: 
     if !fitted {
         all.rows.iter_mut().for_each(|row| row.fitted = true);
     }
-    let (table, config_) = (&all, Config(config));
+    let (table, config_) = (&all, StepConfigReader(config));
     let mut out = match name.as_str() {
         "select" => columns::select(config, table),
         "drop" => columns::drop(config, table),
         "rename" => columns::rename(config, table),
-        "filter" => return columns::filter(config, &with_parts(table, &parts)),
+        "filter" => return columns::filter(config, &with_fitted_rows(table, &parts)),
         "derive" => columns::derive(config, table),
-        "explode" => return columns::explode(config_, &with_parts(table, &parts)),
-        "cast" => columns::casts(config_, table),
+        "explode" => return columns::explode(config_, &with_fitted_rows(table, &parts)),
+        "cast" => columns::cast_columns(config_, table),
         "date_parts" => columns::date_parts(config_, table),
         "clip" => numeric::clip(config_, table),
         "log1p" => numeric::log1p(config_, table),
@@ -153,8 +159,8 @@ pub fn step(step: &Json, table: &Table, world: &World, series: &Series, fitted: 
         "interpolate" => windows::interpolate(config_, table, series),
         "pooled" => windows::pooled(config_, table, series),
         "aggregate" => return relational::aggregate(config_, table),
-        "dedupe" => return relational::dedupe(config_, &with_parts(table, &parts)),
-        "join" => return relational::join(config_, &with_parts(table, &parts), world),
+        "dedupe" => return relational::dedupe(config_, &with_fitted_rows(table, &parts)),
+        "join" => return relational::join(config_, &with_fitted_rows(table, &parts), world),
         "as_of_join" => relational::as_of_join(config_, table, world, series),
         other => Err(format!("no transform {other}")),
     }?;
@@ -162,7 +168,7 @@ pub fn step(step: &Json, table: &Table, world: &World, series: &Series, fitted: 
     Ok(out)
 }
 
-fn with_parts(table: &Table, parts: &[bool]) -> Table {
+fn with_fitted_rows(table: &CellTable, parts: &[bool]) -> CellTable {
     let mut table = table.clone();
     table.rows.iter_mut().zip(parts).for_each(|(row, part)| row.fitted = *part);
     table

@@ -26,45 +26,45 @@ mod windows;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use chain::{Chain, Failure};
-use table::{Table, Value};
+use chain::{ChainFailure, RandomChain};
+use table::{CellTable, CellValue};
 
 /// Chains where the environment does not say how many.
 const CHAINS: u64 = 300;
 
 /// How many, and the first seed.
-fn wanted() -> (u64, u64) {
+fn requested_chains() -> (u64, u64) {
     let given = std::env::var("FOREBAY_CHAINS").unwrap_or_default();
     let (count, first) = given.split_once(':').unwrap_or((&given, "0"));
     (count.parse().unwrap_or(CHAINS), first.parse().unwrap())
 }
 
 /// How a chain fails; `None` where it does not, or where it is not valid.
-fn failure(chain: &Chain) -> Option<Failure> {
-    let mut known: Vec<(Vec<Table>, Table)> = Vec::new();
+fn find_failure(chain: &RandomChain) -> Option<ChainFailure> {
+    let mut known: Vec<(Vec<CellTable>, CellTable)> = Vec::new();
     for layout in &chain.layouts {
-        let world = interpreter::interpreted(chain, layout.files).ok()?;
+        let world = interpreter::interpret_chain(chain, layout.files).ok()?;
         let found = match chain.run(*layout) {
-            Ok(batch) => Table::of(&batch),
+            Ok(batch) => CellTable::of(&batch),
             Err(failure) => return Some(failure),
         };
-        let mut checked = compare::agrees(&found, &world.tables[chain.last()]);
+        let mut checked = compare::compare_tables(&found, &world.tables[chain.last()]);
         // Where files are read in another order, rows come in another order.
-        let read: Vec<Table> = chain.sources.iter().map(|source| source.in_reading_order(layout.files)).collect();
+        let read: Vec<CellTable> = chain.sources.iter().map(|source| source.in_reading_order(layout.files)).collect();
         let alike =
             known.iter().find(|(other, _)| other.iter().zip(&read).all(|(a, b)| compare::same_bits(a, b).is_ok()));
         if let Some((_, other)) = alike {
             checked = checked.and_then(|()| compare::same_bits(&found, other));
         }
         if let Err(difference) = checked {
-            return Some(Failure { message: format!("{layout:?}: {}", difference.message), ..difference });
+            return Some(ChainFailure { message: format!("{layout:?}: {}", difference.message), ..difference });
         }
         known.push((read, found));
     }
     None
 }
 
-fn shown(table: &Table) -> String {
+fn table_text(table: &CellTable) -> String {
     let names = table.columns.iter().map(|column| format!("{}: {:?}", column.name, column.kind));
     let rows =
         table.rows.iter().map(|row| format!("  {:?}{}\n", row.cells, if row.fitted { "" } else { " (not fitted)" }));
@@ -72,11 +72,11 @@ fn shown(table: &Table) -> String {
 }
 
 /// Everything that it takes to see a failure again.
-fn report(seed: u64, chain: Chain, failed: Failure) -> String {
-    let (chain, Failure { message, .. }) = shrink::smallest(chain, failed, failure);
-    let sources = chain.sources.iter().map(|source| format!("{}: {}", source.name, shown(&source.table)));
-    let expected =
-        interpreter::interpreted(&chain, chain.layouts[0].files).map(|world| shown(&world.tables[chain.last()]));
+fn report(seed: u64, chain: RandomChain, failed: ChainFailure) -> String {
+    let (chain, ChainFailure { message, .. }) = shrink::shrink_chain(chain, failed, find_failure);
+    let sources = chain.sources.iter().map(|source| format!("{}: {}", source.name, table_text(&source.table)));
+    let expected = interpreter::interpret_chain(&chain, chain.layouts[0].files)
+        .map(|world| table_text(&world.tables[chain.last()]));
     format!(
         "seed {seed}: {message}\n{}\n{}\n{:?}\nexpected {}",
         chain.spec("data", "out"),
@@ -87,8 +87,8 @@ fn report(seed: u64, chain: Chain, failed: Failure) -> String {
 }
 
 #[test]
-fn random_chains_come_to_what_the_interpreter_says() {
-    let (count, first) = wanted();
+fn random_chains_match_the_interpreter() {
+    let (count, first) = requested_chains();
     let mut failures = Vec::new();
     let mut used: BTreeMap<String, u64> = BTreeMap::new();
     for seed in first..first + count {
@@ -96,7 +96,7 @@ fn random_chains_come_to_what_the_interpreter_says() {
         for step in chain.nodes.iter().flat_map(|node| &node.steps) {
             *used.entry(step.as_object().unwrap().keys().next().unwrap().clone()).or_default() += 1;
         }
-        if let Some(failed) = failure(&chain) {
+        if let Some(failed) = find_failure(&chain) {
             let report = report(seed, chain, failed);
             let _ = writeln!(std::io::stderr(), "{report}");
             failures.push(report);
@@ -119,7 +119,7 @@ fn random_chains_come_to_what_the_interpreter_says() {
 #[test]
 #[ignore = "for peer.py"]
 fn steps_for_peers() {
-    let (count, first) = wanted();
+    let (count, first) = requested_chains();
     let mut out = std::fs::File::create(std::env::var("FOREBAY_CHAINS_STEPS").unwrap()).unwrap();
     for seed in first..first + count {
         let chain = generator::chain(seed);
@@ -130,7 +130,7 @@ fn steps_for_peers() {
                     let mut part = chain.clone();
                     part.nodes.truncate(node + 1);
                     part.nodes[node].steps.truncate(steps);
-                    interpreter::interpreted(&part, 1).unwrap()
+                    interpreter::interpret_chain(&part, 1).unwrap()
                 };
                 let (before, after) = (upto(step), upto(step + 1));
                 let name = &chain.nodes[node].name;
@@ -153,16 +153,16 @@ fn steps_for_peers() {
 }
 
 /// A table as JSON; floats that JSON lacks are text.
-fn json(table: &Table) -> serde_json::Value {
-    fn cell(value: &Value) -> serde_json::Value {
+fn json(table: &CellTable) -> serde_json::Value {
+    fn cell(value: &CellValue) -> serde_json::Value {
         match value {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(x) => (*x).into(),
-            Value::Int(x) => i64::try_from(*x).map_or_else(|_| x.to_string().into(), serde_json::Value::from),
-            Value::Float(x) if x.is_finite() => (*x).into(),
-            Value::Float(x) => x.to_string().into(),
-            Value::Text(x) => x.as_str().into(),
-            Value::List(x) => x.iter().map(cell).collect(),
+            CellValue::Null => serde_json::Value::Null,
+            CellValue::Bool(x) => (*x).into(),
+            CellValue::Int(x) => i64::try_from(*x).map_or_else(|_| x.to_string().into(), serde_json::Value::from),
+            CellValue::Float(x) if x.is_finite() => (*x).into(),
+            CellValue::Float(x) => x.to_string().into(),
+            CellValue::Text(x) => x.as_str().into(),
+            CellValue::List(x) => x.iter().map(cell).collect(),
         }
     }
     let columns = table.columns.iter().map(|column| (&column.name, format!("{:?}", column.kind)));

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::columns::{cast_value, text_of};
-use super::config::Config;
-use super::table::{Care, Column, INT32, Kind, Row, Table, Value};
+use super::config::StepConfigReader;
+use super::table::{CellKind, CellRow, CellTable, CellValue, INT32, TypedColumn, ValueExactness};
 
-type Result<T> = std::result::Result<T, String>;
+type ChainResult<T> = std::result::Result<T, String>;
 
 /// The type of a column that has been scaled.
-fn scaled(kind: &Kind) -> Kind {
-    if matches!(kind, Kind::F64 | Kind::Decimal) { Kind::F64 } else { Kind::F32 }
+fn scaled(kind: &CellKind) -> CellKind {
+    if matches!(kind, CellKind::F64 | CellKind::Decimal) { CellKind::F64 } else { CellKind::F32 }
 }
 
 /// Computes columns of numbers one after the other: `of` gets the doubles that were learned from, and gives
 /// what becomes of one.
 fn each_column(
-    config: Config<'_>,
-    table: &Table,
-    kind: impl Fn(&Kind) -> Kind,
-    care: impl Fn(&[f64]) -> Care,
-    of: impl Fn(Vec<f64>) -> Result<Box<dyn Fn(f64) -> Value>>,
-) -> Result<Table> {
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    kind: impl Fn(&CellKind) -> CellKind,
+    care: impl Fn(&[f64]) -> ValueExactness,
+    of: impl Fn(Vec<f64>) -> ChainResult<Box<dyn Fn(f64) -> CellValue>>,
+) -> ChainResult<CellTable> {
     let mut out = table.clone();
     for name in config.texts("columns") {
         let at = out.find(name)?;
@@ -31,34 +31,34 @@ fn each_column(
         if !from.is_number() {
             return Err(format!("{name} is no number"));
         }
-        let doubles = |row: &Row| row.cells[at].double(&from);
+        let doubles = |row: &CellRow| row.cells[at].double(&from);
         let seen: Vec<f64> = out.rows.iter().filter(|row| row.fitted).filter_map(doubles).collect();
         let all: Vec<f64> = out.rows.iter().filter_map(doubles).collect();
         let become_ = of(seen.into_iter().filter(|x| !x.is_nan()).collect())?;
         let to = kind(&from);
-        let values: Vec<Value> = out
+        let values: Vec<CellValue> = out
             .rows
             .iter()
             .map(|row| match doubles(row).map(&become_) {
-                None => Value::Null,
-                Some(Value::Float(x)) => Value::float(x, &to),
+                None => CellValue::Null,
+                Some(CellValue::Float(x)) => CellValue::float(x, &to),
                 Some(other) => other,
             })
             .collect();
-        out.put(Column { name: config.output(name), kind: to, care: care(&all) }, values);
+        out.put(TypedColumn { name: config.output(name), kind: to, care: care(&all) }, values);
     }
     Ok(out)
 }
 
-fn near(values: &[f64]) -> Care {
-    Care::Near(values.iter().filter(|x| x.is_finite()).fold(1.0, |size: f64, x| size.max(x.abs())))
+fn near_largest(values: &[f64]) -> ValueExactness {
+    ValueExactness::Near(values.iter().filter(|x| x.is_finite()).fold(1.0, |size: f64, x| size.max(x.abs())))
 }
 
-pub fn log1p(config: Config<'_>, table: &Table) -> Result<Table> {
-    each_column(config, table, scaled, |_| Care::Near(1.0), |_| Ok(Box::new(|x| Value::Float(x.ln_1p()))))
+pub fn log1p(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
+    each_column(config, table, scaled, |_| ValueExactness::Near(1.0), |_| Ok(Box::new(|x| CellValue::Float(x.ln_1p()))))
 }
 
-pub fn clip(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn clip(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let (min, max) = (config.number("min"), config.number("max"));
     if min.zip(max).is_some_and(|(min, max)| min.ceil() > max.floor()) {
         return Err("no whole number is inside the bounds".into());
@@ -68,31 +68,31 @@ pub fn clip(config: Config<'_>, table: &Table) -> Result<Table> {
         let at = out.find(name)?;
         let column = out.columns[at].clone();
         let (least, greatest) = column.kind.range();
-        let kind = if column.kind == Kind::Decimal { Kind::F64 } else { column.kind.clone() };
-        let clipped = |value: &Value| match value {
-            Value::Int(x) if column.kind.is_int() => {
+        let kind = if column.kind == CellKind::Decimal { CellKind::F64 } else { column.kind.clone() };
+        let clipped = |value: &CellValue| match value {
+            CellValue::Int(x) if column.kind.is_int() => {
                 let low = min.map_or(least, |min| min.ceil() as i128);
                 let high = max.map_or(greatest, |max| max.floor() as i128);
-                Value::Int((*x).max(low).min(high).clamp(least, greatest))
+                CellValue::Int((*x).max(low).min(high).clamp(least, greatest))
             }
             other => match other.double(&column.kind) {
-                Some(x) if x.is_nan() => Value::Float(x),
+                Some(x) if x.is_nan() => CellValue::Float(x),
                 Some(x) => {
                     let x = max.map_or(x, |max| if x > max { max } else { x });
-                    Value::float(min.map_or(x, |min| if x < min { min } else { x }), &kind)
+                    CellValue::float(min.map_or(x, |min| if x < min { min } else { x }), &kind)
                 }
-                None => Value::Null,
+                None => CellValue::Null,
             },
         };
         let values = out.values(at).map(clipped).collect();
-        out.put(Column { name: config.output(name), kind: kind.clone(), care: column.care }, values);
+        out.put(TypedColumn { name: config.output(name), kind: kind.clone(), care: column.care }, values);
     }
     Ok(out)
 }
 
 /// What a group of values comes to.
 #[derive(Debug, Clone, Copy)]
-pub struct Moments {
+pub struct GroupMoments {
     pub n: f64,
     pub mean: f64,
     pub min: f64,
@@ -101,14 +101,14 @@ pub struct Moments {
     pub squares: f64,
 }
 
-impl Moments {
-    pub fn of(values: &[f64]) -> Moments {
+impl GroupMoments {
+    pub fn of(values: &[f64]) -> GroupMoments {
         let n = values.len() as f64;
         let mean = if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / n };
         let squares = values.iter().map(|x| (x - mean) * (x - mean)).sum();
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Moments { n, mean, min, max, squares }
+        GroupMoments { n, mean, min, max, squares }
     }
 
     /// The variance; 0 where there are too few values, and no number beside infinities.
@@ -124,9 +124,13 @@ impl Moments {
 }
 
 /// Scales columns by the moments of all values, or of those with the row's key.
-fn by_moments(config: Config<'_>, table: &Table, scale: impl Fn(Option<&Moments>, f64) -> f64) -> Result<Table> {
-    let keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?;
-    let key = |row: &Row| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+fn scale_columns_by_moments(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    scale: impl Fn(Option<&GroupMoments>, f64) -> f64,
+) -> ChainResult<CellTable> {
+    let keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
+    let key = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
     let mut out = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -134,7 +138,7 @@ fn by_moments(config: Config<'_>, table: &Table, scale: impl Fn(Option<&Moments>
         if !column.kind.is_number() || keys.contains(&at) {
             return Err(format!("{name} is no number"));
         }
-        let mut groups: BTreeMap<Vec<Value>, Vec<f64>> = BTreeMap::new();
+        let mut groups: BTreeMap<Vec<CellValue>, Vec<f64>> = BTreeMap::new();
         if keys.is_empty() {
             groups.entry(Vec::new()).or_default();
         }
@@ -143,23 +147,23 @@ fn by_moments(config: Config<'_>, table: &Table, scale: impl Fn(Option<&Moments>
             let group = groups.entry(key(row)).or_default();
             group.extend(row.cells[at].double(&column.kind).filter(|x| !x.is_nan()));
         }
-        let groups: BTreeMap<_, _> = groups.into_iter().map(|(key, values)| (key, Moments::of(&values))).collect();
+        let groups: BTreeMap<_, _> = groups.into_iter().map(|(key, values)| (key, GroupMoments::of(&values))).collect();
         let kind = scaled(&column.kind);
         let each = table.rows.iter().map(|row| {
             let x = row.cells[at].double(&column.kind);
-            x.map_or(Value::Null, |x| Value::float(scale(groups.get(&key(row)), x), &kind))
+            x.map_or(CellValue::Null, |x| CellValue::float(scale(groups.get(&key(row)), x), &kind))
         });
-        let values: Vec<Value> = each.collect();
+        let values: Vec<CellValue> = each.collect();
         let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(&kind)).collect();
-        out.put(Column { name: config.output(name), kind, care: near(&doubles) }, values);
+        out.put(TypedColumn { name: config.output(name), kind, care: near_largest(&doubles) }, values);
     }
     Ok(out)
 }
 
-pub fn standardize(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn standardize(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let ddof = config.number("ddof").unwrap_or(0.0);
     let zero = config.text("zero_variance") == Some("zero");
-    by_moments(config, table, |moments, x| {
+    scale_columns_by_moments(config, table, |moments, x| {
         let Some(moments) = moments.filter(|moments| moments.n > 0.0) else {
             // Nothing seen: mean 0, variance 0.
             return if zero && moments.is_some() && !x.is_nan() { 0.0 } else { x };
@@ -172,9 +176,9 @@ pub fn standardize(config: Config<'_>, table: &Table) -> Result<Table> {
     })
 }
 
-pub fn min_max(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn min_max(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let (lo, hi) = (config.number("lo").unwrap_or(0.0), config.number("hi").unwrap_or(1.0));
-    by_moments(config, table, |moments, x| {
+    scale_columns_by_moments(config, table, |moments, x| {
         let known = moments.filter(|moments| moments.n > 0.0);
         match known {
             Some(m) if m.min != m.max => (x - m.min) / (m.max - m.min) * (hi - lo) + lo,
@@ -199,17 +203,17 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-pub fn robust_scale(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn robust_scale(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let (lower, upper) = (config.number("lower").unwrap_or(0.25), config.number("upper").unwrap_or(0.75));
-    each_column(config, table, scaled, near, |seen| {
+    each_column(config, table, scaled, near_largest, |seen| {
         let seen = sorted(seen);
         if seen.is_empty() {
-            return Ok(Box::new(Value::Float));
+            return Ok(Box::new(CellValue::Float));
         }
         let quantile = |q: f64| at_rank(&seen, q * (seen.len() - 1) as f64);
         let (low, median, high) = (quantile(lower), quantile(0.5), quantile(upper));
         let range = if low == high { 1.0 } else { high - low };
-        Ok(Box::new(move |x| Value::Float((x - median) / range)))
+        Ok(Box::new(move |x| CellValue::Float((x - median) / range)))
     })
 }
 
@@ -220,18 +224,18 @@ fn boundaries(seen: Vec<f64>, q: usize) -> Vec<f64> {
 }
 
 /// The number of boundaries that are not above x; all for NaN.
-fn bucket(boundaries: &[f64], x: f64) -> Value {
+fn bucket(boundaries: &[f64], x: f64) -> CellValue {
     let below = boundaries.iter().filter(|boundary| x.is_nan() || **boundary <= x).count();
-    Value::Int(below as i128)
+    CellValue::Int(below as i128)
 }
 
-pub fn bucketize(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn bucketize(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let q = config.whole("q").ok_or("no q")? as usize;
     each_column(
         config,
         table,
         |_| INT32,
-        |_| Care::Tame,
+        |_| ValueExactness::Tame,
         |seen| {
             let boundaries = boundaries(seen, q);
             Ok(Box::new(move |x| bucket(&boundaries, x)))
@@ -239,12 +243,12 @@ pub fn bucketize(config: Config<'_>, table: &Table) -> Result<Table> {
     )
 }
 
-pub fn apply_buckets(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn apply_buckets(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     each_column(
         config,
         table,
         |_| INT32,
-        |_| Care::Tame,
+        |_| ValueExactness::Tame,
         |_| {
             let boundaries: Vec<f64> = config.list("boundaries").into_iter().filter_map(Json::as_f64).collect();
             Ok(Box::new(move |x| bucket(&boundaries, x)))
@@ -252,18 +256,18 @@ pub fn apply_buckets(config: Config<'_>, table: &Table) -> Result<Table> {
     )
 }
 
-pub fn quantiles(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn quantiles(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let q = config.whole("q").unwrap_or(100) as usize;
     each_column(
         config,
         table,
         scaled,
-        |_| Care::Near(1.0),
+        |_| ValueExactness::Near(1.0),
         |seen| {
             let bounds = boundaries(seen, q);
             Ok(Box::new(move |x| {
-                let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return Value::Float(0.5) };
-                Value::Float(if x.is_nan() {
+                let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return CellValue::Float(0.5) };
+                CellValue::Float(if x.is_nan() {
                     0.5
                 } else if x < *first {
                     0.0
@@ -282,18 +286,18 @@ pub fn quantiles(config: Config<'_>, table: &Table) -> Result<Table> {
     )
 }
 
-pub fn k_bins(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn k_bins(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let bins = config.whole("bins").ok_or("no bins")? as usize;
     let by_size = config.text("strategy") == Some("quantile");
     each_column(
         config,
         table,
         |_| INT32,
-        |_| Care::Tame,
+        |_| ValueExactness::Tame,
         |seen| {
             let seen = sorted(seen);
             let (Some(min), Some(max)) = (seen.first().copied(), seen.last().copied()) else {
-                return Ok(Box::new(|_| Value::Int(0)));
+                return Ok(Box::new(|_| CellValue::Int(0)));
             };
             if !by_size && (min.is_infinite() || max.is_infinite()) {
                 return Err("bins of an infinite width".into());
@@ -311,66 +315,66 @@ pub fn k_bins(config: Config<'_>, table: &Table) -> Result<Table> {
     )
 }
 
-pub fn impute(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn impute(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut out = table.clone();
     let with = config.get("with").ok_or("no with")?;
     for name in config.texts("columns") {
         let at = out.find(name)?;
         let column = out.columns[at].clone();
         if config.flag("indicator") {
-            let missing = out.values(at).map(|value| Value::Bool(value.is_missing())).collect();
-            out.put(Column::new(format!("{name}_missing"), Kind::Bool), missing);
+            let missing = out.values(at).map(|value| CellValue::Bool(value.is_missing())).collect();
+            out.put(TypedColumn::new(format!("{name}_missing"), CellKind::Bool), missing);
         }
         let learned = || out.rows.iter().filter(|row| row.fitted).map(|row| &row.cells[at]);
-        let seen: Vec<&Value> = learned().filter(|value| !value.is_missing()).collect();
+        let seen: Vec<&CellValue> = learned().filter(|value| !value.is_missing()).collect();
         let doubles: Vec<f64> = seen.iter().filter_map(|value| value.double(&column.kind)).collect();
         let (kind, filling) = match with.as_str() {
             Some("mean" | "median") if !column.kind.is_number() => return Err(format!("{name} is no number")),
             Some(word @ ("mean" | "median")) => {
-                let kind = if column.kind.is_int() { Kind::F64 } else { column.kind.clone() };
+                let kind = if column.kind.is_int() { CellKind::F64 } else { column.kind.clone() };
                 let doubles = sorted(doubles.clone());
                 let rank = doubles.len().saturating_sub(1) as f64 / 2.0;
                 let value = match (doubles.is_empty(), word) {
-                    (true, _) => Value::Null,
-                    (_, "mean") => Value::float(Moments::of(&doubles).mean, &kind),
-                    _ => Value::float(at_rank(&doubles, rank), &kind),
+                    (true, _) => CellValue::Null,
+                    (_, "mean") => CellValue::float(GroupMoments::of(&doubles).mean, &kind),
+                    _ => CellValue::float(at_rank(&doubles, rank), &kind),
                 };
                 (kind, value)
             }
             Some(_) => {
-                let mut counts: BTreeMap<String, (i64, Value)> = BTreeMap::new();
+                let mut counts: BTreeMap<String, (i64, CellValue)> = BTreeMap::new();
                 for value in seen {
                     counts.entry(text_of(value, &column.kind)?).or_insert((0, value.clone())).0 += 1;
                 }
                 let first = counts.into_iter().min_by_key(|(text, (count, _))| (-count, text.clone()));
-                (column.kind.clone(), first.map_or(Value::Null, |(_, (_, value))| value))
+                (column.kind.clone(), first.map_or(CellValue::Null, |(_, (_, value))| value))
             }
             None => (column.kind.clone(), constant(&with["constant"], &column.kind)?),
         };
-        let filled = |value: &Value| match value.is_missing() {
+        let filled = |value: &CellValue| match value.is_missing() {
             // NaN stays NaN where there is nothing to fill with.
             true if filling.is_null() => value.clone(),
             true => filling.clone(),
-            false if kind != column.kind => Value::Float(value.double(&column.kind).unwrap()),
+            false if kind != column.kind => CellValue::Float(value.double(&column.kind).unwrap()),
             false => value.clone(),
         };
         let values = out.values(at).map(filled).collect();
-        let care = if with == "mean" || with == "median" { near(&doubles) } else { column.care };
-        out.put(Column { name: config.output(name), kind: kind.clone(), care }, values);
+        let care = if with == "mean" || with == "median" { near_largest(&doubles) } else { column.care };
+        out.put(TypedColumn { name: config.output(name), kind: kind.clone(), care }, values);
     }
     Ok(out)
 }
 
-fn constant(value: &Json, kind: &Kind) -> Result<Value> {
+fn constant(value: &Json, kind: &CellKind) -> ChainResult<CellValue> {
     let wrong = || format!("{value} is no {kind:?}");
     match (value, kind) {
-        (Json::Bool(x), Kind::Bool) => Ok(Value::Bool(*x)),
-        (Json::Number(x), Kind::Int { .. }) => {
-            let x = Value::Int(x.as_i64().ok_or_else(wrong)?.into());
+        (Json::Bool(x), CellKind::Bool) => Ok(CellValue::Bool(*x)),
+        (Json::Number(x), CellKind::Int { .. }) => {
+            let x = CellValue::Int(x.as_i64().ok_or_else(wrong)?.into());
             cast_value(&x, &super::table::INT64, kind)?.ok_or_else(wrong)
         }
-        (Json::Number(x), Kind::F32 | Kind::F64) => Ok(Value::float(x.as_f64().ok_or_else(wrong)?, kind)),
-        (Json::String(x), Kind::Text) => Ok(Value::Text(x.clone())),
+        (Json::Number(x), CellKind::F32 | CellKind::F64) => Ok(CellValue::float(x.as_f64().ok_or_else(wrong)?, kind)),
+        (Json::String(x), CellKind::Text) => Ok(CellValue::Text(x.clone())),
         _ => Err(wrong()),
     }
 }

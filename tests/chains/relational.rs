@@ -5,22 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value as Json;
 
 use super::columns::{DAY, nanoseconds};
-use super::config::Config;
-use super::interpreter::{Series, World};
-use super::numeric::Moments;
-use super::table::{Care, Column, INT64, Kind, Row, Table, Value};
+use super::config::StepConfigReader;
+use super::interpreter::{InterpretedTables, SeriesDeclaration};
+use super::numeric::GroupMoments;
+use super::table::{CellKind, CellRow, CellTable, CellValue, INT64, TypedColumn, ValueExactness};
 use super::windows::ticks;
 
-type Result<T> = std::result::Result<T, String>;
+type ChainResult<T> = std::result::Result<T, String>;
 
-pub fn aggregate(config: Config<'_>, table: &Table) -> Result<Table> {
-    let mut keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?;
+pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
+    let mut keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
     let bucket = match (config.text("time"), config.text("every")) {
         (Some(time), Some(every)) => {
             let at = table.find(time)?;
             let unit = match &table.columns[at].kind {
-                Kind::Date => DAY,
-                Kind::Time(unit) => nanoseconds(*unit),
+                CellKind::Date => DAY,
+                CellKind::Time(unit) => nanoseconds(*unit),
                 other => return Err(format!("{other:?} is no time")),
             };
             let length = ticks(every, &table.columns[at].kind)?;
@@ -32,22 +32,22 @@ pub fn aggregate(config: Config<'_>, table: &Table) -> Result<Table> {
         (None, None) => None,
         _ => return Err("`every` and `time` go together".into()),
     };
-    let key = |row: &Row| -> Vec<Value> {
+    let key = |row: &CellRow| -> Vec<CellValue> {
         let each = keys.iter().map(|at| match (&row.cells[*at], &bucket) {
-            (Value::Int(time), Some((bucketed, length, origin))) if bucketed == at => {
-                Value::Int((time - origin).div_euclid(*length) * length + origin)
+            (CellValue::Int(time), Some((bucketed, length, origin))) if bucketed == at => {
+                CellValue::Int((time - origin).div_euclid(*length) * length + origin)
             }
             (value, _) => value.clone(),
         });
         each.collect()
     };
-    let mut groups: BTreeMap<Vec<Value>, Vec<&Row>> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<CellValue>, Vec<&CellRow>> = BTreeMap::new();
     table.rows.iter().for_each(|row| groups.entry(key(row)).or_default().push(row));
     if keys.is_empty() {
         groups.entry(Vec::new()).or_default();
     }
-    let mut out = Table { columns: keys.iter().map(|at| table.columns[*at].clone()).collect(), rows: Vec::new() };
-    out.rows = groups.keys().map(|key| Row { cells: key.clone(), fitted: true }).collect();
+    let mut out = CellTable { columns: keys.iter().map(|at| table.columns[*at].clone()).collect(), rows: Vec::new() };
+    out.rows = groups.keys().map(|key| CellRow { cells: key.clone(), fitted: true }).collect();
     for (name, compute) in config.get("compute").and_then(Json::as_object).ok_or("no compute")? {
         let (word, of) = compute.as_object().and_then(|of| of.iter().next()).ok_or("no function")?;
         let of = of.as_str().ok_or("no column")?;
@@ -56,19 +56,19 @@ pub fn aggregate(config: Config<'_>, table: &Table) -> Result<Table> {
         }
         let (column, values) = match of {
             "*" => {
-                let counts = groups.values().map(|rows| Value::Int(rows.len() as i128));
-                (Column::new(name, INT64), counts.collect::<Vec<_>>())
+                let counts = groups.values().map(|rows| CellValue::Int(rows.len() as i128));
+                (TypedColumn::new(name, INT64), counts.collect::<Vec<_>>())
             }
             of => {
                 let at = table.find(of)?;
                 let ddof = config.number("ddof").unwrap_or(1.0);
                 let kind = &table.columns[at].kind;
                 let each = groups.values().map(|rows| {
-                    let values: Vec<&Value> =
+                    let values: Vec<&CellValue> =
                         rows.iter().map(|row| &row.cells[at]).filter(|v| !v.is_missing()).collect();
                     grouped(word, kind, &values, ddof)
                 });
-                let values = each.collect::<Result<Vec<_>>>()?;
+                let values = each.collect::<ChainResult<Vec<_>>>()?;
                 (grouped_column(name, word, table, at), values)
             }
         };
@@ -77,42 +77,42 @@ pub fn aggregate(config: Config<'_>, table: &Table) -> Result<Table> {
     Ok(out)
 }
 
-fn grouped_column(name: &str, word: &str, table: &Table, at: usize) -> Column {
+fn grouped_column(name: &str, word: &str, table: &CellTable, at: usize) -> TypedColumn {
     let column = &table.columns[at];
     let size = table.values(at).filter_map(|value| value.double(&column.kind)).filter(|x| x.is_finite());
     let size = size.fold(1.0, |size: f64, x| size.max(x.abs()));
-    let near = Care::Near(size * (1.0 + table.rows.len() as f64));
+    let near = ValueExactness::Near(size * (1.0 + table.rows.len() as f64));
     let (kind, care) = match word {
-        "count" | "n_unique" => (INT64, Care::Tame),
+        "count" | "n_unique" => (INT64, ValueExactness::Tame),
         "sum" if column.kind.is_int() => (INT64, column.care),
-        "mean" | "sum" | "std" => (Kind::F64, near),
-        "var" => (Kind::F64, Care::Near(size * size * (1.0 + table.rows.len() as f64))),
+        "mean" | "sum" | "std" => (CellKind::F64, near),
+        "var" => (CellKind::F64, ValueExactness::Near(size * size * (1.0 + table.rows.len() as f64))),
         _ => (column.kind.clone(), column.care),
     };
-    Column { name: name.to_owned(), kind, care }
+    TypedColumn { name: name.to_owned(), kind, care }
 }
 
 /// A function of the values of a group that are there, in order.
-fn grouped(word: &str, kind: &Kind, values: &[&Value], ddof: f64) -> Result<Value> {
+fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> ChainResult<CellValue> {
     let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(kind)).collect();
-    let moments = Moments::of(&doubles);
+    let moments = GroupMoments::of(&doubles);
     let of_numbers = ["sum", "mean", "std", "var"].contains(&word);
     if kind.is_nested() || of_numbers && !kind.is_number() {
         return Err(format!("{word} of {kind:?}"));
     }
     Ok(match word {
-        "count" => Value::Int(values.len() as i128),
-        "n_unique" => Value::Int(values.iter().collect::<BTreeSet<_>>().len() as i128),
-        _ if values.is_empty() => Value::Null,
+        "count" => CellValue::Int(values.len() as i128),
+        "n_unique" => CellValue::Int(values.iter().collect::<BTreeSet<_>>().len() as i128),
+        _ if values.is_empty() => CellValue::Null,
         "sum" if kind.is_int() => {
             let sum: i128 = values.iter().filter_map(|value| value.int()).sum();
-            Value::Int(i64::try_from(sum).map_err(|_| "the sum does not fit")?.into())
+            CellValue::Int(i64::try_from(sum).map_err(|_| "the sum does not fit")?.into())
         }
-        "sum" => Value::Float(doubles.iter().sum()),
-        "mean" => Value::Float(moments.mean),
-        "std" | "var" if moments.n <= ddof => Value::Null,
-        "std" => Value::Float(moments.variance(ddof).sqrt()),
-        "var" => Value::Float(moments.variance(ddof)),
+        "sum" => CellValue::Float(doubles.iter().sum()),
+        "mean" => CellValue::Float(moments.mean),
+        "std" | "var" if moments.n <= ddof => CellValue::Null,
+        "std" => CellValue::Float(moments.variance(ddof).sqrt()),
+        "var" => CellValue::Float(moments.variance(ddof)),
         "min" => values.iter().min().map(|value| (*value).clone()).unwrap(),
         "max" => values.iter().max().map(|value| (*value).clone()).unwrap(),
         "first" => values[0].clone(),
@@ -121,13 +121,13 @@ fn grouped(word: &str, kind: &Kind, values: &[&Value], ddof: f64) -> Result<Valu
     })
 }
 
-pub fn dedupe(config: Config<'_>, table: &Table) -> Result<Table> {
+pub fn dedupe(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let keys = match config.texts("keys") {
         keys if keys.is_empty() => (0..table.columns.len()).collect(),
-        keys => keys.into_iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?,
+        keys => keys.into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?,
     };
-    let key = |row: &Row| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
-    let mut chosen: BTreeMap<Vec<Value>, usize> = BTreeMap::new();
+    let key = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let mut chosen: BTreeMap<Vec<CellValue>, usize> = BTreeMap::new();
     for (place, row) in table.rows.iter().enumerate() {
         let known = chosen.entry(key(row)).or_insert(place);
         if config.text("keep") == Some("last") {
@@ -135,11 +135,15 @@ pub fn dedupe(config: Config<'_>, table: &Table) -> Result<Table> {
         }
     }
     let chosen: BTreeSet<usize> = chosen.into_values().collect();
-    Ok(Table { columns: table.columns.clone(), rows: chosen.iter().map(|at| table.rows[*at].clone()).collect() })
+    Ok(CellTable { columns: table.columns.clone(), rows: chosen.iter().map(|at| table.rows[*at].clone()).collect() })
 }
 
 /// The columns of the other table that come, with their new names.
-fn brought(config: Config<'_>, other: &Table, passing: &[&str]) -> Result<Vec<(usize, String)>> {
+fn joined_columns(
+    config: StepConfigReader<'_>,
+    other: &CellTable,
+    passing: &[&str],
+) -> ChainResult<Vec<(usize, String)>> {
     let names: Vec<&str> = match config.get("columns") {
         Some(_) => config.texts("columns"),
         None => other.columns.iter().map(|c| c.name.as_str()).filter(|name| !passing.contains(name)).collect(),
@@ -149,20 +153,32 @@ fn brought(config: Config<'_>, other: &Table, passing: &[&str]) -> Result<Vec<(u
 }
 
 /// Puts columns of the other table behind: for each row that of `met`.
-fn with_brought(table: &Table, other: &Table, met: &[Option<usize>], brought: Vec<(usize, String)>) -> Result<Table> {
+fn append_joined_columns(
+    table: &CellTable,
+    other: &CellTable,
+    met: &[Option<usize>],
+    brought: Vec<(usize, String)>,
+) -> ChainResult<CellTable> {
     let mut out = table.clone();
     for (at, name) in brought {
         if out.has(&name) {
             return Err(format!("{name} exists"));
         }
-        let values = met.iter().map(|row| row.map_or(Value::Null, |row| other.rows[row].cells[at].clone())).collect();
-        out.put(Column { name, ..other.columns[at].clone() }, values);
+        let values =
+            met.iter().map(|row| row.map_or(CellValue::Null, |row| other.rows[row].cells[at].clone())).collect();
+        out.put(TypedColumn { name, ..other.columns[at].clone() }, values);
     }
     Ok(out)
 }
 
 /// The places of key columns on both sides, whose types have to be equal.
-fn pairs(table: &Table, other: &Table, here: &[&str], there: &[&str], ints: bool) -> Result<Vec<(usize, usize)>> {
+fn key_column_pairs(
+    table: &CellTable,
+    other: &CellTable,
+    here: &[&str],
+    there: &[&str],
+    ints: bool,
+) -> ChainResult<Vec<(usize, usize)>> {
     let each = here.iter().zip(there).map(|(here, there)| {
         let (here, there) = (table.find(here)?, other.find(there)?);
         let (a, b) = (&table.columns[here].kind, &other.columns[there].kind);
@@ -171,24 +187,24 @@ fn pairs(table: &Table, other: &Table, here: &[&str], there: &[&str], ints: bool
     each.collect()
 }
 
-pub fn join(config: Config<'_>, table: &Table, world: &World) -> Result<Table> {
+pub fn join(config: StepConfigReader<'_>, table: &CellTable, world: &InterpretedTables) -> ChainResult<CellTable> {
     let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
     let here = config.texts("on");
     let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
-    let pairs = pairs(table, other, &here, &there, true)?;
-    let mut index: BTreeMap<Vec<&Value>, usize> = BTreeMap::new();
+    let pairs = key_column_pairs(table, other, &here, &there, true)?;
+    let mut index: BTreeMap<Vec<&CellValue>, usize> = BTreeMap::new();
     for (place, row) in other.rows.iter().enumerate() {
-        let key: Vec<&Value> = pairs.iter().map(|(_, at)| &row.cells[*at]).collect();
+        let key: Vec<&CellValue> = pairs.iter().map(|(_, at)| &row.cells[*at]).collect();
         if !key.iter().any(|value| value.is_null()) && index.insert(key, place).is_some() {
             return Err("two rows of one key".into());
         }
     }
     let met = table.rows.iter().map(|row| {
-        let key: Vec<&Value> = pairs.iter().map(|(at, _)| &row.cells[*at]).collect();
+        let key: Vec<&CellValue> = pairs.iter().map(|(at, _)| &row.cells[*at]).collect();
         index.get(&key).copied()
     });
     let met: Vec<Option<usize>> = met.collect();
-    let mut out = with_brought(table, other, &met, brought(config, other, &there)?)?;
+    let mut out = append_joined_columns(table, other, &met, joined_columns(config, other, &there)?)?;
     if config.text("how") == Some("inner") {
         let rows = out.rows.into_iter().zip(met).filter(|(_, met)| met.is_some()).map(|(row, _)| row);
         out.rows = rows.collect();
@@ -196,7 +212,12 @@ pub fn join(config: Config<'_>, table: &Table, world: &World) -> Result<Table> {
     Ok(out)
 }
 
-pub fn as_of_join(config: Config<'_>, table: &Table, world: &World, series: &Series) -> Result<Table> {
+pub fn as_of_join(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    world: &InterpretedTables,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
     let declared: Vec<&str> = series.keys.iter().map(String::as_str).collect();
     let here = if config.get("on").is_some() { config.texts("on") } else { declared };
@@ -204,10 +225,10 @@ pub fn as_of_join(config: Config<'_>, table: &Table, world: &World, series: &Ser
         return Err("no keys".into());
     }
     let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
-    let keys = pairs(table, other, &here, &there, false)?;
+    let keys = key_column_pairs(table, other, &here, &there, false)?;
     let time = config.text("time").or(series.time.as_deref()).ok_or("no time")?;
     let right_time = config.text("right_time").unwrap_or(time);
-    let times = pairs(table, other, &[time], &[right_time], false)?[0];
+    let times = key_column_pairs(table, other, &[time], &[right_time], false)?[0];
     let kind = table.columns[times.0].kind.clone();
     if !kind.is_time() {
         return Err("no type of times".into());
@@ -217,7 +238,7 @@ pub fn as_of_join(config: Config<'_>, table: &Table, world: &World, series: &Ser
     let exact = config.get("exact") != Some(&Json::Bool(false));
     let direction = config.text("direction").unwrap_or("backward");
     let (back, forward) = (direction != "forward", direction != "backward");
-    let meets = |row: &Row| -> Option<usize> {
+    let meets = |row: &CellRow| -> Option<usize> {
         let now = row.cells[times.0].int()?;
         if keys.iter().any(|(at, _)| row.cells[*at].is_null()) {
             return None;
@@ -244,21 +265,21 @@ pub fn as_of_join(config: Config<'_>, table: &Table, world: &World, series: &Ser
     let mut passing = there.clone();
     passing.push(right_time);
     passing.extend(config.text("known_at"));
-    with_brought(table, other, &met, brought(config, other, &passing)?)
+    append_joined_columns(table, other, &met, joined_columns(config, other, &passing)?)
 }
 
 /// The rows of several tables with equal columns, one after the other.
-pub fn union(tables: &[&Table]) -> Result<Table> {
+pub fn union(tables: &[&CellTable]) -> ChainResult<CellTable> {
     let mut out = tables[0].clone();
     for table in &tables[1..] {
-        let same = |a: &Column, b: &Column| a.name == b.name && a.kind == b.kind;
+        let same = |a: &TypedColumn, b: &TypedColumn| a.name == b.name && a.kind == b.kind;
         if table.columns.len() != out.columns.len() || !table.columns.iter().zip(&out.columns).all(|(a, b)| same(a, b))
         {
             return Err("other columns".into());
         }
         out.rows.extend(table.rows.iter().cloned());
         for (column, more) in out.columns.iter_mut().zip(&table.columns) {
-            if column.care == Care::Tame {
+            if column.care == ValueExactness::Tame {
                 column.care = more.care;
             }
         }

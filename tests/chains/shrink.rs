@@ -4,14 +4,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-use super::chain::{Chain, Failure, Program};
-use super::table::Table;
+use super::chain::{ChainFailure, ProgramOptions, RandomChain};
+use super::table::CellTable;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The smallest chain that was found to fail in the same way, and how it fails.
-pub fn smallest(chain: Chain, failure: Failure, fails: impl Fn(&Chain) -> Option<Failure>) -> (Chain, Failure) {
+pub fn shrink_chain(
+    chain: RandomChain,
+    failure: ChainFailure,
+    fails: impl Fn(&RandomChain) -> Option<ChainFailure>,
+) -> (RandomChain, ChainFailure) {
     let begin = Instant::now();
     let mut best = (chain, failure);
     loop {
@@ -30,9 +34,9 @@ pub fn smallest(chain: Chain, failure: Failure, fails: impl Fn(&Chain) -> Option
 }
 
 /// Chains that are a little smaller, the much smaller ones first.
-fn candidates(chain: &Chain) -> Vec<Chain> {
+fn candidates(chain: &RandomChain) -> Vec<RandomChain> {
     let mut all = Vec::new();
-    let mut change = |change: &dyn Fn(&mut Chain)| {
+    let mut change = |change: &dyn Fn(&mut RandomChain)| {
         let mut smaller = chain.clone();
         change(&mut smaller);
         all.push(smaller);
@@ -71,7 +75,7 @@ fn candidates(chain: &Chain) -> Vec<Chain> {
     }
     for node in 0..chain.nodes.len() {
         for step in 0..chain.nodes[node].steps.len() {
-            for smaller in simpler(&chain.nodes[node].steps[step], 0) {
+            for smaller in simpler_configs(&chain.nodes[node].steps[step], 0) {
                 change(&|chain| chain.nodes[node].steps[step] = smaller.clone());
             }
         }
@@ -86,8 +90,8 @@ fn candidates(chain: &Chain) -> Vec<Chain> {
         let layout = chain.layouts[at];
         if let Some(program) = layout.program {
             change(&|chain| chain.layouts[at].program = None);
-            change(&|chain| chain.layouts[at].program = Some(Program { killed_at: None, ..program }));
-            change(&|chain| chain.layouts[at].program = Some(Program { local_workers: 0, ..program }));
+            change(&|chain| chain.layouts[at].program = Some(ProgramOptions { killed_at: None, ..program }));
+            change(&|chain| chain.layouts[at].program = Some(ProgramOptions { local_workers: 0, ..program }));
         }
         if layout.files > 1 {
             change(&|chain| chain.layouts[at].files = layout.files / 2);
@@ -105,13 +109,13 @@ fn candidates(chain: &Chain) -> Vec<Chain> {
     all
 }
 
-fn without(table: &mut Table, column: usize) {
+fn without(table: &mut CellTable, column: usize) {
     table.columns.remove(column);
     table.rows.iter_mut().for_each(|row| drop(row.cells.remove(column)));
 }
 
 /// A configuration without one of its fields or one of the items of a list.
-fn simpler(config: &Json, depth: usize) -> Vec<Json> {
+fn simpler_configs(config: &Json, depth: usize) -> Vec<Json> {
     let mut all = Vec::new();
     match config {
         Json::Object(fields) => {
@@ -121,7 +125,7 @@ fn simpler(config: &Json, depth: usize) -> Vec<Json> {
                     fewer.shift_remove(name);
                     all.push(Json::Object(fewer));
                 }
-                for smaller in simpler(&fields[name], depth + 1) {
+                for smaller in simpler_configs(&fields[name], depth + 1) {
                     let mut changed = fields.clone();
                     changed[name] = smaller;
                     all.push(Json::Object(changed));

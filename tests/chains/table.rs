@@ -18,7 +18,7 @@ pub const DECIMAL: (u8, i8) = (9, 2);
 
 /// The type of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum CellKind {
     Bool,
     Int {
         bits: u8,
@@ -30,41 +30,41 @@ pub enum Kind {
     Text,
     Date,
     Time(TimeUnit),
-    List(Box<Kind>),
+    List(Box<CellKind>),
     /// A fixed number of `float32`.
     Vector(usize),
 }
 
-pub const INT64: Kind = Kind::Int { bits: 64, signed: true };
-pub const INT32: Kind = Kind::Int { bits: 32, signed: true };
+pub const INT64: CellKind = CellKind::Int { bits: 64, signed: true };
+pub const INT32: CellKind = CellKind::Int { bits: 32, signed: true };
 
-impl Kind {
+impl CellKind {
     pub fn is_int(&self) -> bool {
-        matches!(self, Kind::Int { .. })
+        matches!(self, CellKind::Int { .. })
     }
 
     pub fn is_float(&self) -> bool {
-        matches!(self, Kind::F32 | Kind::F64)
+        matches!(self, CellKind::F32 | CellKind::F64)
     }
 
     pub fn is_number(&self) -> bool {
-        self.is_int() || self.is_float() || *self == Kind::Decimal
+        self.is_int() || self.is_float() || *self == CellKind::Decimal
     }
 
     pub fn is_nested(&self) -> bool {
-        matches!(self, Kind::List(_) | Kind::Vector(_))
+        matches!(self, CellKind::List(_) | CellKind::Vector(_))
     }
 
     /// Whether a window can take it as its time.
     pub fn is_time(&self) -> bool {
-        matches!(self, Kind::Date | Kind::Time(_) | Kind::Int { signed: true, .. })
+        matches!(self, CellKind::Date | CellKind::Time(_) | CellKind::Int { signed: true, .. })
     }
 
     /// The least and the greatest integer.
     pub fn range(&self) -> (i128, i128) {
         match self {
-            Kind::Int { bits, signed: true } => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-            Kind::Int { bits, signed: false } => (0, (1 << bits) - 1),
+            CellKind::Int { bits, signed: true } => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+            CellKind::Int { bits, signed: false } => (0, (1 << bits) - 1),
             _ => (i128::MIN, i128::MAX),
         }
     }
@@ -72,45 +72,45 @@ impl Kind {
     /// Arrow's type.
     pub fn arrow(&self) -> DataType {
         match self {
-            Kind::Bool => DataType::Boolean,
-            Kind::Int { bits: 8, signed: true } => DataType::Int8,
-            Kind::Int { bits: 16, signed: true } => DataType::Int16,
-            Kind::Int { bits: 32, signed: true } => DataType::Int32,
-            Kind::Int { signed: true, .. } => DataType::Int64,
-            Kind::Int { bits: 8, .. } => DataType::UInt8,
-            Kind::Int { bits: 16, .. } => DataType::UInt16,
-            Kind::Int { bits: 32, .. } => DataType::UInt32,
-            Kind::Int { .. } => DataType::UInt64,
-            Kind::F32 => DataType::Float32,
-            Kind::F64 => DataType::Float64,
-            Kind::Decimal => DataType::Decimal128(DECIMAL.0, DECIMAL.1),
-            Kind::Text => DataType::Utf8,
-            Kind::Date => DataType::Date32,
-            Kind::Time(unit) => DataType::Timestamp(*unit, None),
-            Kind::List(element) => DataType::List(Arc::new(Field::new_list_field(element.arrow(), true))),
-            Kind::Vector(width) => {
+            CellKind::Bool => DataType::Boolean,
+            CellKind::Int { bits: 8, signed: true } => DataType::Int8,
+            CellKind::Int { bits: 16, signed: true } => DataType::Int16,
+            CellKind::Int { bits: 32, signed: true } => DataType::Int32,
+            CellKind::Int { signed: true, .. } => DataType::Int64,
+            CellKind::Int { bits: 8, .. } => DataType::UInt8,
+            CellKind::Int { bits: 16, .. } => DataType::UInt16,
+            CellKind::Int { bits: 32, .. } => DataType::UInt32,
+            CellKind::Int { .. } => DataType::UInt64,
+            CellKind::F32 => DataType::Float32,
+            CellKind::F64 => DataType::Float64,
+            CellKind::Decimal => DataType::Decimal128(DECIMAL.0, DECIMAL.1),
+            CellKind::Text => DataType::Utf8,
+            CellKind::Date => DataType::Date32,
+            CellKind::Time(unit) => DataType::Timestamp(*unit, None),
+            CellKind::List(element) => DataType::List(Arc::new(Field::new_list_field(element.arrow(), true))),
+            CellKind::Vector(width) => {
                 DataType::FixedSizeList(Arc::new(Field::new_list_field(DataType::Float32, true)), *width as i32)
             }
         }
     }
 
-    fn of(data_type: &DataType) -> Kind {
+    fn of(data_type: &DataType) -> CellKind {
         match data_type {
-            DataType::Boolean => Kind::Bool,
-            DataType::Float32 => Kind::F32,
-            DataType::Float64 => Kind::F64,
-            DataType::Decimal128(..) => Kind::Decimal,
-            DataType::Date32 => Kind::Date,
-            DataType::Timestamp(unit, None) => Kind::Time(*unit),
-            DataType::Dictionary(_, value) => Kind::of(value),
+            DataType::Boolean => CellKind::Bool,
+            DataType::Float32 => CellKind::F32,
+            DataType::Float64 => CellKind::F64,
+            DataType::Decimal128(..) => CellKind::Decimal,
+            DataType::Date32 => CellKind::Date,
+            DataType::Timestamp(unit, None) => CellKind::Time(*unit),
+            DataType::Dictionary(_, value) => CellKind::of(value),
             DataType::List(element) | DataType::LargeList(element) => {
-                Kind::List(Box::new(Kind::of(element.data_type())))
+                CellKind::List(Box::new(CellKind::of(element.data_type())))
             }
-            DataType::FixedSizeList(_, width) => Kind::Vector(*width as usize),
-            text if text.is_string() => Kind::Text,
+            DataType::FixedSizeList(_, width) => CellKind::Vector(*width as usize),
+            text if text.is_string() => CellKind::Text,
             int if int.is_integer() => {
                 let bits = 8 * int.primitive_width().unwrap() as u8;
-                Kind::Int { bits, signed: int.is_signed_integer() }
+                CellKind::Int { bits, signed: int.is_signed_integer() }
             }
             other => panic!("{other} is no type of this test"),
         }
@@ -119,54 +119,54 @@ impl Kind {
 
 /// A value. Dates and times are integers in the unit of their column, decimals without their point.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum CellValue {
     Bool(bool),
     Int(i128),
     Float(f64),
     Text(String),
-    List(Vec<Value>),
+    List(Vec<CellValue>),
     Null,
 }
 
-impl Value {
+impl CellValue {
     pub fn is_null(&self) -> bool {
-        matches!(self, Value::Null)
+        matches!(self, CellValue::Null)
     }
 
     /// Null or NaN.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Value::Null) || matches!(self, Value::Float(x) if x.is_nan())
+        matches!(self, CellValue::Null) || matches!(self, CellValue::Float(x) if x.is_nan())
     }
 
     /// The value as a double, of a column of this type.
-    pub fn double(&self, kind: &Kind) -> Option<f64> {
+    pub fn double(&self, kind: &CellKind) -> Option<f64> {
         match self {
-            Value::Bool(x) => Some(f64::from(u8::from(*x))),
-            Value::Int(x) if *kind == Kind::Decimal => Some(*x as f64 / 10f64.powi(i32::from(DECIMAL.1))),
-            Value::Int(x) => Some(*x as f64),
-            Value::Float(x) => Some(*x),
+            CellValue::Bool(x) => Some(f64::from(u8::from(*x))),
+            CellValue::Int(x) if *kind == CellKind::Decimal => Some(*x as f64 / 10f64.powi(i32::from(DECIMAL.1))),
+            CellValue::Int(x) => Some(*x as f64),
+            CellValue::Float(x) => Some(*x),
             _ => None,
         }
     }
 
     /// A double as a value of a type of floats.
-    pub fn float(x: f64, kind: &Kind) -> Value {
-        Value::Float(if *kind == Kind::F32 { f64::from(x as f32) } else { x })
+    pub fn float(x: f64, kind: &CellKind) -> CellValue {
+        CellValue::Float(if *kind == CellKind::F32 { f64::from(x as f32) } else { x })
     }
 
     pub fn int(&self) -> Option<i128> {
         match self {
-            Value::Int(x) => Some(*x),
+            CellValue::Int(x) => Some(*x),
             _ => None,
         }
     }
 }
 
 /// Values in their order: NaN above all numbers, null last, -0.0 equal to 0.0.
-impl Ord for Value {
-    fn cmp(&self, other: &Value) -> Ordering {
-        use Value as V;
-        let rank = |value: &Value| match value {
+impl Ord for CellValue {
+    fn cmp(&self, other: &CellValue) -> Ordering {
+        use CellValue as V;
+        let rank = |value: &CellValue| match value {
             V::Bool(_) => 0,
             V::Int(_) => 1,
             V::Float(_) => 2,
@@ -185,23 +185,23 @@ impl Ord for Value {
     }
 }
 
-impl PartialOrd for Value {
-    fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
+impl PartialOrd for CellValue {
+    fn partial_cmp(&self, other: &CellValue) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Value {
-    fn eq(&self, other: &Value) -> bool {
+impl PartialEq for CellValue {
+    fn eq(&self, other: &CellValue) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Value {}
+impl Eq for CellValue {}
 
 /// What may be computed of a column without the order of additions being seen.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Care {
+pub enum ValueExactness {
     /// Values whose sums and squares are exact in doubles.
     Tame,
     /// Exact values that may be huge, tiny or infinite.
@@ -211,33 +211,33 @@ pub enum Care {
 }
 
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct TypedColumn {
     pub name: String,
-    pub kind: Kind,
-    pub care: Care,
+    pub kind: CellKind,
+    pub care: ValueExactness,
 }
 
-impl Column {
-    pub fn new(name: impl Into<String>, kind: Kind) -> Column {
-        Column { name: name.into(), kind, care: Care::Tame }
+impl TypedColumn {
+    pub fn new(name: impl Into<String>, kind: CellKind) -> TypedColumn {
+        TypedColumn { name: name.into(), kind, care: ValueExactness::Tame }
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Row {
-    pub cells: Vec<Value>,
+pub struct CellRow {
+    pub cells: Vec<CellValue>,
     /// Whether it belongs to the part that steps are fitted on.
     pub fitted: bool,
 }
 
 /// Columns and rows in order.
 #[derive(Debug, Clone, Default)]
-pub struct Table {
-    pub columns: Vec<Column>,
-    pub rows: Vec<Row>,
+pub struct CellTable {
+    pub columns: Vec<TypedColumn>,
+    pub rows: Vec<CellRow>,
 }
 
-impl Table {
+impl CellTable {
     pub fn find(&self, name: &str) -> Result<usize, String> {
         self.columns.iter().position(|column| column.name == name).ok_or_else(|| format!("no column {name}"))
     }
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// Writes a column behind the others, or in place of the one that has its name.
-    pub fn put(&mut self, column: Column, values: Vec<Value>) {
+    pub fn put(&mut self, column: TypedColumn, values: Vec<CellValue>) {
         let known = self.columns.iter().position(|known| known.name == column.name);
         match known {
             Some(at) => {
@@ -261,65 +261,65 @@ impl Table {
         }
     }
 
-    pub fn values(&self, at: usize) -> impl Iterator<Item = &Value> {
+    pub fn values(&self, at: usize) -> impl Iterator<Item = &CellValue> {
         self.rows.iter().map(move |row| &row.cells[at])
     }
 
     pub fn batch(&self) -> RecordBatch {
         let fields = self.columns.iter().map(|column| Field::new(&column.name, column.kind.arrow(), true));
         let arrays = self.columns.iter().enumerate().map(|(at, column)| {
-            let values: Vec<&Value> = self.values(at).collect();
+            let values: Vec<&CellValue> = self.values(at).collect();
             array(&column.kind, &values)
         });
         let schema = Schema::new(fields.collect::<Vec<_>>());
         RecordBatch::try_new(Arc::new(schema), arrays.collect()).unwrap()
     }
 
-    pub fn of(batch: &RecordBatch) -> Table {
-        let columns: Vec<Column> =
-            batch.schema().fields().iter().map(|f| Column::new(f.name(), Kind::of(f.data_type()))).collect();
-        let each: Vec<Vec<Value>> = batch.columns().iter().map(values).collect();
+    pub fn of(batch: &RecordBatch) -> CellTable {
+        let columns: Vec<TypedColumn> =
+            batch.schema().fields().iter().map(|f| TypedColumn::new(f.name(), CellKind::of(f.data_type()))).collect();
+        let each: Vec<Vec<CellValue>> = batch.columns().iter().map(values).collect();
         let rows = (0..batch.num_rows())
-            .map(|row| Row { cells: each.iter().map(|column| column[row].clone()).collect(), fitted: true });
-        Table { columns, rows: rows.collect() }
+            .map(|row| CellRow { cells: each.iter().map(|column| column[row].clone()).collect(), fitted: true });
+        CellTable { columns, rows: rows.collect() }
     }
 }
 
-fn array(kind: &Kind, values: &[&Value]) -> ArrayRef {
+fn array(kind: &CellKind, values: &[&CellValue]) -> ArrayRef {
     let ints = || values.iter().map(|value| value.int());
     match kind {
-        Kind::Bool => Arc::new(
-            values.iter().map(|v| if let Value::Bool(x) = v { Some(*x) } else { None }).collect::<BooleanArray>(),
+        CellKind::Bool => Arc::new(
+            values.iter().map(|v| if let CellValue::Bool(x) = v { Some(*x) } else { None }).collect::<BooleanArray>(),
         ),
-        Kind::Int { signed: false, bits: 64 } => {
+        CellKind::Int { signed: false, bits: 64 } => {
             Arc::new(ints().map(|x| x.map(|x| x as u64)).collect::<PrimitiveArray<UInt64Type>>())
         }
-        Kind::Int { .. } => {
+        CellKind::Int { .. } => {
             let wide: Int64Array = ints().map(|x| x.map(|x| x as i64)).collect();
             cast(&wide, &kind.arrow()).unwrap()
         }
-        Kind::Date => Arc::new(ints().map(|x| x.map(|x| x as i32)).collect::<Date32Array>()),
-        Kind::Time(_) => cast(&ints().map(|x| x.map(|x| x as i64)).collect::<Int64Array>(), &kind.arrow()).unwrap(),
-        Kind::Decimal => {
+        CellKind::Date => Arc::new(ints().map(|x| x.map(|x| x as i32)).collect::<Date32Array>()),
+        CellKind::Time(_) => cast(&ints().map(|x| x.map(|x| x as i64)).collect::<Int64Array>(), &kind.arrow()).unwrap(),
+        CellKind::Decimal => {
             let plain: Decimal128Array = ints().collect();
             Arc::new(plain.with_precision_and_scale(DECIMAL.0, DECIMAL.1).unwrap())
         }
-        Kind::F32 => Arc::new(values.iter().map(|v| v.double(kind).map(|x| x as f32)).collect::<Float32Array>()),
-        Kind::F64 => Arc::new(values.iter().map(|v| v.double(kind)).collect::<Float64Array>()),
-        Kind::Text => Arc::new(
+        CellKind::F32 => Arc::new(values.iter().map(|v| v.double(kind).map(|x| x as f32)).collect::<Float32Array>()),
+        CellKind::F64 => Arc::new(values.iter().map(|v| v.double(kind)).collect::<Float64Array>()),
+        CellKind::Text => Arc::new(
             values
                 .iter()
-                .map(|v| if let Value::Text(x) = v { Some(x.as_str()) } else { None })
+                .map(|v| if let CellValue::Text(x) = v { Some(x.as_str()) } else { None })
                 .collect::<StringArray>(),
         ),
-        Kind::List(element) if **element == Kind::Text => {
+        CellKind::List(element) if **element == CellKind::Text => {
             let mut lists = ListBuilder::new(StringBuilder::new());
             for value in values {
                 match value {
-                    Value::List(elements) => {
+                    CellValue::List(elements) => {
                         for element in elements {
                             match element {
-                                Value::Text(text) => lists.values().append_value(text),
+                                CellValue::Text(text) => lists.values().append_value(text),
                                 _ => lists.values().append_null(),
                             }
                         }
@@ -330,41 +330,43 @@ fn array(kind: &Kind, values: &[&Value]) -> ArrayRef {
             }
             Arc::new(lists.finish())
         }
-        Kind::List(_) => {
+        CellKind::List(_) => {
             let lists = values.iter().map(|value| match value {
-                Value::List(elements) => Some(elements.iter().map(|e| e.int().map(|x| x as i64)).collect::<Vec<_>>()),
+                CellValue::List(elements) => {
+                    Some(elements.iter().map(|e| e.int().map(|x| x as i64)).collect::<Vec<_>>())
+                }
                 _ => None,
             });
             let wide = arrow::array::ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
             cast(&wide, &kind.arrow()).unwrap()
         }
-        Kind::Vector(_) => panic!("sources have no vectors"),
+        CellKind::Vector(_) => panic!("sources have no vectors"),
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef, value: impl Fn(T::Native) -> Value) -> Vec<Value> {
-    array.as_primitive::<T>().iter().map(|x| x.map_or(Value::Null, &value)).collect()
+fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef, value: impl Fn(T::Native) -> CellValue) -> Vec<CellValue> {
+    array.as_primitive::<T>().iter().map(|x| x.map_or(CellValue::Null, &value)).collect()
 }
 
-fn values(array: &ArrayRef) -> Vec<Value> {
+fn values(array: &ArrayRef) -> Vec<CellValue> {
     let lists = |elements: &dyn Fn(usize) -> ArrayRef| {
         (0..array.len())
-            .map(|row| if array.is_null(row) { Value::Null } else { Value::List(values(&elements(row))) })
+            .map(|row| if array.is_null(row) { CellValue::Null } else { CellValue::List(values(&elements(row))) })
             .collect()
     };
     match array.data_type() {
-        DataType::Boolean => array.as_boolean().iter().map(|x| x.map_or(Value::Null, Value::Bool)).collect(),
-        DataType::Int8 => primitive::<Int8Type>(array, |x| Value::Int(x.into())),
-        DataType::Int16 => primitive::<Int16Type>(array, |x| Value::Int(x.into())),
-        DataType::Int32 => primitive::<Int32Type>(array, |x| Value::Int(x.into())),
-        DataType::Int64 => primitive::<Int64Type>(array, |x| Value::Int(x.into())),
-        DataType::UInt8 => primitive::<UInt8Type>(array, |x| Value::Int(x.into())),
-        DataType::UInt16 => primitive::<UInt16Type>(array, |x| Value::Int(x.into())),
-        DataType::UInt32 => primitive::<UInt32Type>(array, |x| Value::Int(x.into())),
-        DataType::UInt64 => primitive::<UInt64Type>(array, |x| Value::Int(x.into())),
-        DataType::Float32 => primitive::<Float32Type>(array, |x| Value::Float(x.into())),
-        DataType::Float64 => primitive::<Float64Type>(array, Value::Float),
-        DataType::Decimal128(..) => primitive::<Decimal128Type>(array, Value::Int),
+        DataType::Boolean => array.as_boolean().iter().map(|x| x.map_or(CellValue::Null, CellValue::Bool)).collect(),
+        DataType::Int8 => primitive::<Int8Type>(array, |x| CellValue::Int(x.into())),
+        DataType::Int16 => primitive::<Int16Type>(array, |x| CellValue::Int(x.into())),
+        DataType::Int32 => primitive::<Int32Type>(array, |x| CellValue::Int(x.into())),
+        DataType::Int64 => primitive::<Int64Type>(array, |x| CellValue::Int(x.into())),
+        DataType::UInt8 => primitive::<UInt8Type>(array, |x| CellValue::Int(x.into())),
+        DataType::UInt16 => primitive::<UInt16Type>(array, |x| CellValue::Int(x.into())),
+        DataType::UInt32 => primitive::<UInt32Type>(array, |x| CellValue::Int(x.into())),
+        DataType::UInt64 => primitive::<UInt64Type>(array, |x| CellValue::Int(x.into())),
+        DataType::Float32 => primitive::<Float32Type>(array, |x| CellValue::Float(x.into())),
+        DataType::Float64 => primitive::<Float64Type>(array, CellValue::Float),
+        DataType::Decimal128(..) => primitive::<Decimal128Type>(array, CellValue::Int),
         DataType::Date32 => values(&cast(array, &DataType::Int32).unwrap()),
         DataType::Timestamp(..) => values(&cast(array, &DataType::Int64).unwrap()),
         DataType::List(_) => lists(&|row| array.as_list::<i32>().value(row)),
@@ -372,7 +374,11 @@ fn values(array: &ArrayRef) -> Vec<Value> {
         DataType::FixedSizeList(..) => lists(&|row| array.as_fixed_size_list().value(row)),
         _ => {
             let texts = cast(array, &DataType::Utf8).unwrap();
-            texts.as_string::<i32>().iter().map(|x| x.map_or(Value::Null, |x| Value::Text(x.to_owned()))).collect()
+            texts
+                .as_string::<i32>()
+                .iter()
+                .map(|x| x.map_or(CellValue::Null, |x| CellValue::Text(x.to_owned())))
+                .collect()
         }
     }
 }

@@ -5,43 +5,43 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::columns::{DAY, nanoseconds, part_of};
-use super::config::Config;
-use super::interpreter::Series;
+use super::config::StepConfigReader;
+use super::interpreter::SeriesDeclaration;
 use super::numeric::at_rank;
-use super::table::{Care, Column, INT64, Kind, Row, Table, Value};
+use super::table::{CellKind, CellRow, CellTable, CellValue, INT64, TypedColumn, ValueExactness};
 
-type Result<T> = std::result::Result<T, String>;
+type ChainResult<T> = std::result::Result<T, String>;
 
 /// A length: rows, or ticks of the time column.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Length {
+enum WindowLength {
     Rows(i128),
     Ticks(i128),
 }
 
-impl Length {
+impl WindowLength {
     fn is_rows(self) -> bool {
-        matches!(self, Length::Rows(_))
+        matches!(self, WindowLength::Rows(_))
     }
 
     fn count(self) -> i128 {
         match self {
-            Length::Rows(count) | Length::Ticks(count) => count,
+            WindowLength::Rows(count) | WindowLength::Ticks(count) => count,
         }
     }
 }
 
 /// Ticks of a length such as `7d`.
-pub fn ticks(text: &str, time: &Kind) -> Result<i128> {
+pub fn ticks(text: &str, time: &CellKind) -> ChainResult<i128> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or("no unit")?;
     let count: i128 = text[..digits].parse().map_err(|_| "no number")?;
     Ok(count * unit_ticks(&text[digits..], time)?)
 }
 
-fn unit_ticks(unit: &str, time: &Kind) -> Result<i128> {
+fn unit_ticks(unit: &str, time: &CellKind) -> ChainResult<i128> {
     let tick = match time {
-        Kind::Date => DAY,
-        Kind::Time(unit) => nanoseconds(*unit),
+        CellKind::Date => DAY,
+        CellKind::Time(unit) => nanoseconds(*unit),
         _ if unit == "t" => return Ok(1),
         _ => return Err("a time of integers".into()),
     };
@@ -59,37 +59,42 @@ fn unit_ticks(unit: &str, time: &Kind) -> Result<i128> {
     if long % tick == 0 { Ok(long / tick) } else { Err("shorter than a tick".into()) }
 }
 
-fn length(value: &Json, time: &Kind) -> Result<Length> {
+fn length(value: &Json, time: &CellKind) -> ChainResult<WindowLength> {
     match value {
-        Json::Number(rows) => Ok(Length::Rows(rows.as_i64().ok_or("no rows")?.into())),
-        Json::String(text) => Ok(Length::Ticks(ticks(text, time)?)),
+        Json::Number(rows) => Ok(WindowLength::Rows(rows.as_i64().ok_or("no rows")?.into())),
+        Json::String(text) => Ok(WindowLength::Ticks(ticks(text, time)?)),
         _ => Err("no length".into()),
     }
 }
 
 /// How a length stands in a name.
-fn word(value: &Json) -> String {
+fn length_text(value: &Json) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A row of a series, or a missing period.
 #[derive(Debug, Clone)]
-struct Entry {
+struct SeriesEntry {
     time: i128,
     /// The place in the table; absent for missing periods.
     row: Option<usize>,
     /// Of the columns that are computed with; null where missing.
-    values: Vec<Value>,
+    values: Vec<CellValue>,
 }
 
 /// The rows of all series in order of time.
-struct Lines {
-    time: Kind,
-    lines: Vec<Vec<Entry>>,
+struct SeriesLines {
+    time: CellKind,
+    lines: Vec<Vec<SeriesEntry>>,
 }
 
-impl Lines {
-    fn new(config: Config<'_>, table: &Table, series: &Series, inputs: &[usize]) -> Result<Lines> {
+impl SeriesLines {
+    fn new(
+        config: StepConfigReader<'_>,
+        table: &CellTable,
+        series: &SeriesDeclaration,
+        inputs: &[usize],
+    ) -> ChainResult<SeriesLines> {
         let at = table.find(config.text("time").or(series.time.as_deref()).ok_or("no time")?)?;
         let time = table.columns[at].kind.clone();
         if !time.is_time() {
@@ -100,30 +105,34 @@ impl Lines {
             None if series.keys.is_empty() => return Err("no keys".into()),
             None => series.keys.clone(),
         };
-        let keys = keys.iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?;
-        if inputs.iter().any(|at| table.values(*at).any(|value| unkept(value, &table.columns[*at].kind))) {
+        let keys = keys.iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
+        if inputs.iter().any(|at| table.values(*at).any(|value| is_missing_sentinel(value, &table.columns[*at].kind))) {
             return Err("a value that windows refuse".into());
         }
-        let mut lines: BTreeMap<Vec<Value>, Vec<Entry>> = BTreeMap::new();
+        let mut lines: BTreeMap<Vec<CellValue>, Vec<SeriesEntry>> = BTreeMap::new();
         for (place, row) in table.rows.iter().enumerate() {
             let key = keys.iter().map(|at| row.cells[*at].clone()).collect();
             let time = row.cells[at].int().ok_or("a row without a time")?;
             let values = inputs.iter().map(|at| row.cells[*at].clone());
-            let values = values.map(|value| if value.is_missing() { Value::Null } else { value }).collect();
-            lines.entry(key).or_default().push(Entry { time, row: Some(place), values });
+            let values = values.map(|value| if value.is_missing() { CellValue::Null } else { value }).collect();
+            lines.entry(key).or_default().push(SeriesEntry { time, row: Some(place), values });
         }
-        let mut lines: Vec<Vec<Entry>> = lines.into_values().collect();
+        let mut lines: Vec<Vec<SeriesEntry>> = lines.into_values().collect();
         lines.iter_mut().for_each(|line| line.sort_by_key(|entry| entry.time));
-        let zeros: Vec<Value> = inputs.iter().map(|at| zero(&table.columns[*at].kind)).collect();
+        let zeros: Vec<CellValue> = inputs.iter().map(|at| zero(&table.columns[*at].kind)).collect();
         for line in &mut lines {
-            *line = completed(std::mem::take(line), config, &time, &zeros)?;
+            *line = fill_gaps(std::mem::take(line), config, &time, &zeros)?;
         }
-        Ok(Lines { time, lines })
+        Ok(SeriesLines { time, lines })
     }
 
     /// One value for each row of the table.
-    fn outputs(&self, rows: usize, of: impl Fn(&[Entry]) -> Result<Value>) -> Result<Vec<Value>> {
-        let mut out = vec![Value::Null; rows];
+    fn outputs(
+        &self,
+        rows: usize,
+        of: impl Fn(&[SeriesEntry]) -> ChainResult<CellValue>,
+    ) -> ChainResult<Vec<CellValue>> {
+        let mut out = vec![CellValue::Null; rows];
         for line in &self.lines {
             for (at, entry) in line.iter().enumerate() {
                 if let Some(row) = entry.row {
@@ -136,29 +145,34 @@ impl Lines {
 }
 
 /// Whether the value's bits stand for a missing one.
-fn unkept(value: &Value, kind: &Kind) -> bool {
+fn is_missing_sentinel(value: &CellValue, kind: &CellKind) -> bool {
     let bits = match kind {
-        Kind::Int { bits: 64, signed: false } => Some(1 << 63),
-        Kind::Int { bits: 64, .. } | Kind::Time(_) => Some(i128::from(i64::MIN)),
+        CellKind::Int { bits: 64, signed: false } => Some(1 << 63),
+        CellKind::Int { bits: 64, .. } | CellKind::Time(_) => Some(i128::from(i64::MIN)),
         _ => None,
     };
     bits.is_some() && value.int() == bits
 }
 
-fn zero(kind: &Kind) -> Value {
+fn zero(kind: &CellKind) -> CellValue {
     match kind {
-        Kind::Bool => Value::Bool(false),
-        Kind::F32 | Kind::F64 => Value::Float(0.0),
-        _ => Value::Int(0),
+        CellKind::Bool => CellValue::Bool(false),
+        CellKind::F32 | CellKind::F64 => CellValue::Float(0.0),
+        _ => CellValue::Int(0),
     }
 }
 
 /// The entries with those that `gaps` adds.
-fn completed(line: Vec<Entry>, config: Config<'_>, time: &Kind, zeros: &[Value]) -> Result<Vec<Entry>> {
+fn fill_gaps(
+    line: Vec<SeriesEntry>,
+    config: StepConfigReader<'_>,
+    time: &CellKind,
+    zeros: &[CellValue],
+) -> ChainResult<Vec<SeriesEntry>> {
     let Some(Json::Object(gaps)) = config.get("gaps") else { return Ok(line) };
     let (word, period) = gaps.iter().next().ok_or("no gaps")?;
     let every = ticks(period["every"].as_str().ok_or("no period")?, time)?;
-    let mut out: Vec<Entry> = Vec::new();
+    let mut out: Vec<SeriesEntry> = Vec::new();
     for entry in line {
         while let Some(last) = out.last().cloned() {
             let step = entry.time - last.time;
@@ -171,75 +185,79 @@ fn completed(line: Vec<Entry>, config: Config<'_>, time: &Kind, zeros: &[Value])
             let values = match period.get("fill").and_then(Json::as_str) {
                 Some("zero") => zeros.to_vec(),
                 Some(_) => last.values,
-                None => vec![Value::Null; zeros.len()],
+                None => vec![CellValue::Null; zeros.len()],
             };
-            out.push(Entry { time: last.time + every, row: None, values });
+            out.push(SeriesEntry { time: last.time + every, row: None, values });
         }
         out.push(entry);
     }
     Ok(out)
 }
 
-fn own(entries: &[Entry]) -> &Entry {
+fn last_entry(entries: &[SeriesEntry]) -> &SeriesEntry {
     &entries[entries.len() - 1]
 }
 
 /// The entry so long before the last one; of several at that time the last.
-fn before(entries: &[Entry], by: Length) -> Option<&Entry> {
+fn entry_before(entries: &[SeriesEntry], by: WindowLength) -> Option<&SeriesEntry> {
     match by {
-        Length::Rows(rows) => (entries.len() as i128 - 1 - rows).try_into().ok().and_then(|at: usize| entries.get(at)),
-        Length::Ticks(ticks) => entries.iter().rfind(|entry| entry.time == own(entries).time - ticks),
+        WindowLength::Rows(rows) => {
+            (entries.len() as i128 - 1 - rows).try_into().ok().and_then(|at: usize| entries.get(at))
+        }
+        WindowLength::Ticks(ticks) => entries.iter().rfind(|entry| entry.time == last_entry(entries).time - ticks),
     }
 }
 
 /// The entries up to a gap before the last one.
-fn upto(entries: &[Entry], gap: Length) -> &[Entry] {
+fn entries_up_to_gap(entries: &[SeriesEntry], gap: WindowLength) -> &[SeriesEntry] {
     let count = match gap {
-        Length::Rows(rows) => entries.len().saturating_sub(rows as usize),
-        Length::Ticks(ticks) => entries.iter().filter(|entry| entry.time <= own(entries).time - ticks).count(),
+        WindowLength::Rows(rows) => entries.len().saturating_sub(rows as usize),
+        WindowLength::Ticks(ticks) => {
+            entries.iter().filter(|entry| entry.time <= last_entry(entries).time - ticks).count()
+        }
     };
     &entries[..count]
 }
 
 /// The width of a column's type for what may be off.
-fn near(table: &Table, at: usize) -> Care {
+fn near(table: &CellTable, at: usize) -> ValueExactness {
     let kind = &table.columns[at].kind;
     let doubles = table.values(at).filter_map(|value| value.double(kind)).filter(|x| x.is_finite());
-    Care::Near(doubles.fold(1.0, |size: f64, x| size.max(x.abs())))
+    ValueExactness::Near(doubles.fold(1.0, |size: f64, x| size.max(x.abs())))
 }
 
-fn float_kind(config: Config<'_>) -> Kind {
-    if config.text("dtype") == Some("float32") { Kind::F32 } else { Kind::F64 }
+fn float_kind(config: StepConfigReader<'_>) -> CellKind {
+    if config.text("dtype") == Some("float32") { CellKind::F32 } else { CellKind::F64 }
 }
 
 /// A gap beside a length of the same sort.
-fn gap(config: Config<'_>, beside: Length, time: &Kind) -> Result<Length> {
-    let none = if beside.is_rows() { Length::Rows(0) } else { Length::Ticks(0) };
+fn gap(config: StepConfigReader<'_>, beside: WindowLength, time: &CellKind) -> ChainResult<WindowLength> {
+    let none = if beside.is_rows() { WindowLength::Rows(0) } else { WindowLength::Ticks(0) };
     let gap = config.get("gap").map_or(Ok(none), |gap| length(gap, time))?;
     if gap.is_rows() == beside.is_rows() { Ok(gap) } else { Err("two sorts of lengths".into()) }
 }
 
 /// What all of these steps share: the columns, each with its own lines.
-fn each(
-    config: Config<'_>,
-    table: &Table,
-    series: &Series,
-    suits: impl Fn(&Kind) -> bool,
-    write: impl Fn(&mut Table, usize, &Lines) -> Result<()>,
-) -> Result<Table> {
+fn for_each_window_column(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+    suits: impl Fn(&CellKind) -> bool,
+    write: impl Fn(&mut CellTable, usize, &SeriesLines) -> ChainResult<()>,
+) -> ChainResult<CellTable> {
     let mut out = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
         if !suits(&table.columns[at].kind) {
             return Err(format!("{name} does not suit"));
         }
-        let lines = Lines::new(config, table, series, &[at])?;
+        let lines = SeriesLines::new(config, table, series, &[at])?;
         write(&mut out, at, &lines)?;
     }
     Ok(out)
 }
 
-fn put_new(out: &mut Table, column: Column, values: Vec<Value>) -> Result<()> {
+fn put_new(out: &mut CellTable, column: TypedColumn, values: Vec<CellValue>) -> ChainResult<()> {
     if out.has(&column.name) {
         return Err(format!("{} exists", column.name));
     }
@@ -247,16 +265,16 @@ fn put_new(out: &mut Table, column: Column, values: Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-fn copied(kind: &Kind) -> bool {
-    !kind.is_nested() && !matches!(kind, Kind::Text | Kind::Decimal)
+fn is_copyable(kind: &CellKind) -> bool {
+    !kind.is_nested() && !matches!(kind, CellKind::Text | CellKind::Decimal)
 }
 
-fn counted(kind: &Kind) -> bool {
-    kind.is_number() || *kind == Kind::Bool
+fn is_countable(kind: &CellKind) -> bool {
+    kind.is_number() || *kind == CellKind::Bool
 }
 
-pub fn lag(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, copied, |out, at, lines| {
+pub fn lag(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, is_copyable, |out, at, lines| {
         let column = table.columns[at].clone();
         for by in config.list("by") {
             let back = length(by, &lines.time)?;
@@ -267,89 +285,104 @@ pub fn lag(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> 
             };
             let values = lines.outputs(table.rows.len(), |entries| {
                 let found = match (within, back) {
-                    (Some(within), Length::Ticks(ticks)) => {
-                        let target = own(entries).time - ticks;
+                    (Some(within), WindowLength::Ticks(ticks)) => {
+                        let target = last_entry(entries).time - ticks;
                         entries.iter().rfind(|entry| entry.time <= target).filter(|e| target - e.time <= within)
                     }
-                    (Some(_), Length::Rows(_)) => return Err("as_of of rows".into()),
-                    _ => before(entries, back),
+                    (Some(_), WindowLength::Rows(_)) => return Err("as_of of rows".into()),
+                    _ => entry_before(entries, back),
                 };
-                Ok(found.map_or(Value::Null, |entry| entry.values[0].clone()))
+                Ok(found.map_or(CellValue::Null, |entry| entry.values[0].clone()))
             })?;
-            put_new(out, Column { name: format!("{}_lag_{}", column.name, word(by)), ..column.clone() }, values)?;
+            put_new(
+                out,
+                TypedColumn { name: format!("{}_lag_{}", column.name, length_text(by)), ..column.clone() },
+                values,
+            )?;
         }
         Ok(())
     })
 }
 
-pub fn diff(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, Kind::is_number, |out, at, lines| {
+pub fn diff(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
         let kind = table.columns[at].kind.clone();
         let to = if kind.is_int() { INT64 } else { float_kind(config) };
         for by in config.list("by") {
             let back = length(by, &lines.time)?;
             let values = lines.outputs(table.rows.len(), |entries| {
-                let Some(then) = before(entries, back).map(|entry| &entry.values[0]) else { return Ok(Value::Null) };
-                Ok(match (&own(entries).values[0], then) {
-                    (Value::Int(a), Value::Int(b)) if kind.is_int() => match i64::try_from(a - b) {
-                        Ok(i64::MIN) | Err(_) => Value::Null,
-                        Ok(x) => Value::Int(x.into()),
+                let Some(then) = entry_before(entries, back).map(|entry| &entry.values[0]) else {
+                    return Ok(CellValue::Null);
+                };
+                Ok(match (&last_entry(entries).values[0], then) {
+                    (CellValue::Int(a), CellValue::Int(b)) if kind.is_int() => match i64::try_from(a - b) {
+                        Ok(i64::MIN) | Err(_) => CellValue::Null,
+                        Ok(x) => CellValue::Int(x.into()),
                     },
                     (a, b) => match (a.double(&kind), b.double(&kind)) {
-                        (Some(a), Some(b)) => not_nan(a - b, &to),
-                        _ => Value::Null,
+                        (Some(a), Some(b)) => nan_to_null(a - b, &to),
+                        _ => CellValue::Null,
                     },
                 })
             })?;
-            let name = format!("{}_diff_{}", table.columns[at].name, word(by));
+            let name = format!("{}_diff_{}", table.columns[at].name, length_text(by));
             let care = if to.is_int() { table.columns[at].care } else { near(table, at) };
-            put_new(out, Column { name, kind: to.clone(), care }, values)?;
+            put_new(out, TypedColumn { name, kind: to.clone(), care }, values)?;
         }
         Ok(())
     })
 }
 
-fn not_nan(x: f64, kind: &Kind) -> Value {
-    if x.is_nan() { Value::Null } else { Value::float(x, kind) }
+fn nan_to_null(x: f64, kind: &CellKind) -> CellValue {
+    if x.is_nan() { CellValue::Null } else { CellValue::float(x, kind) }
 }
 
-pub fn pct_change(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, Kind::is_number, |out, at, lines| {
+pub fn pct_change(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
         let kind = table.columns[at].kind.clone();
         let to = float_kind(config);
         for by in config.list("by") {
             let back = length(by, &lines.time)?;
             let values = lines.outputs(table.rows.len(), |entries| {
-                let then = before(entries, back).and_then(|entry| entry.values[0].double(&kind));
-                Ok(match (own(entries).values[0].double(&kind), then) {
-                    (Some(a), Some(b)) => not_nan(a / b - 1.0, &to),
-                    _ => Value::Null,
+                let then = entry_before(entries, back).and_then(|entry| entry.values[0].double(&kind));
+                Ok(match (last_entry(entries).values[0].double(&kind), then) {
+                    (Some(a), Some(b)) => nan_to_null(a / b - 1.0, &to),
+                    _ => CellValue::Null,
                 })
             })?;
-            let name = format!("{}_pct_change_{}", table.columns[at].name, word(by));
-            put_new(out, Column { name, kind: to.clone(), care: Care::Near(1.0) }, values)?;
+            let name = format!("{}_pct_change_{}", table.columns[at].name, length_text(by));
+            put_new(out, TypedColumn { name, kind: to.clone(), care: ValueExactness::Near(1.0) }, values)?;
         }
         Ok(())
     })
 }
 
 /// A statistic with what it needs.
-struct Statistic<'c> {
+struct InterpretedStatistic<'c> {
     name: &'c str,
     quantile: f64,
     ddof: f64,
     /// Ticks of one unit of time, absent for rows.
     unit: Option<i128>,
-    kind: Kind,
-    float: Kind,
+    kind: CellKind,
+    float: CellKind,
 }
 
-impl<'c> Statistic<'c> {
-    fn new(wanted: &'c Json, config: Config<'_>, kind: &Kind, unit: Option<i128>) -> Result<Statistic<'c>> {
+impl<'c> InterpretedStatistic<'c> {
+    fn new(
+        wanted: &'c Json,
+        config: StepConfigReader<'_>,
+        kind: &CellKind,
+        unit: Option<i128>,
+    ) -> ChainResult<InterpretedStatistic<'c>> {
         let quantile = wanted.get("quantile").and_then(Json::as_f64);
         let name = wanted.as_str().or(quantile.map(|_| "quantile")).ok_or("no statistic")?;
         let ddof = config.number("ddof").unwrap_or(1.0);
-        Ok(Statistic {
+        Ok(InterpretedStatistic {
             name,
             quantile: quantile.unwrap_or(0.5),
             ddof,
@@ -366,7 +399,7 @@ impl<'c> Statistic<'c> {
         }
     }
 
-    fn output(&self) -> Kind {
+    fn output(&self) -> CellKind {
         match self.name {
             "first" | "last" => self.kind.clone(),
             "count" | "n_unique" => INT64,
@@ -375,52 +408,53 @@ impl<'c> Statistic<'c> {
         }
     }
 
-    fn care(&self, table: &Table, at: usize) -> Care {
+    fn care(&self, table: &CellTable, at: usize) -> ValueExactness {
         match (self.name, near(table, at)) {
             ("first" | "last", _) => table.columns[at].care,
-            ("count" | "n_unique", _) => Care::Tame,
-            ("var", Care::Near(size)) => Care::Near(size * size),
+            ("count" | "n_unique", _) => ValueExactness::Tame,
+            ("var", ValueExactness::Near(size)) => ValueExactness::Near(size * size),
             (_, near) => near,
         }
     }
 
     /// Of entries in a window that ends somewhere before `now`; places are row numbers of the series.
-    fn of(&self, window: &[(i128, &Entry)], now: (i128, &Entry), min_periods: usize) -> Value {
-        let there: Vec<&(i128, &Entry)> = window.iter().filter(|(_, entry)| !entry.values[0].is_null()).collect();
+    fn of(&self, window: &[(i128, &SeriesEntry)], now: (i128, &SeriesEntry), min_periods: usize) -> CellValue {
+        let there: Vec<&(i128, &SeriesEntry)> = window.iter().filter(|(_, entry)| !entry.values[0].is_null()).collect();
         if there.len() < min_periods {
-            return Value::Null;
+            return CellValue::Null;
         }
-        let place = |(place, entry): &(i128, &Entry)| match self.unit {
+        let place = |(place, entry): &(i128, &SeriesEntry)| match self.unit {
             None => *place as f64,
             Some(unit) => (entry.time - now.1.time) as f64 / unit as f64,
         };
         let values: Vec<f64> = there.iter().map(|(_, e)| e.values[0].double(&self.kind).unwrap()).collect();
         match self.name {
-            "first" => return there.first().map_or(Value::Null, |(_, entry)| entry.values[0].clone()),
-            "last" => return there.last().map_or(Value::Null, |(_, entry)| entry.values[0].clone()),
-            "count" => return Value::Int(there.len() as i128),
+            "first" => return there.first().map_or(CellValue::Null, |(_, entry)| entry.values[0].clone()),
+            "last" => return there.last().map_or(CellValue::Null, |(_, entry)| entry.values[0].clone()),
+            "count" => return CellValue::Int(there.len() as i128),
             "n_unique" => {
-                let mut all: Vec<&Value> = there.iter().map(|(_, entry)| &entry.values[0]).collect();
+                let mut all: Vec<&CellValue> = there.iter().map(|(_, entry)| &entry.values[0]).collect();
                 all.sort();
                 all.dedup();
-                return Value::Int(all.len() as i128);
+                return CellValue::Int(all.len() as i128);
             }
             "since_nonzero" => {
                 let last = there.iter().zip(&values).rfind(|(_, x)| **x != 0.0);
-                return last.map_or(Value::Null, |(found, _)| match self.unit {
-                    None => Value::Int(now.0 - found.0),
-                    Some(_) => Value::float(-place(found), &self.float),
+                return last.map_or(CellValue::Null, |(found, _)| match self.unit {
+                    None => CellValue::Int(now.0 - found.0),
+                    Some(_) => CellValue::float(-place(found), &self.float),
                 });
             }
             _ => {}
         }
         let places: Vec<f64> = there.iter().map(|found| place(found)).collect();
-        number(self.name, &values, &places, self.ddof, self.quantile).map_or(Value::Null, |x| not_nan(x, &self.float))
+        statistic_value(self.name, &values, &places, self.ddof, self.quantile)
+            .map_or(CellValue::Null, |x| nan_to_null(x, &self.float))
     }
 }
 
 /// A statistic of numbers in order; `None` where there are too few.
-fn number(name: &str, values: &[f64], places: &[f64], ddof: f64, quantile: f64) -> Option<f64> {
+fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quantile: f64) -> Option<f64> {
     let n = values.len() as f64;
     if values.is_empty() {
         return (name == "sum").then_some(0.0);
@@ -467,33 +501,34 @@ fn number(name: &str, values: &[f64], places: &[f64], ddof: f64, quantile: f64) 
 }
 
 /// The unit of time in which a length is written.
-fn unit_of(length: Option<&Json>, time: &Kind) -> Result<Option<i128>> {
+fn unit_of(length: Option<&Json>, time: &CellKind) -> ChainResult<Option<i128>> {
     match length.and_then(Json::as_str) {
         Some(text) => unit_ticks(text.trim_start_matches(|c: char| c.is_ascii_digit()), time).map(Some),
         None => Ok(None),
     }
 }
 
-fn numbered(entries: &[Entry]) -> Vec<(i128, &Entry)> {
+fn numbered_entries(entries: &[SeriesEntry]) -> Vec<(i128, &SeriesEntry)> {
     (0..).zip(entries).collect()
 }
 
-pub fn rolling(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
+pub fn rolling(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
     let closed = config.text("closed").unwrap_or("right");
     let (with_start, with_end) = (["left", "both"].contains(&closed), ["right", "both"].contains(&closed));
-    each(config, table, series, counted, |out, at, lines| {
+    for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
         for over in config.list("over") {
             let width = length(over, &lines.time)?;
             let gap = gap(config, width, &lines.time)?.count();
             for wanted in config.list("compute") {
-                let statistic = Statistic::new(wanted, config, &column.kind, unit_of(Some(over), &lines.time)?)?;
+                let statistic =
+                    InterpretedStatistic::new(wanted, config, &column.kind, unit_of(Some(over), &lines.time)?)?;
                 let period = config.get("gaps").and_then(Json::as_object).and_then(|gaps| gaps.values().next());
                 let every = period.and_then(|period| period["every"].as_str()).map(|every| ticks(every, &lines.time));
                 let rows = match (width, every.transpose()?) {
-                    (Length::Ticks(ticks), Some(every)) => Some(ticks / every),
-                    (Length::Ticks(_), None) => None,
-                    (Length::Rows(rows), _) => Some(rows),
+                    (WindowLength::Ticks(ticks), Some(every)) => Some(ticks / every),
+                    (WindowLength::Ticks(_), None) => None,
+                    (WindowLength::Rows(rows), _) => Some(rows),
                 };
                 let holds = match closed {
                     "both" => rows.map(|rows| rows + 1),
@@ -510,46 +545,56 @@ pub fn rolling(config: Config<'_>, table: &Table, series: &Series) -> Result<Tab
                     _ => 1,
                 };
                 let values = lines.outputs(table.rows.len(), |entries| {
-                    let all = numbered(entries);
+                    let all = numbered_entries(entries);
                     let now = all[all.len() - 1];
-                    let place = |(place, entry): &(i128, &Entry)| if width.is_rows() { *place } else { entry.time };
+                    let place =
+                        |(place, entry): &(i128, &SeriesEntry)| if width.is_rows() { *place } else { entry.time };
                     let end = place(&now) - gap;
                     let start = end - width.count();
                     let inside = |x: i128| (x > start || x == start && with_start) && (x < end || x == end && with_end);
                     let window: Vec<_> = all.iter().filter(|entry| inside(place(entry))).copied().collect();
                     Ok(statistic.of(&window, now, min_periods))
                 })?;
-                let name = format!("{}_{}_{}", column.name, statistic.word(), word(over));
+                let name = format!("{}_{}_{}", column.name, statistic.word(), length_text(over));
                 let care = statistic.care(table, at);
-                put_new(out, Column { name, kind: statistic.output(), care }, values)?;
+                put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
             }
         }
         Ok(())
     })
 }
 
-pub fn expanding(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, counted, |out, at, lines| {
+pub fn expanding(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
-        let gap = config.get("gap").map_or(Ok(Length::Rows(0)), |gap| length(gap, &lines.time))?;
+        let gap = config.get("gap").map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
         for wanted in config.list("compute") {
-            let statistic = Statistic::new(wanted, config, &column.kind, unit_of(config.get("gap"), &lines.time)?)?;
+            let statistic =
+                InterpretedStatistic::new(wanted, config, &column.kind, unit_of(config.get("gap"), &lines.time)?)?;
             let unless_set = if statistic.name == "count" { 0 } else { 1 };
             let min_periods = config.whole("min_periods").unwrap_or(unless_set) as usize;
             let values = lines.outputs(table.rows.len(), |entries| {
-                let now = (entries.len() as i128 - 1, own(entries));
-                Ok(statistic.of(&numbered(upto(entries, gap)), now, min_periods))
+                let now = (entries.len() as i128 - 1, last_entry(entries));
+                Ok(statistic.of(&numbered_entries(entries_up_to_gap(entries, gap)), now, min_periods))
             })?;
             let name = format!("{}_expanding_{}", column.name, statistic.word());
             let care = statistic.care(table, at);
-            put_new(out, Column { name, kind: statistic.output(), care }, values)?;
+            put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
         }
         Ok(())
     })
 }
 
-pub fn seasonal_rolling(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, counted, |out, at, lines| {
+pub fn seasonal_rolling(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
         let season = config.get("season").ok_or("no season")?;
         let turn = length(season, &lines.time)?;
@@ -557,7 +602,8 @@ pub fn seasonal_rolling(config: Config<'_>, table: &Table, series: &Series) -> R
         for over in config.list("over") {
             let count = i128::from(over.as_i64().ok_or("no over")?);
             for wanted in config.list("compute") {
-                let statistic = Statistic::new(wanted, config, &column.kind, unit_of(Some(season), &lines.time)?)?;
+                let statistic =
+                    InterpretedStatistic::new(wanted, config, &column.kind, unit_of(Some(season), &lines.time)?)?;
                 let min_periods = match (config.whole("min_periods"), statistic.name) {
                     (Some(least), _) if i128::from(least) > count => return Err("too many".into()),
                     (Some(least), _) => least as usize,
@@ -566,21 +612,21 @@ pub fn seasonal_rolling(config: Config<'_>, table: &Table, series: &Series) -> R
                     _ => 1,
                 };
                 let values = lines.outputs(table.rows.len(), |entries| {
-                    let all = numbered(entries);
+                    let all = numbered_entries(entries);
                     let now = all[all.len() - 1];
                     let at = |k: i128| {
                         let back = gap.count() + k * turn.count();
                         match turn {
-                            Length::Rows(_) => all.iter().find(|(place, _)| *place == now.0 - back),
-                            Length::Ticks(_) => all.iter().rfind(|(_, entry)| entry.time == now.1.time - back),
+                            WindowLength::Rows(_) => all.iter().find(|(place, _)| *place == now.0 - back),
+                            WindowLength::Ticks(_) => all.iter().rfind(|(_, entry)| entry.time == now.1.time - back),
                         }
                     };
                     let window: Vec<_> = (0..count).rev().filter_map(at).copied().collect();
                     Ok(statistic.of(&window, now, min_periods))
                 })?;
-                let name = format!("{}_seasonal_{}_{}x{over}", column.name, statistic.word(), word(season));
+                let name = format!("{}_seasonal_{}_{}x{over}", column.name, statistic.word(), length_text(season));
                 let care = statistic.care(table, at);
-                put_new(out, Column { name, kind: statistic.output(), care }, values)?;
+                put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
             }
         }
         Ok(())
@@ -588,10 +634,10 @@ pub fn seasonal_rolling(config: Config<'_>, table: &Table, series: &Series) -> R
 }
 
 /// Follows the recursion of pandas' `ewm`, whose weights are kept beside the mean and the variance.
-pub fn ewm(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
-    each(config, table, series, Kind::is_number, |out, at, lines| {
+pub fn ewm(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
+    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
         let column = &table.columns[at];
-        let (mut by_time, mut beside) = (None, Length::Rows(1));
+        let (mut by_time, mut beside) = (None, WindowLength::Rows(1));
         let (alpha, decay) = if let Some(alpha) = config.number("alpha") {
             (alpha, format!("alpha{alpha}"))
         } else if let Some(span) = config.number("span") {
@@ -603,7 +649,7 @@ pub fn ewm(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> 
         } else {
             let text = config.text("half_life").ok_or("no decay")?;
             let half_life = ticks(text, &lines.time)?;
-            (by_time, beside) = (Some(half_life as f64), Length::Ticks(half_life));
+            (by_time, beside) = (Some(half_life as f64), WindowLength::Ticks(half_life));
             (0.5, format!("half_life{text}"))
         };
         let gap = gap(config, beside, &lines.time)?;
@@ -616,7 +662,7 @@ pub fn ewm(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> 
                 let (mut mean, mut variance, mut seen) = (f64::NAN, 0.0, 0);
                 let (mut old, mut sum, mut squares) = (1.0, 1.0, 1.0);
                 let mut last: Option<i128> = None;
-                for entry in upto(entries, gap) {
+                for entry in entries_up_to_gap(entries, gap) {
                     let x = entry.values[0].double(&column.kind);
                     // pandas fades by the time since the row before, whether that had a value or not.
                     let Some(before) = last.replace(entry.time).filter(|_| seen > 0) else {
@@ -651,46 +697,54 @@ pub fn ewm(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> 
                 }
                 let rest = sum * sum - squares;
                 Ok(match wanted {
-                    _ if seen < least => Value::Null,
-                    "mean" => not_nan(mean, &kind),
-                    _ if rest <= 0.0 || seen < 2 => Value::Null,
+                    _ if seen < least => CellValue::Null,
+                    "mean" => nan_to_null(mean, &kind),
+                    _ if rest <= 0.0 || seen < 2 => CellValue::Null,
                     // Where one value has nearly all the weight, rounding decides.
                     _ if rest < 1e-6 * sum * sum => return Err("one value has all the weight".into()),
-                    "var" => not_nan(sum * sum / rest * variance, &kind),
-                    _ => not_nan((sum * sum / rest * variance).sqrt(), &kind),
+                    "var" => nan_to_null(sum * sum / rest * variance, &kind),
+                    _ => nan_to_null((sum * sum / rest * variance).sqrt(), &kind),
                 })
             })?;
             let name = format!("{}_ewm_{wanted}_{decay}", column.name);
             let care = match (wanted, near(table, at)) {
-                ("var", Care::Near(size)) => Care::Near(size * size),
+                ("var", ValueExactness::Near(size)) => ValueExactness::Near(size * size),
                 (_, near) => near,
             };
-            put_new(out, Column { name, kind: float_kind(config), care }, values)?;
+            put_new(out, TypedColumn { name, kind: float_kind(config), care }, values)?;
         }
         Ok(())
     })
 }
 
-pub fn fill_forward(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
+pub fn fill_forward(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     let limit = config.whole("limit").map_or(usize::MAX, |limit| limit as usize);
-    each(config, table, series, copied, |out, at, lines| {
+    for_each_window_column(config, table, series, is_copyable, |out, at, lines| {
         let column = table.columns[at].clone();
         let values = lines.outputs(table.rows.len(), |entries| {
             let found = entries.iter().rev().take(limit.saturating_add(1)).find(|entry| !entry.values[0].is_null());
-            Ok(found.map_or(Value::Null, |entry| entry.values[0].clone()))
+            Ok(found.map_or(CellValue::Null, |entry| entry.values[0].clone()))
         })?;
-        out.put(Column { name: config.output(&column.name), ..column }, values);
+        out.put(TypedColumn { name: config.output(&column.name), ..column }, values);
         Ok(())
     })
 }
 
-pub fn interpolate(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
+pub fn interpolate(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     let limit = config.whole("limit").map_or(usize::MAX, |limit| limit as usize);
-    each(config, table, series, Kind::is_number, |out, at, lines| {
+    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
         let column = table.columns[at].clone();
         let kind = float_kind(config);
-        let double = |entry: &Entry| entry.values[0].double(&column.kind);
-        let mut values = vec![Value::Null; table.rows.len()];
+        let double = |entry: &SeriesEntry| entry.values[0].double(&column.kind);
+        let mut values = vec![CellValue::Null; table.rows.len()];
         for line in &lines.lines {
             for (place, entry) in line.iter().enumerate() {
                 let Some(row) = entry.row else { continue };
@@ -712,20 +766,20 @@ pub fn interpolate(config: Config<'_>, table: &Table, series: &Series) -> Result
                 if x.is_nan() {
                     return Err("a line between infinities".into());
                 }
-                values[row] = not_nan(x, &kind);
+                values[row] = nan_to_null(x, &kind);
             }
         }
-        out.put(Column { name: config.output(&column.name), kind, care: near(table, at) }, values);
+        out.put(TypedColumn { name: config.output(&column.name), kind, care: near(table, at) }, values);
         Ok(())
     })
 }
 
 /// The slot of a time.
-fn slot(time: i128, kind: &Kind, period: &str) -> Result<Value> {
+fn slot(time: i128, kind: &CellKind, period: &str) -> ChainResult<CellValue> {
     let tick = match kind {
-        Kind::Date if period == "hour" => return Err("a date has no hours".into()),
-        Kind::Date => DAY,
-        Kind::Time(unit) => nanoseconds(*unit),
+        CellKind::Date if period == "hour" => return Err("a date has no hours".into()),
+        CellKind::Date => DAY,
+        CellKind::Time(unit) => nanoseconds(*unit),
         _ => return Err("no date".into()),
     };
     let part = match period {
@@ -736,19 +790,23 @@ fn slot(time: i128, kind: &Kind, period: &str) -> Result<Value> {
     Ok(part_of(time * tick, part))
 }
 
-pub fn seasonal_index(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
+pub fn seasonal_index(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     let period = config.text("period").ok_or("no period")?;
     let strength = config.get("shrink").and_then(|shrink| shrink["strength"].as_f64());
     let least = config.whole("min_periods").unwrap_or(1).max(1) as usize;
-    each(config, table, series, Kind::is_number, |out, at, lines| {
+    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
         let column = &table.columns[at];
-        let gap = config.get("gap").map_or(Ok(Length::Rows(0)), |gap| length(gap, &lines.time))?;
+        let gap = config.get("gap").map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
         let kind = float_kind(config);
         slot(0, &lines.time, period)?;
         let values = lines.outputs(table.rows.len(), |entries| {
-            let of_row = slot(own(entries).time, &lines.time, period)?;
+            let of_row = slot(last_entry(entries).time, &lines.time, period)?;
             let (mut all, mut ours) = (Vec::new(), Vec::new());
-            for entry in upto(entries, gap) {
+            for entry in entries_up_to_gap(entries, gap) {
                 // A missing period has no slot.
                 let (Some(x), Some(_)) = (entry.values[0].double(&column.kind), entry.row) else { continue };
                 all.push(x);
@@ -759,28 +817,28 @@ pub fn seasonal_index(config: Config<'_>, table: &Table, series: &Series) -> Res
             let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
             let (n, strength) = (ours.len() as f64, strength.unwrap_or(0.0));
             Ok(if ours.len() < least || mean(&all) == 0.0 {
-                if strength > 0.0 { Value::Float(1.0) } else { Value::Null }
+                if strength > 0.0 { CellValue::Float(1.0) } else { CellValue::Null }
             } else {
-                not_nan((n * (mean(&ours) / mean(&all)) + strength) / (n + strength), &kind)
+                nan_to_null((n * (mean(&ours) / mean(&all)) + strength) / (n + strength), &kind)
             })
         })?;
         // A mean near zero makes indices large.
         let size = values.iter().filter_map(|value| value.double(&kind)).fold(1.0, |size: f64, x| size.max(x.abs()));
         let name = format!("{}_{period}_index", column.name);
-        put_new(out, Column { name, kind: kind.clone(), care: Care::Near(size * size) }, values)
+        put_new(out, TypedColumn { name, kind: kind.clone(), care: ValueExactness::Near(size * size) }, values)
     })
 }
 
 /// Statistics over all series, or those of the row's group, of the rows that are learned from.
-pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Table> {
+pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
     let time = table.find(config.text("time").or(series.time.as_deref()).ok_or("no time")?)?;
     let time_kind = table.columns[time].kind.clone();
     if !time_kind.is_time() {
         return Err("no type of times".into());
     }
     let by = config.texts("by");
-    let keys = by.iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?;
-    let group = |row: &Row| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let keys = by.iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
+    let group = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
     let closed = config.text("closed").unwrap_or("right");
     let (with_start, with_end) = (["left", "both"].contains(&closed), ["right", "both"].contains(&closed));
     let gap = config.text("gap").map_or(Ok(0), |gap| ticks(gap, &time_kind))?;
@@ -794,11 +852,11 @@ pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Tabl
         if !kind.is_number() {
             return Err(format!("{name} is no number"));
         }
-        let values_of = |row: &Row| {
+        let values_of = |row: &CellRow| {
             let x = row.cells[at].double(&kind).filter(|x| !x.is_nan());
             x.zip(row.cells[time].int())
         };
-        let mut groups: BTreeMap<Vec<Value>, BTreeMap<i128, Vec<f64>>> = BTreeMap::new();
+        let mut groups: BTreeMap<Vec<CellValue>, BTreeMap<i128, Vec<f64>>> = BTreeMap::new();
         for row in table.rows.iter().filter(|row| row.fitted) {
             if let Some((x, time)) = values_of(row) {
                 groups.entry(group(row)).or_default().entry(time).or_default().push(x);
@@ -808,8 +866,8 @@ pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Tabl
             let width = over.map(|over| ticks(over.as_str().ok_or("no time")?, &time_kind)).transpose()?;
             let unit = unit_of(over.or(config.get("gap")), &time_kind)?;
             for wanted in config.list("compute") {
-                let entry_kind = Kind::F64;
-                let statistic = Statistic::new(wanted, config, &entry_kind, Some(unit.unwrap_or(1)))?;
+                let entry_kind = CellKind::F64;
+                let statistic = InterpretedStatistic::new(wanted, config, &entry_kind, Some(unit.unwrap_or(1)))?;
                 let to = match statistic.name {
                     "count" | "n_unique" => INT64,
                     _ => statistic.float.clone(),
@@ -818,7 +876,7 @@ pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Tabl
                 let least = config.whole("min_periods").unwrap_or(unless_set) as usize;
                 let none = BTreeMap::new();
                 let each = table.rows.iter().map(|row| {
-                    let Some(now) = row.cells[time].int() else { return Value::Null };
+                    let Some(now) = row.cells[time].int() else { return CellValue::Null };
                     let end = now - gap;
                     let start = width.map(|width| end - width);
                     let after_start = |x: i128| start.is_none_or(|start| x > start || x == start && with_start);
@@ -827,17 +885,17 @@ pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Tabl
                     let mut window = Vec::new();
                     for (time, values) in times.iter().filter(|(time, _)| inside(**time)) {
                         let mut push = |x: f64| {
-                            window.push(Entry { time: *time, row: None, values: vec![Value::Float(x)] });
+                            window.push(SeriesEntry { time: *time, row: None, values: vec![CellValue::Float(x)] });
                         };
                         match aggregate {
                             None => values.iter().for_each(|x| push(*x)),
                             Some("count") => push(values.len() as f64),
-                            Some(of) => push(number(of, values, &[], 0.0, 0.0).unwrap()),
+                            Some(of) => push(statistic_value(of, values, &[], 0.0, 0.0).unwrap()),
                         }
                     }
-                    let own = Entry { time: now, row: None, values: vec![Value::Null] };
-                    match statistic.of(&numbered(&window), (window.len() as i128, &own), least) {
-                        Value::Float(x) => Value::float(x, &to),
+                    let own = SeriesEntry { time: now, row: None, values: vec![CellValue::Null] };
+                    match statistic.of(&numbered_entries(&window), (window.len() as i128, &own), least) {
+                        CellValue::Float(x) => CellValue::float(x, &to),
                         other => other,
                     }
                 });
@@ -845,14 +903,16 @@ pub fn pooled(config: Config<'_>, table: &Table, series: &Series) -> Result<Tabl
                 let group = if by.is_empty() { "all".to_owned() } else { by.join("_") };
                 let middle = aggregate.map_or(String::new(), |of| format!("{of}_"));
                 let name = match over {
-                    Some(over) => format!("{name}_{group}_{middle}{}_{}", statistic.word(), word(over)),
+                    Some(over) => format!("{name}_{group}_{middle}{}_{}", statistic.word(), length_text(over)),
                     None => format!("{name}_{group}_{middle}expanding_{}", statistic.word()),
                 };
                 let care = match near(table, at) {
-                    Care::Near(size) if to.is_float() => Care::Near((size * (1.0 + table.rows.len() as f64)).powi(2)),
-                    _ => Care::Tame,
+                    ValueExactness::Near(size) if to.is_float() => {
+                        ValueExactness::Near((size * (1.0 + table.rows.len() as f64)).powi(2))
+                    }
+                    _ => ValueExactness::Tame,
                 };
-                put_new(&mut out, Column { name, kind: to, care }, values)?;
+                put_new(&mut out, TypedColumn { name, kind: to, care }, values)?;
             }
         }
     }

@@ -13,13 +13,13 @@ use crate::support::repository;
 
 /// In which order the threads of a kernel come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Threads {
+pub enum ThreadOrder {
     Forwards,
     Backwards,
 }
 
-pub type Kernel = unsafe extern "C" fn(*const u64);
-pub type Multiply = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+pub type KernelFn = unsafe extern "C" fn(*const u64);
+pub type MultiplyFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
 
 unsafe extern "C" {
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
@@ -30,20 +30,21 @@ unsafe extern "C" {
 const RTLD_NOW: c_int = 2;
 
 /// A library that stays as long as the process.
-pub struct Library(usize);
+pub struct KernelLibrary(usize);
 
-type Changed = Option<(&'static str, &'static str)>;
+type SourcePatch = Option<(&'static str, &'static str)>;
 
-static COMPILED: Mutex<BTreeMap<(Precision, Threads, Changed), Arc<Library>>> = Mutex::new(BTreeMap::new());
+static COMPILED: Mutex<BTreeMap<(Precision, ThreadOrder, SourcePatch), Arc<KernelLibrary>>> =
+    Mutex::new(BTreeMap::new());
 
-impl Library {
-    pub fn of(precision: Precision, threads: Threads, changed: Changed) -> Arc<Library> {
+impl KernelLibrary {
+    pub fn of(precision: Precision, threads: ThreadOrder, changed: SourcePatch) -> Arc<KernelLibrary> {
         let mut compiled = COMPILED.lock().unwrap();
-        let compile = || Arc::new(Library::compile(precision, threads, changed));
+        let compile = || Arc::new(KernelLibrary::compile(precision, threads, changed));
         compiled.entry((precision, threads, changed)).or_insert_with(compile).clone()
     }
 
-    fn compile(precision: Precision, threads: Threads, changed: Changed) -> Library {
+    fn compile(precision: Precision, threads: ThreadOrder, changed: SourcePatch) -> KernelLibrary {
         let mut source = std::fs::read_to_string(repository().join("connectors/src/train/device/kernels.cu")).unwrap();
         if let Some((from, to)) = changed {
             assert!(source.contains(from), "nothing is changed: {from}");
@@ -59,21 +60,21 @@ impl Library {
         if precision == Precision::Bf16 {
             cc.arg("-DBF16");
         }
-        if threads == Threads::Backwards {
+        if threads == ThreadOrder::Backwards {
             cc.arg("-DBACKWARDS");
         }
         cc.args(["-x", "c"]).arg(repository().join("tests/simulated/host.c")).arg("-o").arg(&library).arg("-lm");
         let output = cc.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Library::open(&library)
+        KernelLibrary::open(&library)
     }
 
-    fn open(path: &Path) -> Library {
+    fn open(path: &Path) -> KernelLibrary {
         let path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: the library was just made, and does nothing when it is loaded.
         let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
         assert!(!library.is_null());
-        Library(library as usize)
+        KernelLibrary(library as usize)
     }
 
     fn symbol(&self, name: &str) -> *mut c_void {
@@ -84,13 +85,13 @@ impl Library {
         symbol
     }
 
-    pub fn kernel(&self, name: &str) -> Kernel {
+    pub fn kernel(&self, name: &str) -> KernelFn {
         // SAFETY: all kernels are of this type.
-        unsafe { std::mem::transmute::<*mut c_void, Kernel>(self.symbol(name)) }
+        unsafe { std::mem::transmute::<*mut c_void, KernelFn>(self.symbol(name)) }
     }
 
-    pub fn product(&self) -> Multiply {
+    pub fn product(&self) -> MultiplyFn {
         // SAFETY: so it is declared.
-        unsafe { std::mem::transmute::<*mut c_void, Multiply>(self.symbol("product")) }
+        unsafe { std::mem::transmute::<*mut c_void, MultiplyFn>(self.symbol("product")) }
     }
 }

@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use forebay::feed::{SlotAllocator, SlotMemory};
 use forebay::prelude::*;
 
-use library::Library;
-pub use library::Threads;
+use library::KernelLibrary;
+pub use library::ThreadOrder;
 
-enum Work {
+enum SimulatedWork {
     Do(Box<dyn FnOnce() + Send>),
     Record { event: usize, nth: u64 },
     Wait { event: usize, nth: u64 },
 }
 
 #[derive(Default)]
-struct Queues {
-    copies: VecDeque<Work>,
-    compute: VecDeque<Work>,
+struct SimulatedQueues {
+    copies: VecDeque<SimulatedWork>,
+    compute: VecDeque<SimulatedWork>,
     /// How often each event was recorded, and how many of these have come.
     recorded: Vec<u64>,
     come: BTreeMap<usize, u64>,
@@ -33,7 +33,7 @@ struct Queues {
     steps: u64,
 }
 
-impl Queues {
+impl SimulatedQueues {
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
@@ -44,14 +44,14 @@ impl Queues {
         let queue = if of_copies { &mut self.copies } else { &mut self.compute };
         match queue.pop_front() {
             None => return false,
-            Some(Work::Wait { event, nth }) => {
+            Some(SimulatedWork::Wait { event, nth }) => {
                 if self.come.get(&event).copied().unwrap_or(0) < nth {
-                    queue.push_front(Work::Wait { event, nth });
+                    queue.push_front(SimulatedWork::Wait { event, nth });
                     return false;
                 }
             }
-            Some(Work::Record { event, nth }) => drop(self.come.insert(event, nth)),
-            Some(Work::Do(work)) => work(),
+            Some(SimulatedWork::Record { event, nth }) => drop(self.come.insert(event, nth)),
+            Some(SimulatedWork::Do(work)) => work(),
         }
         true
     }
@@ -70,37 +70,37 @@ impl Queues {
 }
 
 /// A step, and a flag.
-type Stop = (u64, Arc<AtomicBool>);
+type StopRequest = (u64, Arc<AtomicBool>);
 
 /// The device. Clones are the same one.
 #[derive(Clone)]
-pub struct Simulated {
-    queues: Arc<Mutex<Queues>>,
-    threads: Threads,
+pub struct SimulatedGpu {
+    queues: Arc<Mutex<SimulatedQueues>>,
+    threads: ThreadOrder,
     /// What is another way in the kernels' source, and how.
     changed: Option<(&'static str, &'static str)>,
     /// At which step a run is asked to stop, and by which flag.
-    stop: Arc<Mutex<Option<Stop>>>,
+    stop: Arc<Mutex<Option<StopRequest>>>,
     /// What was done that no device would bear.
     pub wrong: Arc<Mutex<Vec<&'static str>>>,
 }
 
-impl fmt::Debug for Simulated {
+impl fmt::Debug for SimulatedGpu {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Simulated")
     }
 }
 
-impl Simulated {
+impl SimulatedGpu {
     /// One whose queues advance as chance wants it.
-    pub fn new(random: u64, threads: Threads) -> Simulated {
-        let queues = Arc::new(Mutex::new(Queues { random, ..Queues::default() }));
-        Simulated { queues, threads, changed: None, stop: Arc::default(), wrong: Arc::default() }
+    pub fn new(random: u64, threads: ThreadOrder) -> SimulatedGpu {
+        let queues = Arc::new(Mutex::new(SimulatedQueues { random, ..SimulatedQueues::default() }));
+        SimulatedGpu { queues, threads, changed: None, stop: Arc::default(), wrong: Arc::default() }
     }
 
     /// The same with other kernels.
-    pub fn changed(self, from: &'static str, to: &'static str) -> Simulated {
-        Simulated { changed: Some((from, to)), ..self }
+    pub fn changed(self, from: &'static str, to: &'static str) -> SimulatedGpu {
+        SimulatedGpu { changed: Some((from, to)), ..self }
     }
 
     /// Asks a run to stop at a step.
@@ -108,11 +108,11 @@ impl Simulated {
         *self.stop.lock().unwrap() = Some((step, flag));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queues> {
+    fn lock(&self) -> MutexGuard<'_, SimulatedQueues> {
         self.queues.lock().unwrap()
     }
 
-    fn put_work(&self, of_copies: bool, work: Work) {
+    fn put_work(&self, of_copies: bool, work: SimulatedWork) {
         let mut queues = self.lock();
         if of_copies {
             queues.copies.push_back(work)
@@ -124,7 +124,7 @@ impl Simulated {
 
     fn wait(&self, of_copies: bool, event: usize) {
         let nth = self.lock().recorded[event];
-        self.put_work(of_copies, Work::Wait { event, nth });
+        self.put_work(of_copies, SimulatedWork::Wait { event, nth });
     }
 
     fn record(&self, of_copies: bool, event: usize) {
@@ -133,7 +133,7 @@ impl Simulated {
             queues.recorded[event] += 1;
             queues.recorded[event]
         };
-        self.put_work(of_copies, Work::Record { event, nth });
+        self.put_work(of_copies, SimulatedWork::Record { event, nth });
     }
 
     /// Copies later. Whoever owns either side waits until `left` is as before.
@@ -151,7 +151,7 @@ impl Simulated {
                 left.fetch_sub(1, Ordering::SeqCst);
             }
         };
-        self.put_work(of_copies, Work::Do(Box::new(work)));
+        self.put_work(of_copies, SimulatedWork::Do(Box::new(work)));
     }
 
     fn wait_for(&self, left: &AtomicU64) {
@@ -163,13 +163,13 @@ impl Simulated {
 }
 
 /// Memory on the device.
-pub struct Memory {
+pub struct SimulatedGpuMemory {
     words: Vec<u64>,
     bytes: usize,
-    device: Simulated,
+    device: SimulatedGpu,
 }
 
-impl Drop for Memory {
+impl Drop for SimulatedGpuMemory {
     fn drop(&mut self) {
         let queues = self.device.lock();
         if !queues.copies.is_empty() || !queues.compute.is_empty() {
@@ -182,12 +182,12 @@ fn address<T>(values: &[T]) -> u64 {
     values.as_ptr() as u64
 }
 
-impl Device for Simulated {
-    type Memory = Memory;
+impl ComputeDevice for SimulatedGpu {
+    type Memory = SimulatedGpuMemory;
     type Event = usize;
 
-    fn memory(&self, bytes: usize) -> Result<Memory> {
-        Ok(Memory { words: vec![0; bytes.div_ceil(8)], bytes, device: self.clone() })
+    fn memory(&self, bytes: usize) -> Result<SimulatedGpuMemory> {
+        Ok(SimulatedGpuMemory { words: vec![0; bytes.div_ceil(8)], bytes, device: self.clone() })
     }
 
     fn event(&self) -> Result<usize> {
@@ -201,9 +201,9 @@ impl Device for Simulated {
         Ok(())
     }
 
-    fn copy(&self, from: &dyn SlotMemory, to: &mut Memory) -> Result<()> {
+    fn copy(&self, from: &dyn SlotMemory, to: &mut SimulatedGpuMemory) -> Result<()> {
         let any: &dyn std::any::Any = from;
-        let slot = any.downcast_ref::<Slot>().ok_or_else(|| Fault::internal("another slot"))?;
+        let slot = any.downcast_ref::<SimulatedGpuSlot>().ok_or_else(|| Fault::internal("another slot"))?;
         assert!(slot.bytes.len() <= to.bytes);
         self.copy_later(true, address(&slot.bytes), address(&to.words), slot.bytes.len(), Some(slot.left.clone()));
         Ok(())
@@ -231,70 +231,70 @@ impl Device for Simulated {
 }
 
 /// What is read back later.
-pub struct Letter {
+pub struct SimulatedReadback {
     bytes: Vec<u8>,
     left: Arc<AtomicU64>,
-    device: Simulated,
+    device: SimulatedGpu,
 }
 
-impl Drop for Letter {
+impl Drop for SimulatedReadback {
     fn drop(&mut self) {
         self.device.wait_for(&self.left);
     }
 }
 
-impl Accelerator for Simulated {
-    type Program = Arc<Library>;
-    type Letter = Letter;
+impl Accelerator for SimulatedGpu {
+    type Program = Arc<KernelLibrary>;
+    type Letter = SimulatedReadback;
 
-    fn slots(&self) -> Arc<dyn SlotAllocator> {
+    fn slot_allocator(&self) -> Arc<dyn SlotAllocator> {
         Arc::new(self.clone())
     }
 
-    fn program(&self, precision: Precision) -> Result<Arc<Library>> {
-        Ok(Library::of(precision, self.threads, self.changed))
+    fn load_program(&self, precision: Precision) -> Result<Arc<KernelLibrary>> {
+        Ok(KernelLibrary::of(precision, self.threads, self.changed))
     }
 
-    fn address(&self, memory: &Memory) -> u64 {
+    fn address(&self, memory: &SimulatedGpuMemory) -> u64 {
         address(&memory.words)
     }
 
-    fn put(&self, bytes: &[u8], to: &mut Memory) -> Result<()> {
+    fn upload(&self, bytes: &[u8], to: &mut SimulatedGpuMemory) -> Result<()> {
         assert!(bytes.len() <= to.bytes);
         let (bytes, to) = (bytes.to_vec(), address(&to.words));
         #[allow(unsafe_code)]
         // SAFETY: as large, and memory that goes too early is seen by `Memory`.
         let work = move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
-        self.put_work(false, Work::Do(Box::new(work)));
+        self.put_work(false, SimulatedWork::Do(Box::new(work)));
         Ok(())
     }
 
-    fn get(&self, from: &Memory, bytes: &mut [u8]) -> Result<()> {
+    fn download(&self, from: &SimulatedGpuMemory, bytes: &mut [u8]) -> Result<()> {
         self.lock().finish();
         let all = from.words.iter().flat_map(|word| word.to_ne_bytes());
         bytes.iter_mut().zip(all).for_each(|(to, from)| *to = from);
         Ok(())
     }
 
-    fn letter(&self, bytes: usize) -> Result<Letter> {
-        Ok(Letter { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() })
+    fn allocate_readback(&self, bytes: usize) -> Result<SimulatedReadback> {
+        Ok(SimulatedReadback { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() })
     }
 
-    fn send(&self, from: &Memory, letter: &mut Letter) -> Result<()> {
+    fn enqueue_readback(&self, from: &SimulatedGpuMemory, letter: &mut SimulatedReadback) -> Result<()> {
         let bytes = letter.bytes.len();
         assert!(bytes <= from.bytes);
         self.copy_later(false, address(&from.words), address(&letter.bytes), bytes, Some(letter.left.clone()));
         Ok(())
     }
 
-    fn open(&self, letter: &mut Letter, bytes: &mut [u8]) -> Result<()> {
+    fn wait_readback(&self, letter: &mut SimulatedReadback, bytes: &mut [u8]) -> Result<()> {
         self.wait_for(&letter.left);
         bytes.copy_from_slice(&letter.bytes);
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn launch(&self, program: &Arc<Library>, kernel: &'static str, arguments: &[u64]) -> Result<()> {
+    unsafe fn launch(&self, program: &Arc<KernelLibrary>, kernel: &'static str, arguments: &[u64]) -> Result<()> {
         assert!(arguments[0] > 0, "GPUs refuse kernels without threads");
         if kernel == "control" {
             let mut queues = self.lock();
@@ -305,13 +305,13 @@ impl Accelerator for Simulated {
         }
         let (kernel, arguments) = (program.kernel(kernel), arguments.to_vec());
         // SAFETY: the caller's, and memory that goes too early is seen by `Memory`.
-        self.put_work(false, Work::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })));
+        self.put_work(false, SimulatedWork::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })));
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn multiply(&self, program: &Arc<Library>, product: &Product) -> Result<()> {
-        let ColumnMajor { a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc } = product.column_major();
+    unsafe fn multiply(&self, program: &Arc<KernelLibrary>, product: &MatrixProduct) -> Result<()> {
+        let ColumnMajorProduct { a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc } = product.column_major();
         // What cuBLAS demands.
         assert!(m > 0 && n > 0 && k > 0 && ldc >= m);
         assert!(lda >= if a_transposed { k } else { m } && ldb >= if b_transposed { n } else { k });
@@ -319,26 +319,26 @@ impl Accelerator for Simulated {
         let (way_a, way_b) = (u64::from(a_transposed), u64::from(b_transposed));
         // SAFETY: as above.
         let work = move || unsafe { multiply(way_a, way_b, m, n, k, a, lda, b, ldb, c, ldc) };
-        self.put_work(false, Work::Do(Box::new(work)));
+        self.put_work(false, SimulatedWork::Do(Box::new(work)));
         Ok(())
     }
 }
 
 /// A slot from which the device copies by itself.
-struct Slot {
+struct SimulatedGpuSlot {
     bytes: Vec<u8>,
     /// Copies from here that are still to be done.
     left: Arc<AtomicU64>,
-    device: Simulated,
+    device: SimulatedGpu,
 }
 
-impl Drop for Slot {
+impl Drop for SimulatedGpuSlot {
     fn drop(&mut self) {
         self.device.wait_for(&self.left);
     }
 }
 
-impl SlotMemory for Slot {
+impl SlotMemory for SimulatedGpuSlot {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -349,8 +349,8 @@ impl SlotMemory for Slot {
     }
 }
 
-impl SlotAllocator for Simulated {
+impl SlotAllocator for SimulatedGpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
-        Ok(Box::new(Slot { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() }))
+        Ok(Box::new(SimulatedGpuSlot { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() }))
     }
 }

@@ -15,27 +15,29 @@ pub mod time;
 pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
-pub use relational::{Aggregate, AsOfDirection, AsOfJoin, Cardinality, Compute, Dedupe, How, Join};
+pub use relational::{
+    Aggregate, AggregateExpression, AsOfDirection, AsOfJoin, Dedupe, JoinCardinality, JoinKind, LookupJoin,
+};
 pub use rows::*;
 pub use time::*;
 
-use forebay_plan::Registry;
+use forebay_plan::TransformRegistry;
 
 /// All transforms.
-pub fn registry() -> Registry {
-    let mut registry = Registry::new();
+pub fn registry() -> TransformRegistry {
+    let mut registry = TransformRegistry::new();
     registry
-        .register::<categorical::Cross>()
+        .register::<categorical::FeatureCross>()
         .register::<categorical::HashBucket>()
         .register::<categorical::MultiHot>()
         .register::<categorical::OneHot>()
-        .register::<categorical::Ordinal>()
-        .register::<categorical::Vocabulary>()
-        .register::<columns::Cast>()
-        .register::<columns::Derive>()
+        .register::<categorical::OrdinalEncoder>()
+        .register::<categorical::VocabularyEncoder>()
+        .register::<columns::CastColumns>()
+        .register::<columns::DeriveColumns>()
         .register::<columns::DropColumns>()
-        .register::<columns::Rename>()
-        .register::<columns::Select>()
+        .register::<columns::RenameColumns>()
+        .register::<columns::SelectColumns>()
         .register::<numeric::Impute>()
         .register::<numeric::MinMax>()
         .register::<numeric::ApplyBuckets>()
@@ -43,25 +45,25 @@ pub fn registry() -> Registry {
         .register::<numeric::Clip>()
         .register::<numeric::KBins>()
         .register::<numeric::Log1p>()
-        .register::<numeric::Quantiles>()
+        .register::<numeric::QuantileRanks>()
         .register::<numeric::RobustScale>()
         .register::<numeric::Standardize>()
         .register::<relational::Aggregate>()
         .register::<relational::AsOfJoin>()
         .register::<relational::Dedupe>()
-        .register::<relational::Join>()
+        .register::<relational::LookupJoin>()
         .register::<rows::Explode>()
-        .register::<rows::Filter>()
+        .register::<rows::FilterRows>()
         .register::<time::DateParts>()
-        .register::<time::Diff>()
-        .register::<time::Ewm>()
-        .register::<time::Expanding>()
+        .register::<time::SeriesDiff>()
+        .register::<time::EwmWindow>()
+        .register::<time::ExpandingWindow>()
         .register::<time::FillForward>()
         .register::<time::Interpolate>()
-        .register::<time::Lag>()
+        .register::<time::SeriesLag>()
         .register::<time::PctChange>()
-        .register::<time::Pooled>()
-        .register::<time::Rolling>()
+        .register::<time::PooledWindow>()
+        .register::<time::RollingWindow>()
         .register::<time::SeasonalIndex>()
         .register::<time::SeasonalRolling>();
     registry

@@ -9,9 +9,9 @@ use forebay_model::codes;
 use harness::*;
 use serde_json::json;
 
-type Numbers = Vec<Option<f64>>;
+type NullableFloats = Vec<Option<f64>>;
 
-fn rows() -> Table {
+fn rows() -> NamedColumns {
     vec![
         col("day", Date32Array::from(vec![1, 1, 1, 2, 2, 3, 4, 5, 5, 1])),
         col(
@@ -47,11 +47,11 @@ fn rows() -> Table {
     ]
 }
 
-fn with(columns: Vec<(String, ArrayRef)>) -> Table {
+fn with_columns(columns: Vec<(String, ArrayRef)>) -> NamedColumns {
     rows().into_iter().chain(columns).collect()
 }
 
-fn numbers(name: &str, values: Numbers) -> (String, ArrayRef) {
+fn numbers(name: &str, values: NullableFloats) -> (String, ArrayRef) {
     col(name, Float64Array::from(values))
 }
 
@@ -102,7 +102,7 @@ fn all_values_of_a_window() {
             ],
         ),
     ];
-    check(step, rows(), with(expect));
+    check(step, rows(), with_columns(expect));
 }
 
 #[test]
@@ -112,16 +112,17 @@ fn a_gap_leaves_out_the_row_and_its_time() {
     let sums = vec![None, None, None, Some(6.0f32), Some(10.0), Some(6.0), Some(11.0), Some(5.0), None, None];
     let counts = vec![0, 0, 0, 3, 1, 3, 4, 1, 0, 0];
     let expect = vec![col("x_g_sum_3d", Float32Array::from(sums)), col("x_g_count_3d", Int64Array::from(counts))];
-    check(step, rows(), with(expect));
+    check(step, rows(), with_columns(expect));
 }
 
 /// `rolling` and `expanding` say the same: pandas' kurtosis of equal values is -3, and infinity less infinity is
 /// no value.
 #[test]
-fn equal_and_infinite_values_come_to_what_windows_say() {
+fn equal_and_infinite_values_give_what_windows_give() {
     let table =
         |x: [f64; 4]| vec![col("day", Date32Array::from(vec![1, 2, 3, 4])), col("x", Float64Array::from(x.to_vec()))];
-    let with = |x, name: &str, y: Numbers| table(x).into_iter().chain([numbers(name, y)]).collect::<Table>();
+    let with =
+        |x, name: &str, y: NullableFloats| table(x).into_iter().chain([numbers(name, y)]).collect::<NamedColumns>();
     let step = json!({"pooled": {"columns": ["x"], "compute": ["kurtosis"], "aggregate": "mean", "time": "day"}});
     let same = [2.5; 4];
     check(step, table(same), with(same, "x_all_mean_expanding_kurtosis", vec![None, None, None, Some(-3.0)]));
@@ -166,7 +167,7 @@ fn one_number_for_each_time() {
         by_day("zero_share", [Some(0.0); 5]),
         by_day("since_nonzero", [Some(0.0), Some(0.0), Some(0.0), Some(1.0), Some(0.0)]),
     ];
-    check(step, rows(), with(expect));
+    check(step, rows(), with_columns(expect));
 }
 
 #[test]
@@ -176,13 +177,16 @@ fn everything_before_and_both_ends() {
     check(
         json!({"pooled": {"columns": ["x"], "compute": ["min"], "by": ["g"], "gap": "1d", "time": "day"}}),
         rows(),
-        with(vec![numbers("x_g_expanding_min", some([NONE, NONE, NONE, 1.0, 10.0, 1.0, 1.0, 1.0, NONE, NONE]))]),
+        with_columns(vec![numbers(
+            "x_g_expanding_min",
+            some([NONE, NONE, NONE, 1.0, 10.0, 1.0, 1.0, 1.0, NONE, NONE]),
+        )]),
     );
     let closed = |closed: &str, values: [f64; 10]| {
         let step = json!({"pooled": {"columns": ["x"], "compute": ["count"], "over": ["2d"], "closed": closed,
                                      "time": "day"}});
         let counts = Int64Array::from_iter_values(values.map(|value| value as i64));
-        check(step, rows(), with(vec![col("x_all_count_2d", counts)]));
+        check(step, rows(), with_columns(vec![col("x_all_count_2d", counts)]));
     };
     // Values on days 1 to 5: 4, 1, 1, 0, 2.
     closed("right", [4.0, 4.0, 4.0, 5.0, 5.0, 2.0, 1.0, 2.0, 2.0, 4.0]);
@@ -192,7 +196,7 @@ fn everything_before_and_both_ends() {
     check(
         json!({"pooled": {"columns": ["x"], "compute": ["mean"], "over": ["1d"], "min_periods": 3, "time": "day"}}),
         rows(),
-        with(vec![numbers("x_all_mean_1d", some([4.0, 4.0, 4.0, NONE, NONE, NONE, NONE, NONE, NONE, 4.0]))]),
+        with_columns(vec![numbers("x_all_mean_1d", some([4.0, 4.0, 4.0, NONE, NONE, NONE, NONE, NONE, NONE, 4.0]))]),
     );
 }
 

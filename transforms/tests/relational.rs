@@ -8,7 +8,7 @@ use arrow::array::*;
 use arrow::datatypes::DataType;
 use forebay_analyze::laws::check_laws;
 use forebay_model::codes;
-use forebay_transforms::relational::Collect;
+use forebay_transforms::relational::CollectRows;
 use harness::*;
 use serde_json::{Value, json};
 
@@ -20,14 +20,14 @@ fn ints(values: &[Option<i64>]) -> Int64Array {
     Int64Array::from(values.to_vec())
 }
 
-fn sales() -> Table {
+fn sales() -> NamedColumns {
     vec![
         col("k", words(&[Some("a"), Some("b"), None, Some("z"), Some("a")])),
         col("q", ints(&[Some(1), Some(2), Some(3), Some(4), Some(5)])),
     ]
 }
 
-fn items() -> Table {
+fn items() -> NamedColumns {
     vec![
         col("key", words(&[Some("b"), None, Some("a")])),
         col("price", Float64Array::from(vec![Some(2.5), Some(9.0), None])),
@@ -35,7 +35,7 @@ fn items() -> Table {
     ]
 }
 
-fn joined(step: Value) -> Vec<(&'static str, &'static str, Vec<Value>)> {
+fn join_nodes(step: Value) -> Vec<(&'static str, &'static str, Vec<Value>)> {
     vec![("out", "this", vec![step])]
 }
 
@@ -44,14 +44,14 @@ fn join_left_and_inner() {
     let prices = || Float64Array::from(vec![None, Some(2.5), None, None, None]);
     let left = json!({"join": {"with": "items", "on": ["k"], "right_on": ["key"], "columns": ["price"]}});
     check_nodes(
-        joined(left),
+        join_nodes(left),
         vec![("this", sales()), ("items", items())],
         [sales(), vec![col("price", prices())]].concat(),
     );
     let inner = json!({"join": {
         "with": "items", "on": ["k"], "right_on": ["key"], "how": "inner", "prefix": "item_", "suffix": "!"}});
     check_nodes(
-        joined(inner),
+        join_nodes(inner),
         vec![("this", sales()), ("items", items())],
         vec![
             col("k", words(&[Some("a"), Some("b"), Some("a")])),
@@ -98,7 +98,7 @@ fn join_checks_cardinality_and_names() {
     let by = |extra: Value| {
         let mut config = json!({"with": "items", "on": ["k"], "right_on": ["key"], "columns": ["price"]});
         config.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        joined(json!({ "join": config }))
+        join_nodes(json!({ "join": config }))
     };
     let twice = vec![col("key", words(&[Some("b"), Some("b")])), col("price", Float64Array::from(vec![1.0, 2.0]))];
     let fault = check_fault_nodes(by(json!({})), vec![("this", sales()), ("items", twice)], codes::CARDINALITY);
@@ -126,7 +126,7 @@ fn collect_keeps_the_laws() {
     let dictionary = arrow::compute::cast(&text, &DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into()));
     let numbers: Float64Array = (0..40).map(|i| (i % 7 > 0).then_some(f64::from(i))).collect();
     let flags: BooleanArray = (0..40).map(|i| Some(i % 3 == 0)).collect();
-    let columns: Table = vec![
+    let columns: NamedColumns = vec![
         col("lists", lists.finish()),
         ("text".into(), dictionary.unwrap()),
         col("numbers", numbers),
@@ -135,7 +135,7 @@ fn collect_keeps_the_laws() {
     let named: Vec<_> = columns.iter().map(|(name, column)| (name.clone(), column.data_type().clone())).collect();
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     for seed in 0..20 {
-        check_laws(&Collect { columns: named.clone() }, std::slice::from_ref(&batch), seed).unwrap();
+        check_laws(&CollectRows { columns: named.clone() }, std::slice::from_ref(&batch), seed).unwrap();
     }
 }
 

@@ -16,26 +16,26 @@ use serde_json::{Value, json};
 /// A missing value.
 const N: f64 = f64::NAN;
 
-type Column = (String, ArrayRef);
+type NamedColumn = (String, ArrayRef);
 
 fn missing<T>(values: impl IntoIterator<Item = f64>, of: impl Fn(f64) -> T) -> Vec<Option<T>> {
     values.into_iter().map(|value| (!value.is_nan()).then(|| of(value))).collect()
 }
 
-fn numbers<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> Column {
+fn numbers<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
     col(name, Float64Array::from(missing(values, |value| value)))
 }
 
-fn ints<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> Column {
+fn ints<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
     col(name, Int32Array::from(missing(values, |value| value as i32)))
 }
 
-fn whole<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> Column {
+fn whole<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
     col(name, Int64Array::from(missing(values, |value| value as i64)))
 }
 
 /// Two series, the one with missing values, the other with missing days too.
-fn rows() -> Table {
+fn rows() -> NamedColumns {
     let price = [Some(1.0), Some(2.0), None, Some(N), Some(3.0), Some(4.0), Some(4.5), Some(5.0), Some(8.0), None];
     vec![
         col("day", Date32Array::from(vec![1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7])),
@@ -46,12 +46,12 @@ fn rows() -> Table {
 }
 
 /// Runs a step over the two series; `expect` are the new columns.
-fn series<const COLUMNS: usize>(step: Value, expect: [Column; COLUMNS]) {
-    check(of_series(step), rows(), rows().into_iter().chain(expect).collect());
+fn series<const COLUMNS: usize>(step: Value, expect: [NamedColumn; COLUMNS]) {
+    check(with_time_and_keys(step), rows(), rows().into_iter().chain(expect).collect());
 }
 
 /// The step with its time and keys.
-fn of_series(mut step: Value) -> Value {
+fn with_time_and_keys(mut step: Value) -> Value {
     for config in step.as_object_mut().unwrap().values_mut() {
         config["time"] = json!("day");
         config["keys"] = json!(["s"]);
@@ -531,7 +531,7 @@ fn copies_are_exact() {
             col("float", Float32Array::from(vec![0.1, f32::INFINITY, f32::NAN])),
         ]
     };
-    let with = |more: Table| input().into_iter().chain(more).collect::<Table>();
+    let with = |more: NamedColumns| input().into_iter().chain(more).collect::<NamedColumns>();
     let common = json!({"time": "t", "keys": [], "gaps": "count_rows"});
     let step = |kind: &str, mut config: Value| {
         common.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
@@ -591,7 +591,7 @@ fn limits_of_filling() {
 
 #[test]
 fn gaps_are_refused_where_declared() {
-    let step = |gaps: Value| of_series(json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}));
+    let step = |gaps: Value| with_time_and_keys(json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}));
     check_fault(step(json!({"error": {"every": "1d"}})), rows(), codes::GAP);
     let lag = ints("qty_lag_1", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0]);
     check(step(json!({"warn": {"every": "1d"}})), rows(), rows().into_iter().chain([lag]).collect());
@@ -626,7 +626,7 @@ fn empty_data_and_one_row() {
         let mean = Float64Array::from(vec![3.0; days.len()]);
         let std = Float64Array::from(nothing);
         let expect = input().into_iter().chain([col("qty_mean_7d", mean), col("qty_std_7d", std)]).collect();
-        check(of_series(step), input(), expect);
+        check(with_time_and_keys(step), input(), expect);
     }
 }
 

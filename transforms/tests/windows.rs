@@ -8,11 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_model::{Code, Dataset, Fault, Node, NodeInput, Pipeline, Result, Source, Step, codes};
-use forebay_plan::{Bound, Op, Sql, Window, bind};
-use forebay_transforms::{Length, Unit};
-use forebay_window::Length::{Rows, Ticks};
-use forebay_window::{Closed, Compute, Decay, Fill, Frame, Gaps, Reach, Stat};
+use forebay_model::{
+    Dataset, Fault, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step, codes,
+};
+use forebay_plan::{BoundPipeline, PlanOp, SqlCompiler, WindowOp, bind};
+use forebay_transforms::{LengthSpec, LengthUnit};
+use forebay_window::SeriesLength::{Rows, Ticks};
+use forebay_window::{
+    ClosedEnds, EwmDecay, GapHandling, PeriodFill, SeriesFrame, WindowFunction, WindowReach, WindowStat,
+};
 use serde_json::{Value, json};
 
 fn source() -> Schema {
@@ -33,7 +37,7 @@ fn source() -> Schema {
 }
 
 /// Binds one step over a source that declares its time and keys, or does not.
-fn bound(step: &Value, declared: bool) -> Result<Bound> {
+fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
     let (kind, config) = step.as_object().unwrap().iter().next().unwrap();
     let registry = forebay_transforms::registry();
     let canonical = registry.kind(kind).unwrap().canonical;
@@ -41,7 +45,7 @@ fn bound(step: &Value, declared: bool) -> Result<Bound> {
     assert_eq!(config, canonical(config.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
     let pipeline = Pipeline {
         name: "test".into(),
-        sources: vec![Source {
+        sources: vec![PipelineSource {
             name: "this".into(),
             format: "memory".into(),
             config: Value::Null,
@@ -51,7 +55,7 @@ fn bound(step: &Value, declared: bool) -> Result<Bound> {
             lookback: None,
             at: None,
         }],
-        nodes: vec![Node {
+        nodes: vec![PipelineNode {
             name: "out".into(),
             input: NodeInput::From("this".into()),
             fit_on: None,
@@ -62,12 +66,12 @@ fn bound(step: &Value, declared: bool) -> Result<Bound> {
         ..Pipeline::default()
     };
     let dataset = Dataset { schema: Arc::new(source()), spans: Vec::new(), column_bytes: None, watched: Vec::new() };
-    bind(&pipeline, &registry, &Sql::default(), &BTreeMap::from([("this".to_owned(), dataset)]))
+    bind(&pipeline, &registry, &SqlCompiler::default(), &BTreeMap::from([("this".to_owned(), dataset)]))
 }
 
 /// The new columns, and the types of replaced ones.
 fn new_columns(step: &Value) -> String {
-    let bound = bound(step, true).unwrap();
+    let bound = bind_step(step, true).unwrap();
     let known = source();
     let fields = bound.flows["out"].schema.fields().iter();
     let new = fields
@@ -75,9 +79,9 @@ fn new_columns(step: &Value) -> String {
     new.map(|field| format!("{} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
 }
 
-fn windows(step: &Value) -> Vec<Window> {
-    let ops = bound(step, true).unwrap().ops.into_iter();
-    ops.filter_map(|op| if let Op::Window(window) = op.op { Some(window) } else { None }).collect()
+fn windows(step: &Value) -> Vec<WindowOp> {
+    let ops = bind_step(step, true).unwrap().ops.into_iter();
+    ops.filter_map(|op| if let PlanOp::Window(window) = op.op { Some(window) } else { None }).collect()
 }
 
 #[test]
@@ -207,8 +211,10 @@ fn one_step_is_one_window() {
     assert_eq!(window.reads, ["qty", "n", "n"]);
     assert_eq!(window.plan.functions.len(), 8);
     // Of 28 days up to a row, the first lies 27 days before it.
-    assert_eq!(window.plan.reach(), Reach::Ticks(vec![0..=27]));
-    assert!(window.plan.functions.iter().all(|function| function.compute.behind() == forebay_window::Length::ZERO));
+    assert_eq!(window.plan.reach(), WindowReach::Ticks(vec![0..=27]));
+    assert!(
+        window.plan.functions.iter().all(|function| function.compute.behind() == forebay_window::SeriesLength::ZERO)
+    );
 }
 
 #[test]
@@ -227,15 +233,15 @@ fn reach_is_the_distances_of_what_decides() {
             vec![0..=0, 7..=7, 14..=14, 21..=21],
         ),
     ] {
-        assert_eq!(windows(&step)[0].plan.reach(), Reach::Ticks(reach), "{step}");
+        assert_eq!(windows(&step)[0].plan.reach(), WindowReach::Ticks(reach), "{step}");
     }
     // Windows over windows reach as far as both, and as each of them alone.
     let lags = |by| windows(&lag(json!([by])))[0].plan.reach();
     let (week, year) = (lags("7d"), lags("364d"));
-    assert_eq!(week.clone().and(year.clone()), Reach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371]));
-    assert_eq!(week.clone().or(year), Reach::Ticks(vec![0..=0, 7..=7, 364..=364]));
+    assert_eq!(week.clone().compose(year.clone()), WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371]));
+    assert_eq!(week.clone().union(year), WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364]));
     let rows = json!({"lag": {"columns": ["qty"], "by": [1], "gaps": "count_rows"}});
-    assert_eq!(week.or(windows(&rows)[0].plan.reach()), Reach::Unbounded);
+    assert_eq!(week.union(windows(&rows)[0].plan.reach()), WindowReach::Unbounded);
 }
 
 #[test]
@@ -244,78 +250,78 @@ fn lengths_in_ticks_of_the_time() {
         let step = json!({"lag": {"columns": ["qty"], "by": [by], "time": time, "gaps": "count_rows"}});
         windows(&step)[0].plan.functions[0].compute.clone()
     };
-    let ticks = |by| Compute::Lag { by: Ticks(by), as_of: None };
+    let ticks = |by| WindowFunction::Lag { by: Ticks(by), as_of: None };
     assert_eq!(by("day", json!("2w")), ticks(14));
     assert_eq!(by("day", json!("48h")), ticks(2));
     assert_eq!(by("at", json!("90min")), ticks(5400));
     assert_eq!(by("at", json!("3000ms")), ticks(3));
     assert_eq!(by("tick", json!("3t")), ticks(3));
-    assert_eq!(by("tick", json!(3)), Compute::Lag { by: Rows(3), as_of: None });
-    assert_eq!("90min".parse(), Ok(Length::Time(90, Unit::Minute)));
-    assert_eq!(Length::from(7).to_string(), "7");
+    assert_eq!(by("tick", json!(3)), WindowFunction::Lag { by: Rows(3), as_of: None });
+    assert_eq!("90min".parse(), Ok(LengthSpec::Time(90, LengthUnit::Minute)));
+    assert_eq!(LengthSpec::from(7).to_string(), "7");
 }
 
 #[test]
 fn the_plan_says_what_was_asked() {
     let compute = |step: Value| windows(&step)[0].plan.functions[0].compute.clone();
     let lag = |as_of: Value| compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": as_of}}));
-    assert_eq!(lag(json!("3d")), Compute::Lag { by: Ticks(7), as_of: Some(3) });
-    assert_eq!(lag(json!(true)), Compute::Lag { by: Ticks(7), as_of: Some(i64::MAX) });
+    assert_eq!(lag(json!("3d")), WindowFunction::Lag { by: Ticks(7), as_of: Some(3) });
+    assert_eq!(lag(json!(true)), WindowFunction::Lag { by: Ticks(7), as_of: Some(i64::MAX) });
     let rolling = |rest: Value| {
         let mut step = json!({"columns": ["qty"], "compute": ["slope"], "over": ["2w"]});
         rest.as_object().unwrap().iter().for_each(|(key, value)| step[key] = value.clone());
         compute(json!({ "rolling": step }))
     };
-    let window = |over, gap, closed, stat, min_periods| Compute::Window {
-        frame: Frame::Rolling { over, gap, closed },
+    let window = |over, gap, closed, stat, min_periods| WindowFunction::Window {
+        frame: SeriesFrame::Rolling { over, gap, closed },
         stat,
         min_periods,
     };
-    let by_time = |stat, min_periods| window(Ticks(14), Ticks(1), Closed::Left, stat, min_periods);
-    assert_eq!(rolling(json!({"gap": "1d", "closed": "left"})), by_time(Stat::Slope { unit: Some(7) }, 1));
-    assert_eq!(rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})), by_time(Stat::Count, 0));
+    let by_time = |stat, min_periods| window(Ticks(14), Ticks(1), ClosedEnds::Left, stat, min_periods);
+    assert_eq!(rolling(json!({"gap": "1d", "closed": "left"})), by_time(WindowStat::Slope { unit: Some(7) }, 1));
+    assert_eq!(rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})), by_time(WindowStat::Count, 0));
     assert_eq!(
         rolling(json!({"gap": "1d", "closed": "left", "compute": ["std"], "ddof": 0, "min_periods": "50%",
                        "gaps": {"warn": {"every": "1d"}}})),
-        by_time(Stat::Std { ddof: 0 }, 7)
+        by_time(WindowStat::Std { ddof: 0 }, 7)
     );
     let by_rows = |closed, stat, min_periods| window(Rows(5), Rows(0), closed, stat, min_periods);
     assert_eq!(
         rolling(json!({"over": [5], "gaps": "count_rows"})),
-        by_rows(Closed::Right, Stat::Slope { unit: None }, 5)
+        by_rows(ClosedEnds::Right, WindowStat::Slope { unit: None }, 5)
     );
     assert_eq!(
         rolling(json!({"over": [5], "compute": ["median"], "min_periods": "50%", "gaps": "count_rows"})),
-        by_rows(Closed::Right, Stat::Quantile(0.5), 3)
+        by_rows(ClosedEnds::Right, WindowStat::Quantile(0.5), 3)
     );
     assert_eq!(
         rolling(json!({"over": [5], "compute": ["sum"], "closed": "neither", "gaps": "count_rows"})),
-        by_rows(Closed::Neither, Stat::Sum, 4)
+        by_rows(ClosedEnds::Neither, WindowStat::Sum, 4)
     );
     let ewm = |decay: &str, value: Value| {
         let step = json!({"ewm": {"columns": ["qty"], "compute": ["mean"], decay: value, "gaps": "count_rows"}});
         match compute(step) {
-            Compute::Ewm { decay, .. } => decay,
+            WindowFunction::Ewm { decay, .. } => decay,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(ewm("span", json!(3)), Decay::Alpha(0.5));
-    assert_eq!(ewm("com", json!(1)), Decay::Alpha(0.5));
-    assert_eq!(ewm("half_life", json!(1)), Decay::Alpha(0.5));
-    assert_eq!(ewm("half_life", json!("1w")), Decay::HalfLife(7.0));
+    assert_eq!(ewm("span", json!(3)), EwmDecay::Alpha(0.5));
+    assert_eq!(ewm("com", json!(1)), EwmDecay::Alpha(0.5));
+    assert_eq!(ewm("half_life", json!(1)), EwmDecay::Alpha(0.5));
+    assert_eq!(ewm("half_life", json!("1w")), EwmDecay::HalfLife(7.0));
     let gaps = |gaps: Value| windows(&json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))[0].plan.gaps;
     let complete = |fill: Value| gaps(json!({"complete": {"every": "1d", "fill": fill}}));
-    assert_eq!(gaps(json!("count_rows")), Gaps::CountRows);
-    assert_eq!(gaps(json!({"error": {"every": "1w"}})), Gaps::Error { every: 7 });
-    assert_eq!(complete(json!(null)), Gaps::Complete { every: 1, fill: Fill::Null });
-    assert_eq!(complete(json!("forward")), Gaps::Complete { every: 1, fill: Fill::Forward });
+    assert_eq!(gaps(json!("count_rows")), GapHandling::CountRows);
+    assert_eq!(gaps(json!({"error": {"every": "1w"}})), GapHandling::Error { every: 7 });
+    assert_eq!(complete(json!(null)), GapHandling::Complete { every: 1, fill: PeriodFill::Null });
+    assert_eq!(complete(json!("forward")), GapHandling::Complete { every: 1, fill: PeriodFill::Forward });
 }
 
 #[test]
 fn helpers_stay_hidden() {
     let step =
         json!({"seasonal_index": {"columns": ["qty"], "period": "month", "shrink": {"strength": 1, "parent": []}}});
-    let bound = bound(&step, true).unwrap();
+    let bound = bind_step(&step, true).unwrap();
     assert!(bound.flows["out"].schema.fields().iter().all(|field| !field.name().starts_with("__")));
     assert_eq!(bound.flows["out"].series, bound.flows["this"].series);
     let both = windows(&json!({"interpolate": {"columns": ["price"]}}));
@@ -324,12 +330,15 @@ fn helpers_stay_hidden() {
 
 #[test]
 fn faults() {
-    let lag = |rest: Value| with(json!({"columns": ["qty"], "by": ["1w"]}), "lag", rest);
-    let rolling = |rest: Value| with(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "rolling", rest);
-    let ewm = |rest: Value| with(json!({"columns": ["qty"], "compute": ["mean"], "gaps": "count_rows"}), "ewm", rest);
-    let pooled = |rest: Value| with(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "pooled", rest);
-    let index = |rest: Value| with(json!({"columns": ["qty"], "period": "day_of_week"}), "seasonal_index", rest);
-    let cases: Vec<(Value, Code, &str)> = vec![
+    let lag = |rest: Value| with_fields(json!({"columns": ["qty"], "by": ["1w"]}), "lag", rest);
+    let rolling =
+        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "rolling", rest);
+    let ewm =
+        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "gaps": "count_rows"}), "ewm", rest);
+    let pooled =
+        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "pooled", rest);
+    let index = |rest: Value| with_fields(json!({"columns": ["qty"], "period": "day_of_week"}), "seasonal_index", rest);
+    let cases: Vec<(Value, FaultCode, &str)> = vec![
         (
             lag(json!({"by": [7]})),
             codes::MISSING_FIELD,
@@ -435,7 +444,7 @@ fn faults() {
         (rolling(json!({"compute": [{"quantile": 1.5}]})), codes::BAD_VALUE, "`quantile: 1.5` is not between 0 and 1"),
         (rolling(json!({"columns": ["day"]})), codes::COLUMN_TYPE, "`day` is Date32, not a number or boolean"),
         (
-            with(json!({"columns": ["qty"], "compute": ["slope"]}), "expanding", json!({})),
+            with_fields(json!({"columns": ["qty"], "compute": ["slope"]}), "expanding", json!({})),
             codes::MISSING_FIELD,
             "`expanding` counts rows: say what a missing period of a series means",
         ),
@@ -459,7 +468,7 @@ fn faults() {
             "`gap: 1` and `half_life: 7d` are not both rows or both lengths of time",
         ),
         (
-            with(
+            with_fields(
                 json!({"columns": ["qty"], "compute": ["mean"], "season": "0d", "over": [4]}),
                 "seasonal_rolling",
                 json!({}),
@@ -481,12 +490,12 @@ fn faults() {
             "`gap: 1` is rows, and a `parent` takes a length of time",
         ),
         (
-            with(json!({"columns": ["qty"], "limit": 2}), "fill_forward", json!({})),
+            with_fields(json!({"columns": ["qty"], "limit": 2}), "fill_forward", json!({})),
             codes::MISSING_FIELD,
             "`fill_forward` counts rows: say what a missing period of a series means",
         ),
         (
-            with(json!({"columns": ["item"]}), "fill_forward", json!({})),
+            with_fields(json!({"columns": ["item"]}), "fill_forward", json!({})),
             codes::COLUMN_CLASH,
             "`fill_forward` writes `item`, which exists already",
         ),
@@ -503,18 +512,18 @@ fn faults() {
         ),
     ];
     for (step, code, message) in cases {
-        let fault = bound(&step, true).err().unwrap_or_else(|| panic!("{step}"));
+        let fault = bind_step(&step, true).err().unwrap_or_else(|| panic!("{step}"));
         assert_eq!((fault.code().name, fault.message()), (code.name, message), "{step}");
     }
-    let fault = bound(&lag(json!({})), false).err().unwrap();
+    let fault = bind_step(&lag(json!({})), false).err().unwrap();
     assert_eq!((fault.code().name, fault.message()), (codes::MISSING_FIELD.name, "`lag` needs the event-time column"));
-    let fault = bound(&lag(json!({"time": "day"})), false).err().unwrap();
+    let fault = bind_step(&lag(json!({"time": "day"})), false).err().unwrap();
     assert_eq!(fault.message(), "`lag` needs the columns that tell series apart");
-    assert!(bound(&lag(json!({"time": "day", "keys": []})), false).is_ok());
+    assert!(bind_step(&lag(json!({"time": "day", "keys": []})), false).is_ok());
 }
 
 /// A step of these fields, some of them replaced.
-fn with(mut fields: Value, kind: &str, rest: Value) -> Value {
+fn with_fields(mut fields: Value, kind: &str, rest: Value) -> Value {
     rest.as_object().unwrap().iter().for_each(|(key, value)| fields[key] = value.clone());
     json!({ kind: fields })
 }

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
 use forebay_model::Result;
-use forebay_storage::{Io, Sink, Source};
+use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::drift::{Known, Schemas, logical};
-use crate::files::list::Listed;
-use crate::files::rows::{self, Batches, OpenFile, RowFormat, RowSource};
-use crate::files::survey::survey;
-use crate::files::{Partitions, SchemaPolicy};
-use crate::format::{Configured, Read, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
+use crate::files::list::ListedFile;
+use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::survey::inspect_parallel;
+use crate::files::{PartitionPolicy, SchemaPolicy};
+use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::reader;
-use super::sink::Writer;
+use super::sink::ArrowEncoder;
 
 /// Arrow files to read: the file format or the stream format, told apart by their first bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Arrow {
+pub struct ArrowSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,29 +33,29 @@ pub struct Arrow {
     /// How much the files may differ.
     pub schema: SchemaPolicy,
     /// Whether folders named `column=value` give columns.
-    pub partitions: Partitions,
+    pub partitions: PartitionPolicy,
 }
 
-impl Arrow {
+impl ArrowSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        Arrow { path: Some(path.into()), ..Arrow::default() }
+        ArrowSource { path: Some(path.into()), ..ArrowSource::default() }
     }
 }
 
-impl Configured for Arrow {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for ArrowSource {
+    fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)
     }
 }
 
-impl SourceConfig for Arrow {
+impl SourceConfig for ArrowSource {
     fn source(self) -> Arc<dyn Source> {
         Arc::new(RowSource::new(self))
     }
 }
 
-impl RowFormat for Arrow {
+impl RowFormat for ArrowSource {
     fn paths(&self) -> Vec<&str> {
         all_paths(&self.path, &self.paths)
     }
@@ -64,25 +64,30 @@ impl RowFormat for Arrow {
         &[".arrow", ".arrows", ".ipc", ".feather"]
     }
 
-    fn partitions(&self) -> Partitions {
+    fn partitions(&self) -> PartitionPolicy {
         self.partitions
     }
 
-    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
-        let known = Known::default();
-        let found = survey(files, |file| {
+    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
+        let known = SchemaInterner::default();
+        let found = inspect_parallel(files, |file| {
             let schema = reader::schema(&rows::open(io, &file.path)?)?;
-            Ok(known.one(logical(schema.fields())))
+            Ok(known.one(logical_fields(schema.fields())))
         })?;
-        let mut schemas = Schemas::default();
+        let mut schemas = FileSchemas::default();
         for (file, fields) in files.iter().zip(found) {
             schemas.add(&file.path, fields);
         }
-        schemas.refuse_twins(|_| true)?;
+        schemas.refuse_duplicate_columns(|_| true)?;
         schemas.merge(&self.schema)
     }
 
-    fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
+    fn open_rows(
+        &self,
+        file: &InputFile,
+        wanted: &[FieldRef],
+        batch_rows: usize,
+    ) -> Result<(Vec<String>, BatchIterator)> {
         reader::rows(file, wanted, batch_rows)
     }
 }
@@ -137,8 +142,8 @@ impl ArrowSink {
     }
 }
 
-impl Configured for ArrowSink {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for ArrowSink {
+    fn check(&self) -> ConfigResult<()> {
         match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
             (true, ..) => Err(("the path is empty".to_owned(), "path".to_owned())),
             (_, 0, _) => Err(("`file_bytes_target` must be at least 1".to_owned(), "file_bytes_target".to_owned())),
@@ -150,6 +155,6 @@ impl Configured for ArrowSink {
 
 impl SinkConfig for ArrowSink {
     fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(Writer::new(self))
+        Arc::new(ArrowEncoder::new(self))
     }
 }

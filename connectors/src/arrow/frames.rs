@@ -13,8 +13,8 @@ use arrow::ipc::reader::read_footer_length;
 use arrow::ipc::{Block, CompressionType, Message, MessageHeader, root_as_footer, root_as_message};
 use forebay_model::Result;
 
-use crate::files::blob::Blob;
-use crate::files::rows::OpenFile;
+use crate::files::blob::FileHandle;
+use crate::files::rows::InputFile;
 
 /// Decompressed size of one buffer, at most.
 const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
@@ -29,47 +29,48 @@ const ZSTD_RATIO_MAX: u64 = (128 << 10) / 4;
 const MAGIC: &[u8] = b"ARROW1";
 
 /// A message and the buffers that it tells of.
-pub(super) struct Frame {
+pub(super) struct IpcMessage {
     header: Vec<u8>,
     /// The message's buffers.
     pub(super) body: Buffer,
 }
 
 /// Messages in reading order.
-pub(super) enum Frames {
+pub(super) enum IpcMessageReader {
     /// Found by the file's footer.
-    File { blob: Blob, path: Arc<str>, blocks: VecDeque<Block> },
+    File { blob: FileHandle, path: Arc<str>, blocks: VecDeque<Block> },
     /// One after the other.
     Stream { stream: Box<dyn Read + Send>, left: u64 },
 }
 
-fn broken(what: &str) -> ArrowError {
+fn ipc_error(what: &str) -> ArrowError {
     ArrowError::IpcError(what.to_owned())
 }
 
-fn storage(fault: forebay_model::Fault) -> ArrowError {
+fn io_error(fault: forebay_model::Fault) -> ArrowError {
     ArrowError::IoError(fault.to_string(), io::Error::other(fault))
 }
 
-impl Frames {
+impl IpcMessageReader {
     /// Opens a file, whichever of the two formats it has.
-    pub(super) fn open(file: &OpenFile) -> Result<(SchemaRef, Frames), ArrowError> {
-        let begins = file.blob.read(&file.path, 0..file.size.min(MAGIC.len() as u64)).map_err(storage)?;
-        if begins == MAGIC { Self::of_file(file) } else { Self::of_stream(file) }
+    pub(super) fn open(file: &InputFile) -> Result<(SchemaRef, IpcMessageReader), ArrowError> {
+        let begins = file.blob.read(&file.path, 0..file.size.min(MAGIC.len() as u64)).map_err(io_error)?;
+        if begins == MAGIC { Self::open_file(file) } else { Self::open_stream(file) }
     }
 
-    fn of_file(file: &OpenFile) -> Result<(SchemaRef, Frames), ArrowError> {
-        let end = file.size.checked_sub(10).filter(|end| *end >= 8).ok_or_else(|| broken("the file has no footer"))?;
-        let trailer = file.blob.read(&file.path, end..file.size).map_err(storage)?;
-        let trailer: [u8; 10] = trailer.as_ref().try_into().map_err(|_| broken("the file has no footer"))?;
+    fn open_file(file: &InputFile) -> Result<(SchemaRef, IpcMessageReader), ArrowError> {
+        let end =
+            file.size.checked_sub(10).filter(|end| *end >= 8).ok_or_else(|| ipc_error("the file has no footer"))?;
+        let trailer = file.blob.read(&file.path, end..file.size).map_err(io_error)?;
+        let trailer: [u8; 10] = trailer.as_ref().try_into().map_err(|_| ipc_error("the file has no footer"))?;
         let length = read_footer_length(trailer)? as u64;
         let start =
-            end.checked_sub(length).filter(|start| *start >= 8).ok_or_else(|| broken("the footer is too long"))?;
-        let bytes = file.blob.read(&file.path, start..end).map_err(storage)?;
-        let footer = root_as_footer(&bytes).map_err(|error| broken(&error.to_string()))?;
-        let schema = footer.schema().ok_or_else(|| broken("the footer has no schema"))?;
+            end.checked_sub(length).filter(|start| *start >= 8).ok_or_else(|| ipc_error("the footer is too long"))?;
+        let bytes = file.blob.read(&file.path, start..end).map_err(io_error)?;
+        let footer = root_as_footer(&bytes).map_err(|error| ipc_error(&error.to_string()))?;
+        let schema = footer.schema().ok_or_else(|| ipc_error("the footer has no schema"))?;
         if !schema.endianness().equals_to_target_endianness() {
-            return Err(broken("the file has the byte order of another machine"));
+            return Err(ipc_error("the file has the byte order of another machine"));
         }
         let all = footer.dictionaries().into_iter().flatten().chain(footer.recordBatches().into_iter().flatten());
         let blocks: VecDeque<Block> = all.copied().collect();
@@ -81,42 +82,42 @@ impl Frames {
             end.is_some_and(|end| end <= start)
         };
         if !blocks.iter().all(inside) {
-            return Err(broken("a batch lies outside the file"));
+            return Err(ipc_error("a batch lies outside the file"));
         }
         let schema: Schema = fb_to_schema(schema);
-        Ok((Arc::new(schema), Frames::File { blob: file.blob.clone(), path: file.path.clone(), blocks }))
+        Ok((Arc::new(schema), IpcMessageReader::File { blob: file.blob.clone(), path: file.path.clone(), blocks }))
     }
 
-    fn of_stream(file: &OpenFile) -> Result<(SchemaRef, Frames), ArrowError> {
+    fn open_stream(file: &InputFile) -> Result<(SchemaRef, IpcMessageReader), ArrowError> {
         let stream = io::BufReader::with_capacity(64 << 10, file.blob.reader(file.size));
-        let mut frames = Frames::Stream { stream: Box::new(stream), left: file.size };
-        let first = frames.next()?.ok_or_else(|| broken("the stream is empty"))?;
+        let mut frames = IpcMessageReader::Stream { stream: Box::new(stream), left: file.size };
+        let first = frames.next()?.ok_or_else(|| ipc_error("the stream is empty"))?;
         let schema =
-            first.message()?.header_as_schema().ok_or_else(|| broken("the stream does not begin with a schema"))?;
+            first.message()?.header_as_schema().ok_or_else(|| ipc_error("the stream does not begin with a schema"))?;
         if !schema.endianness().equals_to_target_endianness() {
-            return Err(broken("the stream has the byte order of another machine"));
+            return Err(ipc_error("the stream has the byte order of another machine"));
         }
         Ok((Arc::new(fb_to_schema(schema)), frames))
     }
 
     /// The next message.
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, ArrowError> {
+    pub(super) fn next(&mut self) -> Result<Option<IpcMessage>, ArrowError> {
         let frame = match self {
-            Frames::File { blob, path, blocks } => {
+            IpcMessageReader::File { blob, path, blocks } => {
                 let Some(block) = blocks.pop_front() else { return Ok(None) };
                 let (start, cut) = (block.offset() as u64, block.metaDataLength() as usize);
                 let end = start + cut as u64 + block.bodyLength() as u64;
-                let bytes = Buffer::from(blob.read(path, start..end).map_err(storage)?);
+                let bytes = Buffer::from(blob.read(path, start..end).map_err(io_error)?);
                 let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
-                let header = bytes.get(prefix..cut).ok_or_else(|| broken("a message is too short"))?.to_vec();
-                Frame { header, body: bytes.slice(cut) }
+                let header = bytes.get(prefix..cut).ok_or_else(|| ipc_error("a message is too short"))?.to_vec();
+                IpcMessage { header, body: bytes.slice(cut) }
             }
-            Frames::Stream { stream, left } => {
+            IpcMessageReader::Stream { stream, left } => {
                 let mut word = || -> Result<Option<u32>, ArrowError> {
                     let mut bytes = [0; 4];
                     match *left {
                         0 => return Ok(None),
-                        1..4 => return Err(broken("the stream ends inside of a message")),
+                        1..4 => return Err(ipc_error("the stream ends inside of a message")),
                         _ => *left -= 4,
                     }
                     stream.read_exact(&mut bytes)?;
@@ -127,32 +128,32 @@ impl Frames {
                     other => other,
                 };
                 let Some(length @ 1..) = length else { return Ok(None) };
-                let header = take(stream, left, u64::from(length))?;
-                let message = root_as_message(&header).map_err(|error| broken(&error.to_string()))?;
-                let length = u64::try_from(message.bodyLength()).map_err(|_| broken("a length is negative"))?;
-                let body = Buffer::from_vec(take(stream, left, length)?);
-                Frame { header, body }
+                let header = read_bytes(stream, left, u64::from(length))?;
+                let message = root_as_message(&header).map_err(|error| ipc_error(&error.to_string()))?;
+                let length = u64::try_from(message.bodyLength()).map_err(|_| ipc_error("a length is negative"))?;
+                let body = Buffer::from_vec(read_bytes(stream, left, length)?);
+                IpcMessage { header, body }
             }
         };
-        frame.check()?;
+        frame.check_buffers()?;
         Ok(Some(frame))
     }
 }
 
-fn take(stream: &mut dyn Read, left: &mut u64, length: u64) -> Result<Vec<u8>, ArrowError> {
-    *left = left.checked_sub(length).ok_or_else(|| broken("the stream ends inside of a message"))?;
+fn read_bytes(stream: &mut dyn Read, left: &mut u64, length: u64) -> Result<Vec<u8>, ArrowError> {
+    *left = left.checked_sub(length).ok_or_else(|| ipc_error("the stream ends inside of a message"))?;
     let mut bytes = vec![0; length as usize];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-impl Frame {
+impl IpcMessage {
     /// What it tells.
     pub(super) fn message(&self) -> Result<Message<'_>, ArrowError> {
-        root_as_message(&self.header).map_err(|error| broken(&error.to_string()))
+        root_as_message(&self.header).map_err(|error| ipc_error(&error.to_string()))
     }
 
-    fn check(&self) -> Result<(), ArrowError> {
+    fn check_buffers(&self) -> Result<(), ArrowError> {
         let message = self.message()?;
         let batch = match message.header_type() {
             MessageHeader::RecordBatch => message.header_as_record_batch(),
@@ -165,7 +166,7 @@ impl Frame {
             let end =
                 start.zip(usize::try_from(buffer.length()).ok()).and_then(|(start, length)| start.checked_add(length));
             let bytes = start.zip(end).and_then(|(start, end)| self.body.get(start..end));
-            let bytes = bytes.ok_or_else(|| broken("a buffer lies outside of its batch"))?;
+            let bytes = bytes.ok_or_else(|| ipc_error("a buffer lies outside of its batch"))?;
             if let Some(compression) = batch.compression()
                 && let Some((prefix, compressed)) = bytes.split_first_chunk::<8>()
             {
@@ -194,6 +195,6 @@ fn check_decompressed(size: i64, codec: CompressionType, compressed: &[u8]) -> R
     };
     match u64::try_from(size) {
         Ok(size) if size <= bound.min(DECOMPRESSED_BYTES_MAX) => Ok(()),
-        _ => Err(broken("the decompressed size of a buffer is wrong")),
+        _ => Err(ipc_error("the decompressed size of a buffer is wrong")),
     }
 }

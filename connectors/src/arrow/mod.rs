@@ -5,4 +5,4 @@ mod frames;
 mod reader;
 mod sink;
 
-pub use config::{Arrow, ArrowCompression, ArrowSink};
+pub use config::{ArrowCompression, ArrowSink, ArrowSource};

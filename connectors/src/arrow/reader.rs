@@ -11,20 +11,20 @@ use arrow::ipc::MessageHeader;
 use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
 use forebay_model::{Fault, Result, codes, logical_type};
 
-use crate::files::rows::{Batches, OpenFile};
-use crate::files::stream::broken;
-use crate::guard::guarded;
+use crate::files::rows::{BatchIterator, InputFile};
+use crate::files::stream::stream_fault;
+use crate::guard::catch_decode_panic;
 
-use super::frames::Frames;
+use super::frames::IpcMessageReader;
 
 /// A file's schema.
-pub(super) fn schema(file: &OpenFile) -> Result<SchemaRef> {
-    open(file).map(|(schema, _)| schema)
+pub(super) fn schema(file: &InputFile) -> Result<SchemaRef> {
+    open_messages(file).map(|(schema, _)| schema)
 }
 
 /// The names of a file's columns, and its rows.
-pub(super) fn rows(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
-    let (schema, frames) = open(file)?;
+pub(super) fn rows(file: &InputFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, BatchIterator)> {
+    let (schema, frames) = open_messages(file)?;
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let position = |field: &FieldRef| names.iter().position(|name| name == field.name());
     let fields: Vec<FieldRef> = wanted.iter().filter(|field| position(field).is_some()).cloned().collect();
@@ -34,7 +34,7 @@ pub(super) fn rows(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> R
         // One column vouches for the number of rows.
         columns.push(0);
     }
-    let batches = Decoder {
+    let batches = IpcBatchDecoder {
         frames,
         schema,
         dictionaries: HashMap::new(),
@@ -48,20 +48,20 @@ pub(super) fn rows(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> R
     Ok((names, Box::new(batches)))
 }
 
-fn open(file: &OpenFile) -> Result<(SchemaRef, Frames)> {
-    guarded(|| Frames::open(file))
-        .map_err(|error| unreadable(&file.path, error, "the file is neither an Arrow file nor an Arrow stream"))
+fn open_messages(file: &InputFile) -> Result<(SchemaRef, IpcMessageReader)> {
+    catch_decode_panic(|| IpcMessageReader::open(file))
+        .map_err(|error| decode_fault(&file.path, error, "the file is neither an Arrow file nor an Arrow stream"))
 }
 
-fn unreadable(path: &str, error: ArrowError, message: impl Into<String>) -> Fault {
+fn decode_fault(path: &str, error: ArrowError, message: impl Into<String>) -> Fault {
     match error {
-        ArrowError::IoError(_, error) => broken(path, error),
+        ArrowError::IoError(_, error) => stream_fault(path, error),
         other => Fault::new(codes::CORRUPT, message).file(path).cause(other),
     }
 }
 
-struct Decoder {
-    frames: Frames,
+struct IpcBatchDecoder {
+    frames: IpcMessageReader,
     schema: SchemaRef,
     dictionaries: HashMap<i64, ArrayRef>,
     /// Columns to decode, in the file's order.
@@ -74,8 +74,8 @@ struct Decoder {
     rest: Option<RecordBatch>,
 }
 
-impl Decoder {
-    fn step(&mut self) -> Result<Option<RecordBatch>> {
+impl IpcBatchDecoder {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.rest.take().filter(|batch| batch.num_rows() > 0) {
                 let rows = batch.num_rows().min(self.batch_rows);
@@ -84,17 +84,17 @@ impl Decoder {
                 }
                 return Ok(Some(batch.slice(0, rows)));
             }
-            let decoded = guarded(|| self.decode());
+            let decoded = catch_decode_panic(|| self.decode_batch());
             let decoded = decoded.map_err(|error| {
-                unreadable(&self.path, error, format!("batch {} cannot be decoded", self.batch_index))
+                decode_fault(&self.path, error, format!("batch {} cannot be decoded", self.batch_index))
             })?;
             let Some(batch) = decoded else { return Ok(None) };
             self.batch_index += 1;
-            self.rest = Some(self.shaped(&batch)?);
+            self.rest = Some(self.to_dataset_types(&batch)?);
         }
     }
 
-    fn decode(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+    fn decode_batch(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
         while let Some(frame) = self.frames.next()? {
             let message = frame.message()?;
             match message.header_type() {
@@ -118,7 +118,7 @@ impl Decoder {
     }
 
     /// The columns in the dataset's types.
-    fn shaped(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn to_dataset_types(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = self.fields.iter().map(|field| {
             let stored = batch
                 .column_by_name(field.name())
@@ -138,10 +138,10 @@ impl Decoder {
     }
 }
 
-impl Iterator for Decoder {
+impl Iterator for IpcBatchDecoder {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
-        self.step().transpose()
+        self.next_batch().transpose()
     }
 }

@@ -11,36 +11,36 @@ use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
 use forebay_model::{Fault, Result, logical_type};
-use forebay_storage::{Encoded, FileWriter, Layout, Piece, Sink};
+use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
 
 use super::config::{ArrowCompression, ArrowSink};
 
 /// The configured sink.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct ArrowEncoder {
     config: ArrowSink,
 }
 
-impl Writer {
+impl ArrowEncoder {
     pub(super) fn new(config: ArrowSink) -> Self {
-        Writer { config }
+        ArrowEncoder { config }
     }
 }
 
 /// Plain types only: a file's dictionaries would depend on how rows were grouped on the way.
-fn written(schema: &SchemaRef) -> SchemaRef {
+fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
     Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
 }
 
-fn failed(error: ArrowError) -> Fault {
+fn write_fault(error: ArrowError) -> Fault {
     match error {
         ArrowError::IoError(_, error) => Fault::disk("the file cannot be written", error),
         other => Fault::internal("rows cannot be written as Arrow").cause(other),
     }
 }
 
-impl Sink for Writer {
+impl Sink for ArrowEncoder {
     fn path(&self) -> &str {
         &self.config.path
     }
@@ -49,8 +49,8 @@ impl Sink for Writer {
         "arrow"
     }
 
-    fn layout(&self) -> Layout {
-        Layout {
+    fn layout(&self) -> FileLayout {
+        FileLayout {
             partition_by: self.config.partition_by.clone(),
             sort_by: self.config.sort_by.clone(),
             file_bytes_target: self.config.file_bytes_target,
@@ -58,8 +58,8 @@ impl Sink for Writer {
         }
     }
 
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], _: usize) -> Result<Piece> {
-        let schema = written(schema);
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], _: usize) -> Result<EncodedPiece> {
+        let schema = plain_schema(schema);
         let plain = |batch: &RecordBatch| {
             let columns = schema.fields().iter().zip(batch.columns());
             let columns = columns.map(|(field, column)| Ok(cast(column, field.data_type())?));
@@ -68,10 +68,10 @@ impl Sink for Writer {
         let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
         // One batch per part: how rows arrived must not show in the file.
         let whole = arrow::compute::concat_batches(&schema, &plain)?;
-        Ok(Piece { bytes: whole.get_array_memory_size() as u64, payload: Box::new(whole) })
+        Ok(EncodedPiece { bytes: whole.get_array_memory_size() as u64, payload: Box::new(whole) })
     }
 
-    fn begin(
+    fn open_writer(
         &self,
         schema: &SchemaRef,
         metadata: &[(String, String)],
@@ -82,29 +82,29 @@ impl Sink for Writer {
             ArrowCompression::Lz4 => Some(CompressionType::LZ4_FRAME),
             ArrowCompression::Zstd => Some(CompressionType::ZSTD),
         };
-        let options = IpcWriteOptions::default().try_with_compression(compression).map_err(failed)?;
+        let options = IpcWriteOptions::default().try_with_compression(compression).map_err(write_fault)?;
         let bytes = Arc::new(AtomicU64::new(0));
-        let out = Counting { out, bytes: bytes.clone() };
-        let mut writer = IpcWriter::try_new_with_options(out, &written(schema), options).map_err(failed)?;
+        let out = ByteCountingWriter { out, bytes: bytes.clone() };
+        let mut writer = IpcWriter::try_new_with_options(out, &plain_schema(schema), options).map_err(write_fault)?;
         for (key, value) in metadata {
             writer.write_metadata(key, value);
         }
-        Ok(Box::new(OpenFile { writer, bytes }))
+        Ok(Box::new(ArrowFileWriter { writer, bytes }))
     }
 }
 
-struct OpenFile {
-    writer: IpcWriter<Counting>,
+struct ArrowFileWriter {
+    writer: IpcWriter<ByteCountingWriter>,
     bytes: Arc<AtomicU64>,
 }
 
-impl FileWriter for OpenFile {
-    fn append(&mut self, part: Encoded) -> Result<()> {
+impl FileWriter for ArrowFileWriter {
+    fn append(&mut self, part: EncodedBatch) -> Result<()> {
         for piece in part.pieces {
             let batch = piece.payload.downcast::<RecordBatch>();
             let batch = batch.map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
             if batch.num_rows() > 0 {
-                self.writer.write(&batch).map_err(failed)?;
+                self.writer.write(&batch).map_err(write_fault)?;
             }
         }
         Ok(())
@@ -115,17 +115,17 @@ impl FileWriter for OpenFile {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        self.writer.finish().and_then(|()| self.writer.flush()).map_err(failed)
+        self.writer.finish().and_then(|()| self.writer.flush()).map_err(write_fault)
     }
 }
 
 /// Counts what goes through.
-struct Counting {
+struct ByteCountingWriter {
     out: Box<dyn Write + Send>,
     bytes: Arc<AtomicU64>,
 }
 
-impl Write for Counting {
+impl Write for ByteCountingWriter {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let written = self.out.write(buffer)?;
         self.bytes.fetch_add(written as u64, Ordering::Relaxed);

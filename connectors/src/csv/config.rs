@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::Fields;
 use forebay_model::Result;
-use forebay_storage::{Io, Source};
+use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::list::Listed;
-use crate::files::rows::{Batches, OpenFile, RowFormat, RowSource};
-use crate::files::{Added, ColumnType, ColumnTypes, Missing, Partitions};
-use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
+use crate::files::list::ListedFile;
+use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy};
+use crate::format::{ConfigResult, ConnectorConfig, SourceConfig, all_paths, check_paths};
 
 use super::{infer, reader};
 
@@ -25,7 +25,7 @@ use super::{infer, reader};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Csv {
+pub struct CsvSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,16 +46,16 @@ pub struct Csv {
     /// Rows to look at for the types of columns.
     pub infer_rows: usize,
     /// What to do about a column that a file lacks.
-    pub missing: Missing,
+    pub missing: MissingColumnPolicy,
     /// What to do about a column that only later files have.
-    pub added: Added,
+    pub added: AddedColumnPolicy,
     /// Whether folders named `column=value` give columns.
-    pub partitions: Partitions,
+    pub partitions: PartitionPolicy,
 }
 
-impl Default for Csv {
+impl Default for CsvSource {
     fn default() -> Self {
-        Csv {
+        CsvSource {
             path: None,
             paths: Vec::new(),
             columns: None,
@@ -63,17 +63,17 @@ impl Default for Csv {
             header: true,
             nulls: vec![String::new()],
             infer_rows: 10_000,
-            missing: Missing::default(),
-            added: Added::default(),
-            partitions: Partitions::default(),
+            missing: MissingColumnPolicy::default(),
+            added: AddedColumnPolicy::default(),
+            partitions: PartitionPolicy::default(),
         }
     }
 }
 
-impl Csv {
+impl CsvSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        Csv { path: Some(path.into()), ..Csv::default() }
+        CsvSource { path: Some(path.into()), ..CsvSource::default() }
     }
 
     /// Declares one more column; what is not declared is then not read.
@@ -87,8 +87,8 @@ impl Csv {
     }
 }
 
-impl Configured for Csv {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for CsvSource {
+    fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         if self.delimiter.len() != 1 || !self.delimiter.is_ascii() || "\n\r\"".contains(&self.delimiter) {
             return Err((
@@ -99,20 +99,20 @@ impl Configured for Csv {
         if self.infer_rows == 0 {
             return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
         }
-        match self.columns.as_ref().and_then(ColumnTypes::twice) {
+        match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
             Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
             None => Ok(()),
         }
     }
 }
 
-impl SourceConfig for Csv {
+impl SourceConfig for CsvSource {
     fn source(self) -> Arc<dyn Source> {
         Arc::new(RowSource::new(self))
     }
 }
 
-impl RowFormat for Csv {
+impl RowFormat for CsvSource {
     fn paths(&self) -> Vec<&str> {
         all_paths(&self.path, &self.paths)
     }
@@ -121,26 +121,26 @@ impl RowFormat for Csv {
         &[".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"]
     }
 
-    fn partitions(&self) -> Partitions {
+    fn partitions(&self) -> PartitionPolicy {
         self.partitions
     }
 
-    fn salt(&self) -> Option<String> {
+    fn fingerprint_salt(&self) -> Option<String> {
         // Without a header, the order in which columns are declared gives them their content.
         let columns = self.columns.as_ref().filter(|_| !self.header)?;
         Some(columns.0.iter().map(|(name, _)| format!("{name:?},")).collect())
     }
 
-    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
         infer::fields(self, io, files)
     }
 
-    fn rows(
+    fn open_rows(
         &self,
-        file: &OpenFile,
+        file: &InputFile,
         wanted: &[arrow::datatypes::FieldRef],
         batch_rows: usize,
-    ) -> Result<(Vec<String>, Batches)> {
+    ) -> Result<(Vec<String>, BatchIterator)> {
         reader::rows(self, file, wanted, batch_rows)
     }
 }

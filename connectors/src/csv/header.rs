@@ -3,15 +3,15 @@
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use forebay_model::{Fault, Result, codes};
 
-use crate::files::rows::OpenFile;
-use crate::files::stream::{self, BUFFER_BYTES, Bounded, RecordStart};
+use crate::files::rows::InputFile;
+use crate::files::stream::{self, BUFFER_BYTES, RecordLimitReader, RecordStart};
 
-use super::Csv;
+use super::CsvSource;
 
 /// The records of a file and the names of its columns.
-pub(super) struct Opened {
+pub(super) struct CsvRecords {
     pub(super) names: Vec<String>,
-    pub(super) records: Reader<Bounded>,
+    pub(super) records: Reader<RecordLimitReader>,
     /// To be told before each record is read.
     pub(super) start: RecordStart,
     /// The first record, where it is a row.
@@ -19,16 +19,16 @@ pub(super) struct Opened {
 }
 
 /// Opens a file and reads its first record.
-pub(super) fn open(config: &Csv, file: &OpenFile) -> Result<Opened> {
+pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRecords> {
     let start = RecordStart::default();
-    let stream = stream::open(&file.blob, &file.path, file.size)?;
+    let stream = stream::open_decompressed(&file.blob, &file.path, file.size)?;
     let mut records = ReaderBuilder::new()
         .delimiter(config.delimiter())
         .has_headers(false)
         .buffer_capacity(BUFFER_BYTES)
-        .from_reader(Bounded::new(stream, &start));
+        .from_reader(RecordLimitReader::new(stream, &start));
     let mut first = ByteRecord::new();
-    let found = records.read_byte_record(&mut first).map_err(|error| unreadable(&file.path, 0, error))?;
+    let found = records.read_byte_record(&mut first).map_err(|error| record_fault(&file.path, 0, error))?;
     let header = |name: &[u8]| {
         let fault = || Fault::new(codes::BAD_ROW, "the header is not valid UTF-8").file(file.path.as_ref());
         std::str::from_utf8(name).map(str::to_owned).map_err(|error| fault().cause(error))
@@ -45,23 +45,23 @@ pub(super) fn open(config: &Csv, file: &OpenFile) -> Result<Opened> {
             .column(name)
             .hint("set `header: false` and declare `columns` if the first record is a row"));
     }
-    Ok(Opened { names, records, start, first: (found && !config.header).then_some(first) })
+    Ok(CsvRecords { names, records, start, first: (found && !config.header).then_some(first) })
 }
 
 /// A fault for a record that cannot be read.
-pub(super) fn unreadable(path: &str, row: u64, error: csv::Error) -> Fault {
+pub(super) fn record_fault(path: &str, row: u64, error: csv::Error) -> Fault {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => {
-            let fault = stream::broken(path, error);
+            let fault = stream::stream_fault(path, error);
             if fault.code() == codes::BAD_ROW { fault.rows([row]) } else { fault }
         }
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => bad_length(path, row, expected_len, len),
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => field_count_fault(path, row, expected_len, len),
         other => Fault::new(codes::BAD_ROW, format!("the row cannot be read: {other:?}")).file(path).rows([row]),
     }
 }
 
 /// A fault for a record with more or fewer fields than there are columns.
-pub(super) fn bad_length(
+pub(super) fn field_count_fault(
     path: &str,
     row: u64,
     expected: impl std::fmt::Display,

@@ -4,40 +4,44 @@ use std::sync::Arc;
 
 use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
-use forebay_model::{Fault, Result, codes, nearest};
-use forebay_storage::Io;
+use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_storage::StorageClient;
 
-use crate::files::drift::Schemas;
-use crate::files::list::Listed;
-use crate::files::survey::survey;
-use crate::files::texts::all_are;
-use crate::files::{ColumnTypes, Missing, SchemaPolicy, rows};
+use crate::files::drift::FileSchemas;
+use crate::files::list::ListedFile;
+use crate::files::survey::inspect_parallel;
+use crate::files::texts::all_parse_as;
+use crate::files::{ColumnTypes, MissingColumnPolicy, SchemaPolicy, rows};
 
-use super::{Csv, header, reader};
+use super::{CsvSource, header, reader};
 
 /// Files to look at for the types of columns, at most.
 const FILES_MAX: usize = 16;
 
 /// The columns of all files: as declared, or those of the first file with inferred types.
-pub(super) fn fields(config: &Csv, io: &Io, files: &[Listed]) -> Result<Fields> {
+pub(super) fn fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
     let headers = match (&config.columns, config.header) {
-        (Some(columns), false) => return Ok(declared(columns)),
-        _ => survey(files, |file| header::open(config, &rows::open(io, &file.path)?).map(|opened| opened.names))?,
+        (Some(columns), false) => return Ok(declared_fields(columns)),
+        _ => inspect_parallel(files, |file| {
+            header::open_records(config, &rows::open(io, &file.path)?).map(|opened| opened.names)
+        })?,
     };
     // A file without any byte has no header, no rows, and nothing to say.
     let known = || files.iter().zip(&headers).filter(|(_, names)| !names.is_empty());
     if let Some(columns) = &config.columns {
         let faults = known().flat_map(|(file, names)| {
-            let missing =
-                columns.0.iter().filter(|(name, _)| config.missing == Missing::Fault && !names.contains(name));
-            missing.map(|(name, _)| absent(&file.path, name, names))
+            let missing = columns
+                .0
+                .iter()
+                .filter(|(name, _)| config.missing == MissingColumnPolicy::Fault && !names.contains(name));
+            missing.map(|(name, _)| missing_column_fault(&file.path, name, names))
         });
-        return match Fault::all(faults.collect()) {
+        return match Fault::combine(faults.collect()) {
             Some(fault) => Err(fault),
-            None => Ok(declared(columns)),
+            None => Ok(declared_fields(columns)),
         };
     }
-    let mut schemas = Schemas::default();
+    let mut schemas = FileSchemas::default();
     for (file, names) in known() {
         schemas.add(&file.path, names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect());
     }
@@ -47,24 +51,24 @@ pub(super) fn fields(config: &Csv, io: &Io, files: &[Listed]) -> Result<Fields> 
         return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns")
             .file(files.first().map_or("", |file| file.path.as_str())));
     }
-    typed(config, io, &files[..files.len().min(FILES_MAX)], &merged)
+    infer_types(config, io, &files[..files.len().min(FILES_MAX)], &merged)
 }
 
-fn declared(columns: &ColumnTypes) -> Fields {
+fn declared_fields(columns: &ColumnTypes) -> Fields {
     columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect()
 }
 
-fn absent(path: &str, name: &str, names: &[String]) -> Fault {
+fn missing_column_fault(path: &str, name: &str, names: &[String]) -> Fault {
     let fault = Fault::new(codes::SCHEMA_DRIFT, format!("the file has no column `{name}`")).file(path).column(name);
-    match nearest(name, names.iter().map(String::as_str)) {
+    match nearest_word(name, names.iter().map(String::as_str)) {
         Some(near) => fault.hint(format!("did you mean `{near}`?")),
         None => fault.hint(format!("its columns are: {}", names.join(", "))),
     }
 }
 
 /// Looks at the first rows: the first type that all of their values have.
-fn typed(config: &Csv, io: &Io, files: &[Listed], fields: &Fields) -> Result<Fields> {
-    let mut possible: Vec<Vec<DataType>> = fields.iter().map(|_| candidates()).collect();
+fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fields: &Fields) -> Result<Fields> {
+    let mut possible: Vec<Vec<DataType>> = fields.iter().map(|_| candidate_types()).collect();
     let mut seen = vec![false; fields.len()];
     let mut rows_left = config.infer_rows;
     for file in files {
@@ -80,7 +84,7 @@ fn typed(config: &Csv, io: &Io, files: &[Listed], fields: &Fields) -> Result<Fie
             for (i, field) in fields.iter().enumerate() {
                 let Some(column) = batch.column_by_name(field.name()) else { continue };
                 seen[i] |= column.null_count() < column.len();
-                possible[i].retain(|candidate| all_are(column, candidate));
+                possible[i].retain(|candidate| all_parse_as(column, candidate));
             }
             if rows_left == 0 {
                 break;
@@ -94,7 +98,7 @@ fn typed(config: &Csv, io: &Io, files: &[Listed], fields: &Fields) -> Result<Fie
     Ok(fields.iter().enumerate().map(choose).collect())
 }
 
-fn candidates() -> Vec<DataType> {
+fn candidate_types() -> Vec<DataType> {
     let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
     vec![DataType::Int64, DataType::UInt64, DataType::Float64, DataType::Boolean, DataType::Date32, timestamp]
 }

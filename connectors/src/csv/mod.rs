@@ -5,4 +5,4 @@ mod header;
 mod infer;
 mod reader;
 
-pub use config::Csv;
+pub use config::CsvSource;

@@ -8,21 +8,21 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use csv::ByteRecord;
 use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, codes};
 
-use crate::files::rows::{Batches, OpenFile};
-use crate::files::texts::first_not_held;
+use crate::files::rows::{BatchIterator, InputFile};
+use crate::files::texts::first_inexact_float;
 
-use super::Csv;
-use super::header::{self, Opened, bad_length, unreadable};
+use super::CsvSource;
+use super::header::{self, CsvRecords, field_count_fault, record_fault};
 
 /// The names of a file's columns, and its rows. Fields are read as text and then converted:
 /// that way a value that does not fit is known by its row.
 pub(super) fn rows(
-    config: &Csv,
-    file: &OpenFile,
+    config: &CsvSource,
+    file: &InputFile,
     wanted: &[FieldRef],
     batch_rows: usize,
-) -> Result<(Vec<String>, Batches)> {
-    let opened = header::open(config, file)?;
+) -> Result<(Vec<String>, BatchIterator)> {
+    let opened = header::open_records(config, file)?;
     let names = opened.names.clone();
     if names.is_empty() {
         return Ok((names, Box::new(std::iter::empty())));
@@ -31,7 +31,7 @@ pub(super) fn rows(
         .iter()
         .filter_map(|field| names.iter().position(|name| name == field.name()).map(|at| (at, field.clone())))
         .collect();
-    let rows = Rows {
+    let rows = CsvBatchReader {
         opened,
         columns,
         nulls: config.nulls.clone(),
@@ -43,8 +43,8 @@ pub(super) fn rows(
     Ok((names, Box::new(rows)))
 }
 
-struct Rows {
-    opened: Opened,
+struct CsvBatchReader {
+    opened: CsvRecords,
     /// Wanted columns, and where their fields stand in a record.
     columns: Vec<(usize, FieldRef)>,
     nulls: Vec<String>,
@@ -55,20 +55,22 @@ struct Rows {
     first_row: u64,
 }
 
-impl Rows {
+impl CsvBatchReader {
     /// The next record; false at the end of the file.
     fn read(&mut self, record: &mut ByteRecord, row: u64) -> Result<bool> {
-        self.opened.start.here();
+        self.opened.start.mark_start();
         let found = match self.opened.first.take() {
             Some(first) => {
                 *record = first;
                 true
             }
-            None => self.opened.records.read_byte_record(record).map_err(|error| unreadable(&self.path, row, error))?,
+            None => {
+                self.opened.records.read_byte_record(record).map_err(|error| record_fault(&self.path, row, error))?
+            }
         };
         let columns = self.opened.names.len();
         match found && record.len() != columns {
-            true => Err(bad_length(&self.path, row, columns, record.len())),
+            true => Err(field_count_fault(&self.path, row, columns, record.len())),
             false => Ok(found),
         }
     }
@@ -120,15 +122,15 @@ impl Rows {
         if self.is_inferred
             && field.data_type().is_floating()
             && let Some(words) = text.as_string_opt::<i32>()
-            && let Some(row) = first_not_held(words)
+            && let Some(row) = first_inexact_float(words)
         {
-            return Err(bad((row, format!("a float cannot hold `{}`", shortened(words.value(row))))));
+            return Err(bad((row, format!("a float cannot hold `{}`", truncate_value(words.value(row))))));
         }
-        convert(text, field.data_type()).map_err(bad)
+        convert_text(text, field.data_type()).map_err(bad)
     }
 }
 
-impl Iterator for Rows {
+impl Iterator for CsvBatchReader {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
@@ -137,7 +139,7 @@ impl Iterator for Rows {
 }
 
 /// Text as another type, or the first row that is not of that type.
-fn convert(text: &ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRef, (usize, String)> {
+fn convert_text(text: &ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRef, (usize, String)> {
     if text.data_type() == data_type {
         return Ok(text.clone());
     }
@@ -148,10 +150,10 @@ fn convert(text: &ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRe
     }
     let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)).unwrap_or(0);
     let value = text.as_string_opt::<i32>().map_or("", |text| text.value(row));
-    Err((row, format!("`{}` is not of type {data_type}", shortened(value))))
+    Err((row, format!("`{}` is not of type {data_type}", truncate_value(value))))
 }
 
-fn shortened(value: &str) -> String {
+fn truncate_value(value: &str) -> String {
     match value.char_indices().nth(80) {
         Some((end, _)) => format!("{}...", &value[..end]),
         None => value.to_owned(),

@@ -23,16 +23,16 @@ use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
 pub use device_feed::{ConsumerStream, DeviceBatch, DeviceFeed, DeviceStats};
-pub use measure::{Arrived, Copies, CopyRates, Deliveries};
+pub use measure::{CopyBenchmark, CopyRates, DeliveryCheck, DeliveryReport};
 pub use pinned::{LentPinnedMemory, PinnedMemory};
 pub(super) use report::report;
 
-use super::device::Device;
-use compile::Architecture;
-use libraries::Library;
+use super::device::ComputeDevice;
+use compile::GpuArchitecture;
+use libraries::LibraryStatus;
 
 /// A CUDA device with a stream for copies and one for computation.
-pub struct Cuda {
+pub struct CudaDevice {
     context: Arc<CudaContext>,
     copies: Arc<CudaStream>,
     compute: Arc<CudaStream>,
@@ -43,7 +43,7 @@ const DEVICE_HINT: &str =
     "look at the GPU with `nvidia-smi`; the same command goes on from the last checkpoint, or leave `device` out";
 
 /// What the driver answered. Its words come from the driver, so it must be there.
-fn failed(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
+fn driver_fault(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
     move |error| {
         let code = match error.0 {
             sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => codes::MEMORY,
@@ -60,20 +60,20 @@ fn failed(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
 }
 
 /// What a driver and its devices say of themselves.
-pub(super) fn found() -> String {
-    match libraries::driver() {
-        Library::Found => {}
-        Library::Absent => return "no driver found".to_owned(),
-        Library::Lacks(symbol) => return format!("a driver that lacks `{symbol}`: install a newer one"),
+pub(super) fn describe_devices() -> String {
+    match libraries::driver_status() {
+        LibraryStatus::Found => {}
+        LibraryStatus::Absent => return "no driver found".to_owned(),
+        LibraryStatus::Lacks(symbol) => return format!("a driver that lacks `{symbol}`: install a newer one"),
     }
-    match devices() {
+    match device_names() {
         Ok(names) if names.is_empty() => "a driver, but no device".to_owned(),
         Ok(names) => names.join(", "),
         Err(error) => format!("a driver that does not work: {error}"),
     }
 }
 
-fn devices() -> Result<Vec<String>, DriverError> {
+fn device_names() -> Result<Vec<String>, DriverError> {
     result::init()?;
     let name = |number| {
         let device = result::device::get(number)?;
@@ -82,34 +82,34 @@ fn devices() -> Result<Vec<String>, DriverError> {
     (0..result::device::get_count()?).map(name).collect()
 }
 
-impl Cuda {
+impl CudaDevice {
     /// A device by its number; `None` where there is no driver or no such device.
-    pub fn open(number: usize) -> Result<Option<Cuda>> {
-        if libraries::driver() != Library::Found || result::init().is_err() {
+    pub fn open(number: usize) -> Result<Option<CudaDevice>> {
+        if libraries::driver_status() != LibraryStatus::Found || result::init().is_err() {
             return Ok(None);
         }
-        let count = CudaContext::device_count().map_err(failed("count its devices"))?;
+        let count = CudaContext::device_count().map_err(driver_fault("count its devices"))?;
         if number >= count.max(0) as usize {
             return Ok(None);
         }
-        keeping_context(|| Cuda::new(number)).map(Some)
+        with_saved_context(|| CudaDevice::new(number)).map(Some)
     }
 
-    fn new(number: usize) -> Result<Cuda> {
-        let context = CudaContext::new(number).map_err(failed("open the device"))?;
-        let stream = || context.new_stream().map_err(failed("make a stream"));
+    fn new(number: usize) -> Result<CudaDevice> {
+        let context = CudaContext::new(number).map_err(driver_fault("open the device"))?;
+        let stream = || context.new_stream().map_err(driver_fault("make a stream"));
         let (copies, compute) = (stream()?, stream()?);
         #[allow(unsafe_code, reason = "from here on, events are ours")]
         // SAFETY: `pinned.rs` states the protocol of our own events, for the host and between the two streams.
         unsafe {
             context.disable_event_tracking();
         }
-        Ok(Cuda { context, copies, compute })
+        Ok(CudaDevice { context, copies, compute })
     }
 
     /// What the device is called.
     pub fn name(&self) -> Result<String> {
-        self.context.name().map_err(failed("tell the device's name"))
+        self.context.name().map_err(driver_fault("tell the device's name"))
     }
 
     /// The device's context, for kernels and libraries.
@@ -138,22 +138,22 @@ impl Cuda {
     }
 
     /// The architecture that kernels are compiled for.
-    fn architecture(&self) -> Result<Architecture> {
-        let (major, minor) = self.context.compute_capability().map_err(failed("tell what the device can do"))?;
-        Ok(Architecture { major, minor })
+    fn architecture(&self) -> Result<GpuArchitecture> {
+        let (major, minor) = self.context.compute_capability().map_err(driver_fault("tell what the device can do"))?;
+        Ok(GpuArchitecture { major, minor })
     }
 
     /// Kernels, compiled for the device; needs the library NVRTC.
-    fn module(&self, source: &'static str, defines: &[&str]) -> Result<Arc<CudaModule>> {
+    fn compile_module(&self, source: &'static str, defines: &[&str]) -> Result<Arc<CudaModule>> {
         let code = compile::cubin(source, defines, self.architecture()?)?;
         self.context.load_module(Ptx::from_binary(code)).map_err(|error| {
-            failed("load the kernels")(error).hint("install a newer driver, or leave `device` out of the spec")
+            driver_fault("load the kernels")(error).hint("install a newer driver, or leave `device` out of the spec")
         })
     }
 
     /// A kernel from its source in CUDA C; needs the library NVRTC.
     pub fn kernel(&self, source: &'static str, name: &str) -> Result<CudaFunction> {
-        self.module(source, &[])?.load_function(name).map_err(failed("find a kernel"))
+        self.compile_module(source, &[])?.load_function(name).map_err(driver_fault("find a kernel"))
     }
 
     /// Adds the checksum of some bytes to `sum`, on the stream for computation.
@@ -169,15 +169,15 @@ impl Cuda {
         launch.arg(bytes).arg(&words).arg(sum);
         #[allow(unsafe_code, reason = "arguments of kernels have no types")]
         // SAFETY: the arguments are those of CHECKSUM_KERNEL, and the words lie within the bytes.
-        unsafe { launch.launch(shape) }.map(drop).map_err(failed("start a kernel"))
+        unsafe { launch.launch(shape) }.map(drop).map_err(driver_fault("start a kernel"))
     }
 }
 
 /// Does work that may change the calling thread's context, which other libraries count on, and sets it back. A device
 /// must have been opened.
-pub fn keeping_context<T>(work: impl FnOnce() -> T) -> T {
-    struct Previous(sys::CUcontext);
-    impl Drop for Previous {
+pub fn with_saved_context<T>(work: impl FnOnce() -> T) -> T {
+    struct ContextGuard(sys::CUcontext);
+    impl Drop for ContextGuard {
         fn drop(&mut self) {
             #[allow(unsafe_code, reason = "the driver's interface")]
             // SAFETY: the context was this thread's before; null is none.
@@ -185,52 +185,52 @@ pub fn keeping_context<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let previous = result::ctx::get_current();
-    let _previous = previous.ok().map(|context| Previous(context.unwrap_or(std::ptr::null_mut())));
+    let _previous = previous.ok().map(|context| ContextGuard(context.unwrap_or(std::ptr::null_mut())));
     work()
 }
 
-impl Device for Cuda {
+impl ComputeDevice for CudaDevice {
     type Memory = CudaSlice<u8>;
     type Event = CudaEvent;
 
     fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
-        let memory = self.copies.alloc_zeros(bytes).map_err(failed("allocate a slot"))?;
-        self.copies.synchronize().map_err(failed("allocate a slot"))?;
+        let memory = self.copies.alloc_zeros(bytes).map_err(driver_fault("allocate a slot"))?;
+        self.copies.synchronize().map_err(driver_fault("allocate a slot"))?;
         Ok(memory)
     }
 
     fn event(&self) -> Result<CudaEvent> {
-        self.context.new_event(None).map_err(failed("make an event"))
+        self.context.new_event(None).map_err(driver_fault("make an event"))
     }
 
     fn copies_wait(&self, event: &CudaEvent) -> Result<()> {
-        self.copies.wait(event).map_err(failed("wait for an event"))
+        self.copies.wait(event).map_err(driver_fault("wait for an event"))
     }
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut CudaSlice<u8>) -> Result<()> {
-        let copied = match pinned::pinned(from) {
+        let copied = match pinned::as_pinned(from) {
             Some(pinned) => pinned.copy_to(&self.copies, to),
             // No event tells when a copy from memory of another allocator is done.
             None => self.copies.memcpy_htod(from.bytes(), to).and_then(|()| self.copies.synchronize()),
         };
-        copied.map_err(failed("copy a batch"))
+        copied.map_err(driver_fault("copy a batch"))
     }
 
     fn record_copied(&self, event: &mut CudaEvent) -> Result<()> {
-        event.record(&self.copies).map_err(failed("record an event"))
+        event.record(&self.copies).map_err(driver_fault("record an event"))
     }
 
     fn compute_waits(&self, event: &CudaEvent) -> Result<()> {
-        self.compute.wait(event).map_err(failed("wait for an event"))
+        self.compute.wait(event).map_err(driver_fault("wait for an event"))
     }
 
     fn record_computed(&self, event: &mut CudaEvent) -> Result<()> {
-        event.record(&self.compute).map_err(failed("record an event"))
+        event.record(&self.compute).map_err(driver_fault("record an event"))
     }
 
     fn finish(&self) -> Result<()> {
-        self.copies.synchronize().map_err(failed("finish its copies"))?;
-        self.compute.synchronize().map_err(failed("finish its work"))
+        self.copies.synchronize().map_err(driver_fault("finish its copies"))?;
+        self.compute.synchronize().map_err(driver_fault("finish its work"))
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn nothing_is_needed_of_cuda() {
         // With a driver or without one, this neither panics nor fails.
-        assert!(!found().is_empty());
-        assert!(Cuda::open(usize::MAX).is_ok_and(|device| device.is_none()));
+        assert!(!describe_devices().is_empty());
+        assert!(CudaDevice::open(usize::MAX).is_ok_and(|device| device.is_none()));
     }
 }

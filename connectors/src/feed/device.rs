@@ -6,7 +6,7 @@ use forebay_model::Result;
 /// A device with two queues of work: one for copies, one for computation. What is put into a queue is done
 /// in its order and later than the call; events tell one queue how far the other is. An event that was
 /// recorded again means the later moment.
-pub trait Device {
+pub trait ComputeDevice {
     /// A slot on the device.
     type Memory;
     /// A moment in a queue.

@@ -3,13 +3,13 @@
 use forebay_feed::SlotMemory;
 use forebay_model::Result;
 
-use super::device::Device;
+use super::device::ComputeDevice;
 
 /// The host itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostDevice;
 
-impl Device for HostDevice {
+impl ComputeDevice for HostDevice {
     type Memory = Vec<u8>;
     type Event = ();
 

@@ -9,21 +9,21 @@ mod ring;
 
 #[cfg(feature = "cuda")]
 pub use cuda::{
-    Arrived, CHECKSUM_KERNEL, ConsumerStream, Copies, CopyRates, Cuda, Deliveries, DeviceBatch, DeviceFeed,
-    DeviceStats, LentPinnedMemory, PinnedMemory, checksum, keeping_context,
+    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
+    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, checksum, with_saved_context,
 };
-pub use device::Device;
+pub use device::ComputeDevice;
 pub use host::HostDevice;
-pub use ring::{Delivered, Ring, Stage, run_stage};
+pub use ring::{DeliveredBatch, DeviceRing, DeviceStage, run_stage};
 
 /// What of the CUDA code was run where. Change it with the table of the README.
-pub const CUDA_TRIED: &str = "copies, checksums, trainings and batches for PyTorch on a simulated driver; kernels \
+pub const CUDA_TEST_STATUS: &str = "copies, checksums, trainings and batches for PyTorch on a simulated driver; kernels \
                               compiled for sm_75 to sm_100; nothing on a GPU yet (benches/gpu/run does that)";
 
 /// What was found of CUDA on this machine, for people. Nothing of it is needed.
-pub fn found_cuda() -> String {
+pub fn describe_cuda() -> String {
     #[cfg(feature = "cuda")]
-    return cuda::found();
+    return cuda::describe_devices();
     #[cfg(not(feature = "cuda"))]
     "not part of this program".to_owned()
 }
@@ -53,5 +53,5 @@ pub fn cuda_report() -> CudaReport {
     #[cfg(feature = "cuda")]
     return cuda::report();
     #[cfg(not(feature = "cuda"))]
-    CudaReport { libraries: Vec::new(), devices: found_cuda() }
+    CudaReport { libraries: Vec::new(), devices: describe_cuda() }
 }

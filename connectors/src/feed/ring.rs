@@ -1,9 +1,9 @@
 //! The ring: slots on a device that batches go through, and the stage that computes with them.
 
-use forebay_feed::{Batch, Feed, Layout, Stats};
+use forebay_feed::{BatchLayout, Feed, FeedBatch, FeedStats};
 use forebay_model::{Fault, Result};
 
-use super::device::Device;
+use super::device::ComputeDevice;
 
 /// Slots on the device: one is computed with while the next is copied, and a third lets the copies be ahead.
 const SLOTS: usize = 3;
@@ -24,21 +24,21 @@ const SLOTS: usize = 3;
 ///     }
 /// }
 /// ```
-pub trait Stage<D: Device> {
+pub trait DeviceStage<D: ComputeDevice> {
     /// Computes with a batch. Whatever reads `memory` goes into the device's queue for computation during
     /// this call: what comes later may find the next batch there. On CUDA that queue is
     /// [`Cuda::compute`](super::Cuda::compute), and it has been told to wait for the copy already.
-    fn step(&mut self, batch: Delivered<'_, D>) -> Result<()>;
+    fn step(&mut self, batch: DeliveredBatch<'_, D>) -> Result<()>;
 }
 
 /// A batch on a device.
-pub struct Delivered<'a, D: Device> {
+pub struct DeliveredBatch<'a, D: ComputeDevice> {
     /// The device.
     pub device: &'a D,
     /// Its bytes, as the layout says.
     pub memory: &'a D::Memory,
     /// Where its parts lie.
-    pub layout: &'a Layout,
+    pub layout: &'a BatchLayout,
     /// The epoch, from 0.
     pub epoch: u64,
     /// The step in the epoch, from 0 where the epoch began or the feed was resumed.
@@ -50,30 +50,31 @@ pub struct Delivered<'a, D: Device> {
 }
 
 /// Slots on a device.
-pub struct Ring<'d, D: Device> {
+pub struct DeviceRing<'d, D: ComputeDevice> {
     device: &'d D,
-    layout: Layout,
-    slots: Vec<Slot<D>>,
+    layout: BatchLayout,
+    slots: Vec<RingSlot<D>>,
     next: usize,
 }
 
-struct Slot<D: Device> {
+struct RingSlot<D: ComputeDevice> {
     memory: D::Memory,
     copied: D::Event,
     computed: D::Event,
 }
 
-impl<'d, D: Device> Ring<'d, D> {
+impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
     /// A ring for batches of this layout.
-    pub fn new(device: &'d D, layout: &Layout) -> Result<Ring<'d, D>> {
-        let slot =
-            |_| Ok(Slot { memory: device.memory(layout.bytes)?, copied: device.event()?, computed: device.event()? });
-        Ok(Ring { device, layout: layout.clone(), slots: (0..SLOTS).map(slot).collect::<Result<_>>()?, next: 0 })
+    pub fn new(device: &'d D, layout: &BatchLayout) -> Result<DeviceRing<'d, D>> {
+        let slot = |_| {
+            Ok(RingSlot { memory: device.memory(layout.bytes)?, copied: device.event()?, computed: device.event()? })
+        };
+        Ok(DeviceRing { device, layout: layout.clone(), slots: (0..SLOTS).map(slot).collect::<Result<_>>()?, next: 0 })
     }
 
     /// Sends a batch through the next slot, and lets the stage compute with it. Comes back before either is
     /// done; the batch's own slot goes back to the feed, which waits for the copy before it writes there.
-    pub fn deliver(&mut self, batch: Batch, stage: &mut impl Stage<D>) -> Result<()> {
+    pub fn deliver(&mut self, batch: FeedBatch, stage: &mut impl DeviceStage<D>) -> Result<()> {
         let (device, layout) = (self.device, &self.layout);
         let next = self.next;
         self.next = (next + 1) % self.slots.len();
@@ -87,12 +88,12 @@ impl<'d, D: Device> Ring<'d, D> {
         device.compute_waits(&slot.copied)?;
         let (epoch, step, rows, shape_rows) = (batch.epoch(), batch.step(), batch.rows(), batch.shape_rows());
         drop(batch);
-        stage.step(Delivered { device, memory: &slot.memory, layout, epoch, step, rows, shape_rows })?;
+        stage.step(DeliveredBatch { device, memory: &slot.memory, layout, epoch, step, rows, shape_rows })?;
         device.record_computed(&mut slot.computed)
     }
 }
 
-impl<D: Device> Drop for Ring<'_, D> {
+impl<D: ComputeDevice> Drop for DeviceRing<'_, D> {
     fn drop(&mut self) {
         // Memory goes when nobody uses it any more; a device that has failed says so to its next caller.
         let _ = self.device.finish();
@@ -100,8 +101,8 @@ impl<D: Device> Drop for Ring<'_, D> {
 }
 
 /// Lets a stage compute with all batches of a feed, and waits for the last. Tells how the feed kept up.
-pub fn run_stage<D: Device>(feed: &mut Feed, device: &D, stage: &mut impl Stage<D>) -> Result<Stats> {
-    let mut ring = Ring::new(device, feed.layout())?;
+pub fn run_stage<D: ComputeDevice>(feed: &mut Feed, device: &D, stage: &mut impl DeviceStage<D>) -> Result<FeedStats> {
+    let mut ring = DeviceRing::new(device, feed.layout())?;
     for batch in feed.by_ref() {
         ring.deliver(batch?, stage)?;
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{Fetch, Io, Place, from_disk};
+use forebay_storage::{RangeFetch, StorageClient, StorageLocation, time_disk_wait};
 
-use super::stamp::Stamp;
+use super::stamp::FileStamp;
 
 /// Bytes that a sequential reader asks a remote store for, at first: enough for a header.
 pub(crate) const READ_BYTES_FIRST: u64 = 256 << 10;
@@ -21,35 +21,35 @@ const READ_BYTES_MAX: u64 = 8 << 20;
 
 /// An open file.
 #[derive(Clone)]
-pub(crate) enum Blob {
+pub(crate) enum FileHandle {
     /// On a local disk.
     Local(Arc<File>),
     /// In a remote store: the object of this etag, where the store tells one.
-    Remote(Io, Place, Option<String>),
+    Remote(StorageClient, StorageLocation, Option<String>),
 }
 
 /// Opens a file as listed; its stamp is the one at this moment.
-pub(crate) fn open(io: &Io, path: &str) -> Result<(Blob, Stamp)> {
+pub(crate) fn open_file(io: &StorageClient, path: &str) -> Result<(FileHandle, FileStamp)> {
     let gone = || {
         let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
         fault.hint("run again when nobody changes the data")
     };
     if path.contains("://") {
-        let place = io.place(path)?;
+        let place = io.resolve(path)?;
         let meta = io.head(&place)?.ok_or_else(gone)?;
-        let stamp = Stamp::remote(&meta);
-        return Ok((Blob::Remote(io.clone(), place, meta.e_tag), stamp));
+        let stamp = FileStamp::remote(&meta);
+        return Ok((FileHandle::Remote(io.clone(), place, meta.e_tag), stamp));
     }
     let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
     match opened {
-        Ok((file, meta)) => Ok((Blob::Local(Arc::new(file)), Stamp::local(&meta))),
+        Ok((file, meta)) => Ok((FileHandle::Local(Arc::new(file)), FileStamp::local(&meta))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
-        Err(error) => Err(refused(path, error)),
+        Err(error) => Err(io_fault(path, error)),
     }
 }
 
 /// A fault for what the file system answered, or the one that made a read fail.
-pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
+pub(crate) fn io_fault(path: &str, error: io::Error) -> Fault {
     let error = match error.downcast::<Fault>() {
         Ok(fault) => return fault.file(path),
         Err(error) => error,
@@ -65,56 +65,56 @@ pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
 }
 
 /// A fault for a file that is another one than it was.
-pub(crate) fn changed(path: &str) -> Fault {
+pub(crate) fn changed_fault(path: &str) -> Fault {
     Fault::new(codes::CHANGED, "the file has changed since it was found")
         .file(path)
         .hint("run again when nobody writes to it")
 }
 
-impl Blob {
+impl FileHandle {
     /// Some bytes.
     pub(crate) fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
         match self {
-            Blob::Local(file) => {
-                read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| refused(path, error))
+            FileHandle::Local(file) => {
+                read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| io_fault(path, error))
             }
-            Blob::Remote(io, place, etag) => {
+            FileHandle::Remote(io, place, etag) => {
                 Ok(io.fetch(place, etag.as_deref(), vec![range]).finish()?.pop().unwrap_or_default())
             }
         }
     }
 
     /// Some ranges of bytes.
-    pub(crate) fn read_all(&self, path: &str, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+    pub(crate) fn read_ranges(&self, path: &str, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
         match self {
-            Blob::Local(_) => ranges.into_iter().map(|range| self.read(path, range)).collect(),
-            Blob::Remote(io, place, etag) => io.fetch(place, etag.as_deref(), ranges).finish(),
+            FileHandle::Local(_) => ranges.into_iter().map(|range| self.read(path, range)).collect(),
+            FileHandle::Remote(io, place, etag) => io.fetch(place, etag.as_deref(), ranges).finish(),
         }
     }
 
     /// Whether the file is still what it was when it was opened. To be asked after reading: what
     /// was written over in the meantime may be half old and half new.
-    pub(crate) fn unchanged(&self, path: &str, stamp: &Stamp) -> Result<()> {
+    pub(crate) fn check_unchanged(&self, path: &str, stamp: &FileStamp) -> Result<()> {
         let now = match self {
-            Blob::Local(file) => {
-                file.metadata().map(|meta| Stamp::local(&meta)).map_err(|error| refused(path, error))?
+            FileHandle::Local(file) => {
+                file.metadata().map(|meta| FileStamp::local(&meta)).map_err(|error| io_fault(path, error))?
             }
             // Every read has asked for it.
-            Blob::Remote(_, _, Some(_)) => return Ok(()),
-            Blob::Remote(io, place, None) => match io.head(place)? {
-                Some(meta) => Stamp::remote(&meta),
-                None => return Err(changed(path)),
+            FileHandle::Remote(_, _, Some(_)) => return Ok(()),
+            FileHandle::Remote(io, place, None) => match io.head(place)? {
+                Some(meta) => FileStamp::remote(&meta),
+                None => return Err(changed_fault(path)),
             },
         };
-        if now.is_version(stamp) { Ok(()) } else { Err(changed(path)) }
+        if now.same_version(stamp) { Ok(()) } else { Err(changed_fault(path)) }
     }
 
     /// A fault met while reading, or the better explanation that the file has changed.
-    pub(crate) fn explained(&self, path: &str, stamp: &Stamp, fault: Fault) -> Fault {
-        match self.unchanged(path, stamp) {
+    pub(crate) fn explain_fault(&self, path: &str, stamp: &FileStamp, fault: Fault) -> Fault {
+        match self.check_unchanged(path, stamp) {
             Err(changed) if changed.code() == codes::CHANGED => changed.cause(fault),
             _ => fault,
         }
@@ -123,8 +123,10 @@ impl Blob {
     /// A reader from the first byte to the last.
     pub(crate) fn reader(&self, size: u64) -> Box<dyn Read + Send> {
         match self {
-            Blob::Local(file) => Box::new(At { file: file.clone(), at: 0 }),
-            Blob::Remote(io, place, etag) => Box::new(Ahead::new(io.clone(), place.clone(), etag.clone(), size)),
+            FileHandle::Local(file) => Box::new(PositionedReader { file: file.clone(), at: 0 }),
+            FileHandle::Remote(io, place, etag) => {
+                Box::new(RemotePrefetchReader::new(io.clone(), place.clone(), etag.clone(), size))
+            }
         }
     }
 }
@@ -132,47 +134,47 @@ impl Blob {
 /// Some bytes of a local file; leaves its cursor alone, so that threads can share it.
 pub(crate) fn read_exact(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
     let mut buffer = vec![0; length];
-    from_disk(|| file.read_exact_at(&mut buffer, start))?;
+    time_disk_wait(|| file.read_exact_at(&mut buffer, start))?;
     Ok(buffer.into())
 }
 
 /// A place in a local file that is read onwards.
-pub(crate) struct At {
+pub(crate) struct PositionedReader {
     /// The file.
     pub(crate) file: Arc<File>,
     /// The next byte.
     pub(crate) at: u64,
 }
 
-impl Read for At {
+impl Read for PositionedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = from_disk(|| self.file.read_at(buffer, self.at))?;
+        let read = time_disk_wait(|| self.file.read_at(buffer, self.at))?;
         self.at += read as u64;
         Ok(read)
     }
 }
 
 /// Reads an object onwards, one block ahead.
-struct Ahead {
-    io: Io,
-    place: Place,
+struct RemotePrefetchReader {
+    io: StorageClient,
+    place: StorageLocation,
     etag: Option<String>,
     size: u64,
     asked: u64,
     length: u64,
     block: Bytes,
-    next: Option<Fetch>,
+    next: Option<RangeFetch>,
 }
 
-impl Ahead {
-    fn new(io: Io, place: Place, etag: Option<String>, size: u64) -> Self {
+impl RemotePrefetchReader {
+    fn new(io: StorageClient, place: StorageLocation, etag: Option<String>, size: u64) -> Self {
         let (asked, length, block, next) = (0, READ_BYTES_FIRST, Bytes::new(), None);
-        let mut reader = Ahead { io, place, etag, size, asked, length, block, next };
-        reader.ask();
+        let mut reader = RemotePrefetchReader { io, place, etag, size, asked, length, block, next };
+        reader.request_next();
         reader
     }
 
-    fn ask(&mut self) {
+    fn request_next(&mut self) {
         if self.asked < self.size {
             let range = self.asked..(self.asked + self.length).min(self.size);
             self.asked = range.end;
@@ -182,12 +184,12 @@ impl Ahead {
     }
 }
 
-impl Read for Ahead {
+impl Read for RemotePrefetchReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.block.is_empty() {
             let Some(next) = self.next.take() else { return Ok(0) };
             self.block = next.finish().map_err(io::Error::other)?.pop().unwrap_or_default();
-            self.ask();
+            self.request_next();
         }
         let length = buffer.len().min(self.block.len());
         buffer[..length].copy_from_slice(&self.block.split_to(length));

@@ -69,7 +69,7 @@ pub struct ColumnTypes(pub Vec<(String, ColumnType)>);
 
 impl ColumnTypes {
     /// The first name that occurs twice.
-    pub(crate) fn twice(&self) -> Option<&str> {
+    pub(crate) fn first_duplicate(&self) -> Option<&str> {
         let names = || self.0.iter().map(|(name, _)| name);
         names()
             .enumerate()
@@ -86,8 +86,8 @@ impl Serialize for ColumnTypes {
 
 impl<'de> Deserialize<'de> for ColumnTypes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
+        struct ColumnTypesVisitor;
+        impl<'de> Visitor<'de> for ColumnTypesVisitor {
             type Value = ColumnTypes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for ColumnTypes {
                 Ok(ColumnTypes(columns))
             }
         }
-        deserializer.deserialize_map(InOrder)
+        deserializer.deserialize_map(ColumnTypesVisitor)
     }
 }
 

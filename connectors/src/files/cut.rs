@@ -1,6 +1,8 @@
 //! Cutting files into spans.
 
-use forebay_model::{Extent, Fault, Piece, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes};
+use forebay_model::{
+    ColumnExtent, Fault, FileRange, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// One small file in this many ends its span whatever the span's size. Boundaries then depend on
@@ -10,20 +12,20 @@ const BOUNDARY_EVERY: u64 = 32;
 
 /// A row group.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Group {
+pub(crate) struct RowGroupSummary {
     pub(crate) rows: u64,
     /// Stored bytes.
     pub(crate) bytes: u64,
     /// Extents of the watched columns that its file gives.
-    pub(crate) extents: Vec<Option<Extent>>,
+    pub(crate) extents: Vec<Option<ColumnExtent>>,
 }
 
 /// Cuts files, in order, into spans: large ones at their row groups, small ones together.
 /// `groups` of a format without row groups is empty. Extents that a file has before are those of
 /// its folders, and hold for all of its row groups.
-pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Result<Vec<Span>> {
+pub(crate) fn cut_spans(files: impl IntoIterator<Item = (FileRange, Vec<RowGroupSummary>)>) -> Result<Vec<Span>> {
     let mut spans = Vec::new();
-    let mut open: Vec<Piece> = Vec::new();
+    let mut open: Vec<FileRange> = Vec::new();
     let mut open_bytes = 0;
     for (mut whole, groups) in files {
         if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
@@ -32,7 +34,9 @@ pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Resul
                 open_bytes = 0;
             }
             spans.extend(
-                runs(&groups).into_iter().map(|(from, to)| Span { pieces: vec![part(&whole, &groups, from, to)] }),
+                row_group_runs(&groups)
+                    .into_iter()
+                    .map(|(from, to)| Span { pieces: vec![row_group_piece(&whole, &groups, from, to)] }),
             );
             continue;
         }
@@ -63,7 +67,7 @@ pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Resul
 }
 
 /// Runs of row groups, each as near to the target as it gets from below.
-fn runs(groups: &[Group]) -> Vec<(usize, usize)> {
+fn row_group_runs(groups: &[RowGroupSummary]) -> Vec<(usize, usize)> {
     let mut runs = Vec::new();
     let (mut from, mut bytes) = (0, 0);
     for (i, group) in groups.iter().enumerate() {
@@ -77,8 +81,8 @@ fn runs(groups: &[Group]) -> Vec<(usize, usize)> {
     runs
 }
 
-fn part(whole: &Piece, groups: &[Group], from: usize, to: usize) -> Piece {
-    Piece {
+fn row_group_piece(whole: &FileRange, groups: &[RowGroupSummary], from: usize, to: usize) -> FileRange {
+    FileRange {
         row_groups: Some((from, to)),
         first_row: groups[..from].iter().map(|group| group.rows).sum(),
         rows: Some(groups[from..to].iter().map(|group| group.rows).sum()),
@@ -89,9 +93,9 @@ fn part(whole: &Piece, groups: &[Group], from: usize, to: usize) -> Piece {
 }
 
 /// The extents of some row groups of a file.
-fn extents(whole: &Piece, groups: &[Group]) -> Vec<Option<Extent>> {
+fn extents(whole: &FileRange, groups: &[RowGroupSummary]) -> Vec<Option<ColumnExtent>> {
     let filled = || groups.iter().filter(|group| group.rows > 0);
-    let united = |watched: usize| Extent::union(filled().map(|group| group.extents[watched].as_ref()));
+    let united = |watched: usize| ColumnExtent::union(filled().map(|group| group.extents[watched].as_ref()));
     let folders = whole.extents.iter().enumerate();
     folders.map(|(watched, of_folder)| of_folder.clone().or_else(|| united(watched))).collect()
 }
@@ -99,10 +103,10 @@ fn extents(whole: &Piece, groups: &[Group]) -> Vec<Option<Extent>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::{Id, Point};
+    use forebay_model::{BoundValue, ContentId};
 
-    fn file(name: &str, bytes: u64) -> Piece {
-        Piece {
+    fn file(name: &str, bytes: u64) -> FileRange {
+        FileRange {
             path: format!("/{name}"),
             relative: name.to_owned(),
             row_groups: None,
@@ -112,16 +116,16 @@ mod tests {
             bytes,
             partition: Vec::new(),
             extents: Vec::new(),
-            fingerprint: Id::of(name.as_bytes()),
+            fingerprint: ContentId::of(name.as_bytes()),
         }
     }
 
     #[test]
     fn large_files_are_cut_and_small_ones_kept_together() {
-        let groups = vec![Group { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1, extents: Vec::new() }; 3];
+        let groups = vec![RowGroupSummary { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1, extents: Vec::new() }; 3];
         let large = file("large", groups.iter().map(|group| group.bytes).sum());
         let small = (0..3).map(|i| (file(&format!("small-{i}"), 10), vec![]));
-        let spans = cut(std::iter::once((large, groups)).chain(small)).unwrap();
+        let spans = cut_spans(std::iter::once((large, groups)).chain(small)).unwrap();
         let shape: Vec<_> = spans.iter().map(|span| (span.pieces.len(), span.pieces[0].row_groups)).collect();
         assert_eq!(shape[..3], [(1, Some((0, 1))), (1, Some((1, 2))), (1, Some((2, 3)))]);
         assert_eq!(spans[2].pieces[0].first_row, 20);
@@ -130,9 +134,10 @@ mod tests {
 
     #[test]
     fn extents_are_those_of_the_row_groups_or_of_the_folder() {
-        let extent = |min, max| Some(Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
-        let group = |rows, bytes, found| Group { rows, bytes, extents: vec![found, None, extent(0, 0)] };
-        let check = |bytes: u64, expected: &[Option<Extent>]| {
+        let extent =
+            |min, max| Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), nulls: false });
+        let group = |rows, bytes, found| RowGroupSummary { rows, bytes, extents: vec![found, None, extent(0, 0)] };
+        let check = |bytes: u64, expected: &[Option<ColumnExtent>]| {
             let groups = vec![
                 group(1, bytes, extent(3, 5)),
                 group(0, bytes, None),
@@ -141,7 +146,7 @@ mod tests {
             ];
             let mut whole = file("a", bytes * 4);
             whole.extents = vec![None, None, extent(7, 7)];
-            let spans = cut([(whole, groups)]).unwrap();
+            let spans = cut_spans([(whole, groups)]).unwrap();
             let found: Vec<_> = spans.iter().map(|span| span.extent(0)).collect();
             assert_eq!(found, expected);
             assert!(spans.iter().all(|span| span.extent(1).is_none() && span.extent(2) == extent(7, 7)));
@@ -157,7 +162,7 @@ mod tests {
         let cut_all = |skip: usize| {
             let files =
                 names.iter().enumerate().filter(|(i, _)| *i != skip).map(|(_, name)| (file(name, 1000), vec![]));
-            cut(files).unwrap().iter().map(Span::fingerprint).collect::<Vec<_>>()
+            cut_spans(files).unwrap().iter().map(Span::fingerprint).collect::<Vec<_>>()
         };
         let (before, after) = (cut_all(2222), cut_all(usize::MAX));
         let new = after.iter().filter(|id| !before.contains(id)).count();

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use forebay_model::{Fault, Result, codes, logical_type};
 
-use super::policy::{Added, Missing, SchemaPolicy};
+use super::policy::{AddedColumnPolicy, MissingColumnPolicy, SchemaPolicy};
 
 /// Lines of a fault's table at most: nobody reads more, and the rest is the same story.
 const LINES_MAX: usize = 1000;
 
 /// A schema in logical types and without metadata: what files are compared by.
-pub(crate) fn logical(fields: &Fields) -> Fields {
+pub(crate) fn logical_fields(fields: &Fields) -> Fields {
     let plain =
         |field: &FieldRef| Arc::new(Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()));
     fields.iter().map(plain).collect()
@@ -19,9 +19,9 @@ pub(crate) fn logical(fields: &Fields) -> Fields {
 
 /// Keeps one copy of equal schemas: a hundred thousand files mostly have the same.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<Vec<Fields>>);
+pub(crate) struct SchemaInterner(Mutex<Vec<Fields>>);
 
-impl Known {
+impl SchemaInterner {
     /// The copy that is kept of this schema.
     pub(crate) fn one(&self, fields: Fields) -> Fields {
         let Ok(mut known) = self.0.lock() else { return fields };
@@ -35,12 +35,12 @@ impl Known {
 
 /// Distinct schemas, and for each file the one that it has.
 #[derive(Debug, Default)]
-pub(crate) struct Schemas {
+pub(crate) struct FileSchemas {
     distinct: Vec<Fields>,
     files: Vec<(String, usize)>,
 }
 
-impl Schemas {
+impl FileSchemas {
     /// Adds the next file.
     pub(crate) fn add(&mut self, path: &str, fields: Fields) {
         let known = self.distinct.iter().position(|known| *known == fields);
@@ -52,7 +52,7 @@ impl Schemas {
     }
 
     /// Refuses files in which several of the columns that `is_read` have one name: which of them is meant cannot be told.
-    pub(crate) fn refuse_twins(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
+    pub(crate) fn refuse_duplicate_columns(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
         let twin = |fields: &Fields| {
             let twins = fields.iter().enumerate().filter(|(at, field)| {
                 is_read(field.name()) && fields[..*at].iter().any(|before| before.name() == field.name())
@@ -76,15 +76,15 @@ impl Schemas {
         let Some(first) = self.distinct.first() else { return Ok(Fields::empty()) };
         let found = self.differences(0, policy);
         if found.iter().any(|lines| !lines.is_empty()) {
-            return Err(self.fault(policy));
+            return Err(self.drift_fault(policy));
         }
         let mut merged: Vec<Field> = first.iter().map(|field| field.as_ref().clone()).collect();
         for fields in &self.distinct[1..] {
             for field in &mut merged {
                 match fields.find(field.name()) {
                     Some((_, other)) => {
-                        let wide =
-                            wider(field.data_type(), other.data_type()).unwrap_or_else(|| field.data_type().clone());
+                        let wide = wider_type(field.data_type(), other.data_type())
+                            .unwrap_or_else(|| field.data_type().clone());
                         let nullable = field.is_nullable() || other.is_nullable();
                         *field = Field::new(field.name(), wide, nullable);
                     }
@@ -92,7 +92,9 @@ impl Schemas {
                 }
             }
             for field in fields {
-                if policy.added == Added::Include && !merged.iter().any(|known| known.name() == field.name()) {
+                if policy.added == AddedColumnPolicy::Include
+                    && !merged.iter().any(|known| known.name() == field.name())
+                {
                     merged.push(field.as_ref().clone().with_nullable(true));
                 }
             }
@@ -110,12 +112,14 @@ impl Schemas {
             for (i, field) in expected.iter().enumerate() {
                 let name = field.name();
                 match fields.find(name) {
-                    None if policy.missing == Missing::Fault => lines.push(format!("column `{name}` is missing")),
+                    None if policy.missing == MissingColumnPolicy::Fault => {
+                        lines.push(format!("column `{name}` is missing"))
+                    }
                     None => {}
                     Some((_, other)) => {
                         let wide = match other.data_type() == &widest[i] {
                             true => Some(widest[i].clone()),
-                            false if policy.widening => wider(&widest[i], other.data_type()),
+                            false if policy.widening => wider_type(&widest[i], other.data_type()),
                             false => None,
                         };
                         match wide {
@@ -133,7 +137,7 @@ impl Schemas {
                     }
                 }
             }
-            for field in fields.iter().filter(|_| policy.added == Added::Fault) {
+            for field in fields.iter().filter(|_| policy.added == AddedColumnPolicy::Fault) {
                 if expected.find(field.name()).is_none() {
                     lines.push(format!("column `{}` ({}) is not expected", field.name(), field.data_type()));
                 }
@@ -143,7 +147,7 @@ impl Schemas {
         self.distinct.iter().map(compare).collect()
     }
 
-    fn fault(&self, policy: &SchemaPolicy) -> Fault {
+    fn drift_fault(&self, policy: &SchemaPolicy) -> Fault {
         // Told against the most common schema, one odd file is one line wherever it stands.
         let count = |at: usize| self.files.iter().filter(|(_, schema)| *schema == at).count();
         let common = (0..self.distinct.len()).max_by_key(|at| (count(*at), usize::MAX - at)).unwrap_or(0);
@@ -174,7 +178,7 @@ impl Schemas {
 }
 
 /// The narrowest type that holds all values of both, unchanged.
-fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
+fn wider_type(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::*;
     if a == b {
         return Some(a.clone());
@@ -235,8 +239,8 @@ mod tests {
     #[test]
     fn wider_types_hold_all_values_of_both() {
         let check = |a: DataType, b: DataType, expected: Option<DataType>| {
-            assert_eq!(wider(&a, &b), expected, "{a} and {b}");
-            assert_eq!(wider(&b, &a), expected, "{b} and {a}");
+            assert_eq!(wider_type(&a, &b), expected, "{a} and {b}");
+            assert_eq!(wider_type(&b, &a), expected, "{b} and {a}");
         };
         check(Int32, Int64, Some(Int64));
         check(UInt32, Int32, Some(Int64));
@@ -251,14 +255,14 @@ mod tests {
     #[test]
     fn every_file_that_differs_is_listed() {
         let fields = |data_type: DataType| Fields::from(vec![Field::new("x", data_type, true)]);
-        let mut schemas = Schemas::default();
+        let mut schemas = FileSchemas::default();
         schemas.add("a", fields(Utf8));
         schemas.add("b", fields(Int64));
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));
         let fault = schemas.merge(&SchemaPolicy::default()).unwrap_err();
         assert_eq!(fault.notes(), ["a: column `x` is Utf8, expected Int64", "d: column `x` is Int32, expected Int64"]);
-        let mut schemas = Schemas::default();
+        let mut schemas = FileSchemas::default();
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));
         let wide = schemas.merge(&SchemaPolicy { widening: true, ..SchemaPolicy::default() }).unwrap();

@@ -3,7 +3,7 @@
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Int64Type};
-use forebay_model::{Extent, Piece, Point};
+use forebay_model::{BoundValue, ColumnExtent, FileRange};
 
 use super::hive;
 
@@ -11,36 +11,40 @@ use super::hive;
 const TEXT_BYTES_MAX: usize = 256;
 
 /// Whether values of one type are the same points in another: integers are, of any width.
-pub(crate) fn same_points(a: &DataType, b: &DataType) -> bool {
+pub(crate) fn share_points(a: &DataType, b: &DataType) -> bool {
     a == b || (a.is_integer() && b.is_integer())
 }
 
 /// Values of a logical type as points, `None` for nulls and for types without an order that all
 /// share: metadata leaves NaN out of floats.
-pub(crate) fn points(values: &ArrayRef, logical: &DataType) -> Option<Vec<Option<Point>>> {
+pub(crate) fn ordered_points(values: &ArrayRef, logical: &DataType) -> Option<Vec<Option<BoundValue>>> {
     use DataType::*;
     Some(match logical {
         Boolean | Date32 | Date64 | Timestamp(..) | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => {
             let ticks = cast(values, &Int64).ok()?;
-            ticks.as_primitive::<Int64Type>().iter().map(|tick| tick.map(Point::Int)).collect()
+            ticks.as_primitive::<Int64Type>().iter().map(|tick| tick.map(BoundValue::Int)).collect()
         }
         Utf8 => {
             let texts = cast(values, &Utf8).ok()?;
             let short = |text: &&str| text.len() <= TEXT_BYTES_MAX;
-            texts.as_string::<i32>().iter().map(|text| Some(Point::Text(text.filter(short)?.to_owned()))).collect()
+            texts.as_string::<i32>().iter().map(|text| Some(BoundValue::Text(text.filter(short)?.to_owned()))).collect()
         }
         _ => return None,
     })
 }
 
 /// The extents that a piece's folders give; the other columns have none yet.
-pub(crate) fn of_folders(piece: &Piece, watch: &[String], partitions: &[FieldRef]) -> Vec<Option<Extent>> {
+pub(crate) fn folder_extents(
+    piece: &FileRange,
+    watch: &[String],
+    partitions: &[FieldRef],
+) -> Vec<Option<ColumnExtent>> {
     let extent = |name: &String| {
         let field = partitions.iter().find(|field| field.name() == name)?;
         let (_, value) = piece.partition.iter().find(|(column, _)| column == name)?;
-        let one = hive::scalar(value, field.data_type()).ok()?;
-        let point = points(&one, field.data_type())?.pop()??;
-        Some(Extent { min: point.clone(), max: point, nulls: false })
+        let one = hive::partition_scalar(value, field.data_type()).ok()?;
+        let point = ordered_points(&one, field.data_type())?.pop()??;
+        Some(ColumnExtent { min: point.clone(), max: point, nulls: false })
     };
     watch.iter().map(extent).collect()
 }

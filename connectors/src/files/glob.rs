@@ -10,7 +10,7 @@ pub(crate) struct Glob {
 
 /// What a relative path is to a [`Glob`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(crate) enum GlobMatch {
     /// Nothing to do with it.
     No,
     /// A folder above something that may match.
@@ -22,9 +22,9 @@ pub(crate) enum Match {
 }
 
 /// Cuts a path into its fixed beginning and the pattern below it; no wildcard gives `None`.
-pub(crate) fn split(path: &str) -> (String, Option<Glob>) {
+pub(crate) fn split_pattern(path: &str) -> (String, Option<Glob>) {
     let scheme = path.find("://").map_or(0, |at| at + 3);
-    let Some(wild) = first_wild(&path[scheme..]) else {
+    let Some(wild) = first_wildcard(&path[scheme..]) else {
         return (plain_path(path).unwrap_or_else(|| path.to_owned()), None);
     };
     let cut = path[..scheme + wild].rfind('/').filter(|cut| *cut >= scheme);
@@ -38,7 +38,7 @@ pub(crate) fn split(path: &str) -> (String, Option<Glob>) {
 }
 
 /// The character that an escape such as `[*]` at the beginning of a pattern stands for.
-fn escaped(pattern: &[char]) -> Option<char> {
+fn escaped_char(pattern: &[char]) -> Option<char> {
     match pattern {
         ['[', c @ ('*' | '?' | '['), ']', ..] => Some(*c),
         _ => None,
@@ -46,14 +46,14 @@ fn escaped(pattern: &[char]) -> Option<char> {
 }
 
 /// Where the first wildcard lies that is not escaped, in bytes.
-fn first_wild(path: &str) -> Option<usize> {
+fn first_wildcard(path: &str) -> Option<usize> {
     let bytes = path.as_bytes();
     let is_escaped = |at: usize| at > 0 && bytes[at - 1] == b'[' && bytes.get(at + 1) == Some(&b']');
     path.match_indices(['*', '?']).map(|(at, _)| at).find(|at| !is_escaped(*at))
 }
 
 /// Names that listings pass over unless a pattern names them.
-pub(crate) fn hidden(name: &str) -> bool {
+pub(crate) fn is_hidden(name: &str) -> bool {
     name.starts_with('_') || name.starts_with('.')
 }
 
@@ -64,48 +64,52 @@ impl Glob {
     }
 
     /// How a path below the root stands to the pattern.
-    pub(crate) fn matches(&self, relative: &str) -> Match {
+    pub(crate) fn matches(&self, relative: &str) -> GlobMatch {
         let names: Vec<&str> = relative.split('/').collect();
         matches(&self.parts, &names)
     }
 }
 
-fn matches(parts: &[String], names: &[&str]) -> Match {
+fn matches(parts: &[String], names: &[&str]) -> GlobMatch {
     match (parts, names) {
-        ([], []) => Match::Named,
-        ([], rest) if rest.iter().any(|name| hidden(name)) => Match::No,
-        ([], _) => Match::Inside,
-        ([part], []) if part == "**" => Match::Inside,
-        (_, []) => Match::Above,
+        ([], []) => GlobMatch::Named,
+        ([], rest) if rest.iter().any(|name| is_hidden(name)) => GlobMatch::No,
+        ([], _) => GlobMatch::Inside,
+        ([part], []) if part == "**" => GlobMatch::Inside,
+        (_, []) => GlobMatch::Above,
         ([part, later @ ..], [name, rest @ ..]) if part == "**" => {
-            let deeper = if hidden(name) { Match::No } else { matches(parts, rest) };
-            let here = if later.is_empty() { Match::No } else { matches(later, names) };
-            strongest(here, deeper)
+            let deeper = if is_hidden(name) { GlobMatch::No } else { matches(parts, rest) };
+            let here = if later.is_empty() { GlobMatch::No } else { matches(later, names) };
+            stronger_match(here, deeper)
         }
         ([part, later @ ..], [name, rest @ ..]) => {
-            let named = if hidden(name) && !part.starts_with(['_', '.']) { part == name } else { wild(part, name) };
-            if named { matches(later, rest) } else { Match::No }
+            let named = if is_hidden(name) && !part.starts_with(['_', '.']) {
+                part == name
+            } else {
+                matches_wildcards(part, name)
+            };
+            if named { matches(later, rest) } else { GlobMatch::No }
         }
     }
 }
 
-fn strongest(a: Match, b: Match) -> Match {
-    let rank = |of: Match| match of {
-        Match::No => 0,
-        Match::Above => 1,
-        Match::Inside => 2,
-        Match::Named => 3,
+fn stronger_match(a: GlobMatch, b: GlobMatch) -> GlobMatch {
+    let rank = |of: GlobMatch| match of {
+        GlobMatch::No => 0,
+        GlobMatch::Above => 1,
+        GlobMatch::Inside => 2,
+        GlobMatch::Named => 3,
     };
     if rank(a) >= rank(b) { a } else { b }
 }
 
 /// Whether one name matches one part with `*` and `?`.
-fn wild(pattern: &str, name: &str) -> bool {
+fn matches_wildcards(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
-        let literal = escaped(&pattern[p..]);
+        let literal = escaped_char(&pattern[p..]);
         match pattern.get(p) {
             Some(_) if literal == Some(name[n]) => {
                 p += 3;
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn the_fixed_part_is_cut_at_the_first_wildcard() {
         let cut = |path: &str| {
-            let (root, glob) = split(path);
+            let (root, glob) = split_pattern(path);
             (root, glob.map(|glob| glob.parts.join("/")))
         };
         assert_eq!(cut("data/*.parquet"), ("data".into(), Some("*.parquet".into())));
@@ -157,30 +161,30 @@ mod tests {
 
     #[test]
     fn patterns_match_names_and_everything_inside_named_folders() {
-        let check = |pattern: &str, relative: &str, expected: Match| {
+        let check = |pattern: &str, relative: &str, expected: GlobMatch| {
             let glob = Glob { parts: pattern.split('/').map(str::to_owned).collect() };
             assert_eq!(glob.matches(relative), expected, "{pattern} on {relative}");
         };
-        check("*.parquet", "a.parquet", Match::Named);
-        check("*.parquet", "sub/a.parquet", Match::No);
-        check("*.parquet", "_a.parquet", Match::No);
-        check("_*.parquet", "_a.parquet", Match::Named);
-        check("**/*.parquet", "a.parquet", Match::Named);
-        check("**/*.parquet", "x/y/a.parquet", Match::Named);
-        check("**/*.parquet", "x/_y/a.parquet", Match::No);
-        check("**/*.parquet", "x/y", Match::Above);
-        check("day=*", "day=1/a.parquet", Match::Inside);
-        check("day=*", "day=1/_tmp/a.parquet", Match::No);
-        check("day=*/p-?.parquet", "day=1", Match::Above);
-        check("day=*/p-?.parquet", "day=1/p-7.parquet", Match::Named);
-        check("day=*/p-?.parquet", "day=1/p-77.parquet", Match::No);
-        check("**", "x/a", Match::Inside);
-        check("a*b*c", "aXbYbc", Match::Named);
-        check("[*]*[?].csv", "*x?.csv", Match::Named);
-        check("[*]*[?].csv", "yx?.csv", Match::No);
-        check("[*]*[?].csv", "*x!.csv", Match::No);
-        check("*[[]1]", "a[1]", Match::Named);
-        check("[ab]", "a", Match::No);
-        check("[ab]", "[ab]", Match::Named);
+        check("*.parquet", "a.parquet", GlobMatch::Named);
+        check("*.parquet", "sub/a.parquet", GlobMatch::No);
+        check("*.parquet", "_a.parquet", GlobMatch::No);
+        check("_*.parquet", "_a.parquet", GlobMatch::Named);
+        check("**/*.parquet", "a.parquet", GlobMatch::Named);
+        check("**/*.parquet", "x/y/a.parquet", GlobMatch::Named);
+        check("**/*.parquet", "x/_y/a.parquet", GlobMatch::No);
+        check("**/*.parquet", "x/y", GlobMatch::Above);
+        check("day=*", "day=1/a.parquet", GlobMatch::Inside);
+        check("day=*", "day=1/_tmp/a.parquet", GlobMatch::No);
+        check("day=*/p-?.parquet", "day=1", GlobMatch::Above);
+        check("day=*/p-?.parquet", "day=1/p-7.parquet", GlobMatch::Named);
+        check("day=*/p-?.parquet", "day=1/p-77.parquet", GlobMatch::No);
+        check("**", "x/a", GlobMatch::Inside);
+        check("a*b*c", "aXbYbc", GlobMatch::Named);
+        check("[*]*[?].csv", "*x?.csv", GlobMatch::Named);
+        check("[*]*[?].csv", "yx?.csv", GlobMatch::No);
+        check("[*]*[?].csv", "*x!.csv", GlobMatch::No);
+        check("*[[]1]", "a[1]", GlobMatch::Named);
+        check("[ab]", "a", GlobMatch::No);
+        check("[ab]", "[ab]", GlobMatch::Named);
     }
 }

@@ -11,7 +11,7 @@ use forebay_model::{Fault, Result, codes};
 pub(crate) const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// Columns and values of a relative path, in path order.
-pub(crate) fn partition(relative: &str) -> Vec<(String, String)> {
+pub(crate) fn partition_values(relative: &str) -> Vec<(String, String)> {
     let Some((folders, _)) = relative.rsplit_once('/') else { return Vec::new() };
     folders
         .split('/')
@@ -46,7 +46,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// The columns that all files share, typed by all of their values.
-pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldRef>> {
+pub(crate) fn partition_fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldRef>> {
     let Some(((first, expected), rest)) = files.split_first() else { return Ok(Vec::new()) };
     let names = |partition: &[(String, String)]| partition.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let columns = names(expected);
@@ -70,7 +70,7 @@ pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldR
             DataType::Utf8
         } else if known().all(is_canonical) {
             DataType::Int64
-        } else if known().all(|value| day(value).is_some()) {
+        } else if known().all(|value| parse_iso_date(value).is_some()) {
             DataType::Date32
         } else {
             DataType::Utf8
@@ -86,17 +86,17 @@ fn is_canonical(value: &str) -> bool {
 }
 
 /// Days since 1970 of an ISO date, and nothing else.
-fn day(text: &str) -> Option<i32> {
+fn parse_iso_date(text: &str) -> Option<i32> {
     let shape = text.len() == 10
         && text.bytes().enumerate().all(|(i, b)| if i == 4 || i == 7 { b == b'-' } else { b.is_ascii_digit() });
     shape.then(|| arrow::datatypes::Date32Type::parse_day(text)).flatten()
 }
 
-trait ParseDay {
+trait DateParser {
     fn parse_day(text: &str) -> Option<i32>;
 }
 
-impl ParseDay for arrow::datatypes::Date32Type {
+impl DateParser for arrow::datatypes::Date32Type {
     fn parse_day(text: &str) -> Option<i32> {
         use arrow::compute::kernels::cast_utils::Parser;
         <arrow::datatypes::Date32Type as Parser>::parse(text)
@@ -104,7 +104,7 @@ impl ParseDay for arrow::datatypes::Date32Type {
 }
 
 /// A partition value as an array of one row, in the column's type.
-pub(crate) fn scalar(value: &str, data_type: &DataType) -> Result<ArrayRef> {
+pub(crate) fn partition_scalar(value: &str, data_type: &DataType) -> Result<ArrayRef> {
     let wrong = || Fault::new(codes::SCHEMA_DRIFT, format!("the partition value `{value}` is not of type {data_type}"));
     if value == NULL {
         return Ok(new_null_array(data_type, 1));
@@ -112,14 +112,14 @@ pub(crate) fn scalar(value: &str, data_type: &DataType) -> Result<ArrayRef> {
     let array: ArrayRef = match data_type {
         DataType::Utf8 => Arc::new(StringArray::from(vec![value])),
         DataType::Int64 => Arc::new(Int64Array::from(vec![value.parse::<i64>().map_err(|_| wrong())?])),
-        DataType::Date32 => Arc::new(Date32Array::from(vec![day(value).ok_or_else(wrong)?])),
+        DataType::Date32 => Arc::new(Date32Array::from(vec![parse_iso_date(value).ok_or_else(wrong)?])),
         other => cast(&StringArray::from(vec![value]), other).map_err(|_| wrong())?,
     };
     Ok(array)
 }
 
 /// One row, repeated: strings as a dictionary of one value that all batches share.
-pub(crate) fn repeat(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+pub(crate) fn repeat_scalar(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
     if one.data_type() == &DataType::Utf8 && one.is_valid(0) {
         let keys = Int32Array::from(vec![0; rows]);
         return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, one.clone())?));
@@ -146,7 +146,7 @@ mod tests {
         let check = |values: &[&str], expected: DataType| {
             let partitions: Vec<_> = values.iter().map(|value| vec![("k".to_owned(), (*value).to_owned())]).collect();
             let files: Vec<_> = partitions.iter().map(|partition| ("f", partition.as_slice())).collect();
-            assert_eq!(fields(&files).unwrap()[0].data_type(), &expected, "{values:?}");
+            assert_eq!(partition_fields(&files).unwrap()[0].data_type(), &expected, "{values:?}");
         };
         check(&["1", "-2", NULL], DataType::Int64);
         check(&["2013-01-31", "2013-02-01"], DataType::Date32);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn escapes_are_undone() {
-        assert_eq!(partition("a=x%3Ay/b=%/c.parquet"), [("a".into(), "x:y".into()), ("b".into(), "%".into())]);
-        assert_eq!(partition("c.parquet"), []);
+        assert_eq!(partition_values("a=x%3Ay/b=%/c.parquet"), [("a".into(), "x:y".into()), ("b".into(), "%".into())]);
+        assert_eq!(partition_values("c.parquet"), []);
     }
 }

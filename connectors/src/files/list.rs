@@ -4,79 +4,82 @@ use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
-use forebay_model::{Fault, Result, codes, nearest};
-use forebay_storage::Io;
+use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_storage::StorageClient;
 use object_store::ObjectMeta;
 
-use super::glob::{self, Glob, Match};
-use super::stamp::Stamp;
+use super::glob::{self, Glob, GlobMatch};
+use super::stamp::FileStamp;
 
 /// Folders inside folders at most: deeper ones are links in a circle.
 const DEPTH_MAX: usize = 64;
 
 /// A file of a source.
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct ListedFile {
     /// An absolute path or a URL.
     pub(crate) path: String,
     /// The path below the source's root.
     pub(crate) relative: String,
     /// What tells versions of it apart.
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: FileStamp,
 }
 
 /// Finds the files of some paths, in the order of their paths. Inside folders only files with
 /// one of `endings` count, unless no file has one.
-pub(crate) fn list(io: &Io, paths: &[&str], endings: &[&str]) -> Result<Vec<Listed>> {
+pub(crate) fn list_files(io: &StorageClient, paths: &[&str], endings: &[&str]) -> Result<Vec<ListedFile>> {
     let mut roots: Vec<String> = Vec::new();
-    let mut all: Vec<Found> = Vec::new();
+    let mut all: Vec<ListingEntry> = Vec::new();
     for path in paths {
-        let (fixed, pattern) = glob::split(path);
+        let (fixed, pattern) = glob::split_pattern(path);
         let (root, found) = if path.contains("://") && !path.starts_with("file://") {
             remote(io, &fixed, pattern)?
         } else {
             local(io, &fixed, pattern)?
         };
-        let found = chosen(found, endings);
+        let found = keep_by_ending(found, endings);
         if found.is_empty() {
-            return Err(nothing(path, &root));
+            return Err(no_match_fault(path, &root));
         }
         roots.push(root);
         all.extend(found);
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
     all.dedup_by(|a, b| a.path == b.path);
-    let special = all.iter().filter(|found| found.is_special).map(|found| special(&found.path));
-    if let Some(fault) = Fault::all(special.collect()) {
+    let special = all.iter().filter(|found| found.is_special).map(|found| special_file_fault(&found.path));
+    if let Some(fault) = Fault::combine(special.collect()) {
         return Err(fault);
     }
-    let root = common(&roots);
+    let root = common_root(&roots);
     let relative = |path: &str| path.strip_prefix(root.as_str()).unwrap_or(path).trim_start_matches('/').to_owned();
-    Ok(all.into_iter().map(|Found { path, stamp, .. }| Listed { relative: relative(&path), path, stamp }).collect())
+    Ok(all
+        .into_iter()
+        .map(|ListingEntry { path, stamp, .. }| ListedFile { relative: relative(&path), path, stamp })
+        .collect())
 }
 
 /// Something that is no folder and that a pattern matches.
-struct Found {
+struct ListingEntry {
     path: String,
-    stamp: Stamp,
+    stamp: FileStamp,
     /// Whether the pattern names it, and not only a folder above it.
     is_named: bool,
     /// Whether it is a FIFO, a socket or a device. Opening one may block, and its size says nothing.
     is_special: bool,
 }
 
-impl Found {
-    fn local(path: String, meta: &Metadata, is_named: bool) -> Found {
-        Found { path, stamp: Stamp::local(meta), is_named, is_special: !meta.is_file() }
+impl ListingEntry {
+    fn local(path: String, meta: &Metadata, is_named: bool) -> ListingEntry {
+        ListingEntry { path, stamp: FileStamp::local(meta), is_named, is_special: !meta.is_file() }
     }
 
-    fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> Found {
-        Found { path, stamp: Stamp::remote(meta), is_named, is_special: false }
+    fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> ListingEntry {
+        ListingEntry { path, stamp: FileStamp::remote(meta), is_named, is_special: false }
     }
 }
 
-fn chosen(found: Vec<Found>, endings: &[&str]) -> Vec<Found> {
-    let fits = |found: &Found| {
+fn keep_by_ending(found: Vec<ListingEntry>, endings: &[&str]) -> Vec<ListingEntry> {
+    let fits = |found: &ListingEntry| {
         let lower = found.path.to_ascii_lowercase();
         endings.iter().any(|ending| lower.ends_with(ending))
     };
@@ -84,13 +87,13 @@ fn chosen(found: Vec<Found>, endings: &[&str]) -> Vec<Found> {
     found.into_iter().filter(|found| found.is_named || !choosy || fits(found)).collect()
 }
 
-fn special(path: &str) -> Fault {
+fn special_file_fault(path: &str) -> Fault {
     let fault = Fault::new(codes::UNSUPPORTED, "a FIFO, a socket or a device cannot be read as data").file(path);
     fault.hint("copy its content to a file, or name the other files by a pattern")
 }
 
 /// A fault for something that is listed but cannot be looked at.
-fn unseen(path: &Path, error: io::Error) -> Fault {
+fn metadata_fault(path: &Path, error: io::Error) -> Fault {
     let shown = path.display().to_string();
     match error.kind() {
         io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, "the link leads to nothing")
@@ -106,36 +109,42 @@ fn unseen(path: &Path, error: io::Error) -> Fault {
 }
 
 /// What is at a path, through links. `None`: nothing is. A link that leads to nothing is a fault.
-fn look(path: &Path) -> Result<Option<Metadata>> {
+fn metadata_of(path: &Path) -> Result<Option<Metadata>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
-        Err(error) => Err(unseen(path, error)),
+        Err(error) => Err(metadata_fault(path, error)),
     }
 }
 
-fn local(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Found>)> {
-    let root = io.absolute(fixed)?;
+fn local(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<ListingEntry>)> {
+    let root = io.absolute_path(fixed)?;
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())),
     };
     let mut found = Vec::new();
-    match look(&root)? {
+    match metadata_of(&root)? {
         Some(meta) if meta.is_dir() => {
-            walk(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
+            walk_folder(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
         }
         Some(meta) if pattern.is_none() => {
             let parent = root.parent().unwrap_or(&root);
-            return Ok((text(parent)?, vec![Found::local(text(&root)?, &meta, true)]));
+            return Ok((text(parent)?, vec![ListingEntry::local(text(&root)?, &meta, true)]));
         }
         _ => {}
     }
     Ok((text(&root)?, found))
 }
 
-fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut Vec<Found>) -> Result<()> {
+fn walk_folder(
+    folder: &Path,
+    relative: &str,
+    pattern: &Glob,
+    depth: usize,
+    found: &mut Vec<ListingEntry>,
+) -> Result<()> {
     let refused = |error: io::Error| {
         let code = match error.kind() {
             io::ErrorKind::PermissionDenied => codes::ACCESS,
@@ -158,28 +167,28 @@ fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut
         };
         let below = if relative.is_empty() { name.to_owned() } else { format!("{relative}/{name}") };
         let matched = pattern.matches(&below);
-        if matched == Match::No {
+        if matched == GlobMatch::No {
             continue;
         }
         // Links are followed; all else is looked at from its folder, which is nearer than the root.
         let is_link = entry.file_type().is_ok_and(|of| of.is_symlink());
         let meta = match entry.metadata() {
             Ok(meta) if !is_link => Some(meta),
-            _ => look(&path)?,
+            _ => metadata_of(&path)?,
         };
         // A file that vanishes between the listing and here is as good as not there.
         let Some(meta) = meta else { continue };
         if meta.is_dir() {
-            walk(&path, &below, pattern, depth + 1, found)?;
-        } else if matched != Match::Above {
-            found.push(Found::local(path.display().to_string(), &meta, matched == Match::Named));
+            walk_folder(&path, &below, pattern, depth + 1, found)?;
+        } else if matched != GlobMatch::Above {
+            found.push(ListingEntry::local(path.display().to_string(), &meta, matched == GlobMatch::Named));
         }
     }
     Ok(())
 }
 
-fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Found>)> {
-    let place = io.place(fixed)?;
+fn remote(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<ListingEntry>)> {
+    let place = io.resolve(fixed)?;
     let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
     let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
     let pattern = pattern.unwrap_or_else(Glob::everything);
@@ -188,8 +197,8 @@ fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Fo
         let path = place.at(&meta.location).shown;
         let relative = path.strip_prefix(root.as_str()).unwrap_or(&path).trim_start_matches('/').to_owned();
         let matched = pattern.matches(&relative);
-        if matches!(matched, Match::Named | Match::Inside) {
-            found.push(Found::remote(path, &meta, matched == Match::Named));
+        if matches!(matched, GlobMatch::Named | GlobMatch::Inside) {
+            found.push(ListingEntry::remote(path, &meta, matched == GlobMatch::Named));
         }
     }
     // Not a folder: then perhaps an object.
@@ -198,13 +207,13 @@ fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Fo
         && let Some(meta) = io.head(&place)?
     {
         let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
-        return Ok((parent, vec![Found::remote(root, &meta, true)]));
+        return Ok((parent, vec![ListingEntry::remote(root, &meta, true)]));
     }
     Ok((root, found))
 }
 
 /// The deepest folder that holds all of the roots.
-fn common(roots: &[String]) -> String {
+fn common_root(roots: &[String]) -> String {
     let Some((first, rest)) = roots.split_first() else { return String::new() };
     let mut parts: Vec<&str> = first.split('/').collect();
     for root in rest {
@@ -214,7 +223,7 @@ fn common(roots: &[String]) -> String {
     parts.join("/")
 }
 
-fn nothing(path: &str, root: &str) -> Fault {
+fn no_match_fault(path: &str, root: &str) -> Fault {
     let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`")).file(path);
     if root.contains("://") {
         return fault.hint(format!("nothing below `{root}` fits; names that begin with `_` or `.` do not count"));
@@ -228,7 +237,7 @@ fn nothing(path: &str, root: &str) -> Fault {
     let names: Vec<String> = std::fs::read_dir(there)
         .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
         .unwrap_or_default();
-    match wanted.and_then(|wanted| nearest(wanted, names.iter().map(String::as_str))) {
+    match wanted.and_then(|wanted| nearest_word(wanted, names.iter().map(String::as_str))) {
         Some(near) => fault.hint(format!("did you mean `{}`?", there.join(near).display())),
         None => fault.hint(format!("the nearest folder that exists is `{}`", there.display())),
     }

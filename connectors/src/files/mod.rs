@@ -18,4 +18,4 @@ mod column_type;
 mod policy;
 
 pub use column_type::{ColumnType, ColumnTypes};
-pub use policy::{Added, Missing, Partitions, SchemaPolicy};
+pub use policy::{AddedColumnPolicy, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Field, FieldRef, Schema};
-use forebay_model::{Fault, Piece, Result};
+use forebay_model::{Fault, FileRange, Result};
 use forebay_storage::ScanRequest;
 
 use super::hive;
 
 /// Where a wanted column comes from.
 #[derive(Debug, Clone)]
-pub(crate) enum Origin {
+pub(crate) enum FileColumnOrigin {
     /// The file, under the same name.
     File,
     /// The file's folder: one value.
@@ -21,11 +21,11 @@ pub(crate) enum Origin {
 }
 
 /// The origins of all wanted columns, in order, with their fields in the dataset.
-pub(crate) fn resolve(
-    piece: &Piece,
+pub(crate) fn resolve_columns(
+    piece: &FileRange,
     request: &ScanRequest,
     in_file: impl Fn(&str) -> bool,
-) -> Result<Vec<(FieldRef, Origin)>> {
+) -> Result<Vec<(FieldRef, FileColumnOrigin)>> {
     let origin = |name: &String| {
         let (_, field) = request
             .schema
@@ -33,9 +33,9 @@ pub(crate) fn resolve(
             .find(name)
             .ok_or_else(|| Fault::internal(format!("the column `{name}` is wanted but not in the schema")))?;
         let origin = match piece.partition.iter().find(|(column, _)| column == name) {
-            Some((_, value)) => Origin::Folder(hive::scalar(value, field.data_type())?),
-            None if in_file(name) => Origin::File,
-            None => Origin::Nowhere,
+            Some((_, value)) => FileColumnOrigin::Folder(hive::partition_scalar(value, field.data_type())?),
+            None if in_file(name) => FileColumnOrigin::File,
+            None => FileColumnOrigin::Nowhere,
         };
         Ok((field.clone(), origin))
     };
@@ -43,8 +43,8 @@ pub(crate) fn resolve(
 }
 
 /// A batch of all wanted columns; `of_file` gives those that the file has.
-pub(crate) fn assemble(
-    columns: &[(FieldRef, Origin)],
+pub(crate) fn assemble_batch(
+    columns: &[(FieldRef, FileColumnOrigin)],
     rows: usize,
     mut of_file: impl FnMut(usize, &Field) -> Result<ArrayRef>,
 ) -> Result<RecordBatch> {
@@ -52,9 +52,9 @@ pub(crate) fn assemble(
     let mut arrays = Vec::with_capacity(columns.len());
     for (i, (field, origin)) in columns.iter().enumerate() {
         let array = match origin {
-            Origin::File => of_file(i, field)?,
-            Origin::Folder(one) => hive::repeat(one, rows)?,
-            Origin::Nowhere => new_null_array(field.data_type(), rows),
+            FileColumnOrigin::File => of_file(i, field)?,
+            FileColumnOrigin::Folder(one) => hive::repeat_scalar(one, rows)?,
+            FileColumnOrigin::Nowhere => new_null_array(field.data_type(), rows),
         };
         fields.push(Field::new(field.name(), array.data_type().clone(), true));
         arrays.push(array);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Whether folders named `column=value` give columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Partitions {
+pub enum PartitionPolicy {
     /// They do: as integers or dates where all values are written as such, else as strings. `007` is a string.
     #[default]
     Auto,
@@ -17,7 +17,7 @@ pub enum Partitions {
 /// A column of the first file that a later one does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Missing {
+pub enum MissingColumnPolicy {
     /// Refuse the source.
     #[default]
     Fault,
@@ -28,7 +28,7 @@ pub enum Missing {
 /// A column that the first file does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Added {
+pub enum AddedColumnPolicy {
     /// Refuse the source.
     #[default]
     Fault,
@@ -48,13 +48,18 @@ pub struct SchemaPolicy {
     /// Accept a column that may be null in some files and not in others.
     pub nullable: bool,
     /// What to do about a column that a file lacks.
-    pub missing: Missing,
+    pub missing: MissingColumnPolicy,
     /// What to do about a column that only later files have.
-    pub added: Added,
+    pub added: AddedColumnPolicy,
 }
 
 impl Default for SchemaPolicy {
     fn default() -> Self {
-        SchemaPolicy { widening: false, nullable: true, missing: Missing::Fault, added: Added::Fault }
+        SchemaPolicy {
+            widening: false,
+            nullable: true,
+            missing: MissingColumnPolicy::Fault,
+            added: AddedColumnPolicy::Fault,
+        }
     }
 }

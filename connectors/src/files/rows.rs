@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Chunk, Dataset, Fault, Piece, Result, RowKeys, Span};
-use forebay_storage::{Chunks, Io, ScanRequest, Source};
+use forebay_model::{Chunk, Dataset, Fault, FileRange, Result, RowKeys, Span};
+use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
-use super::blob::{self, Blob, READ_BYTES_FIRST};
-use super::cut::cut;
+use super::blob::{self, FileHandle, READ_BYTES_FIRST};
+use super::cut::cut_spans;
 use super::extent;
-use super::list::{Listed, list};
-use super::origin::{self, Origin};
-use super::stamp::Stamp;
-use super::survey::survey;
-use super::{Partitions, hive};
+use super::list::{ListedFile, list_files};
+use super::origin::{self, FileColumnOrigin};
+use super::stamp::FileStamp;
+use super::survey::inspect_parallel;
+use super::{PartitionPolicy, hive};
 
 /// Batches of one file in row order; every wanted column that the file has is in them.
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+pub(crate) type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// An open file.
-pub(crate) struct OpenFile {
-    pub(crate) blob: Blob,
+pub(crate) struct InputFile {
+    pub(crate) blob: FileHandle,
     pub(crate) path: Arc<str>,
     pub(crate) size: u64,
 }
@@ -37,19 +37,24 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     fn endings(&self) -> &'static [&'static str];
 
     /// Whether folders give columns.
-    fn partitions(&self) -> Partitions;
+    fn partitions(&self) -> PartitionPolicy;
 
     /// Something besides the files that changes what their rows are.
-    fn salt(&self) -> Option<String> {
+    fn fingerprint_salt(&self) -> Option<String> {
         None
     }
 
     /// The columns of all files.
-    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields>;
+    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields>;
 
     /// The names of the file's columns, and its rows: those of `wanted` that the file has, with
     /// at most `batch_rows` per batch.
-    fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)>;
+    fn open_rows(
+        &self,
+        file: &InputFile,
+        wanted: &[FieldRef],
+        batch_rows: usize,
+    ) -> Result<(Vec<String>, BatchIterator)>;
 }
 
 /// A source that reads a [`RowFormat`].
@@ -63,18 +68,18 @@ impl<F: RowFormat> RowSource<F> {
 }
 
 /// Opens a file that was listed a moment ago.
-pub(crate) fn open(io: &Io, path: &str) -> Result<OpenFile> {
-    let (blob, stamp) = blob::open(io, path)?;
-    Ok(OpenFile { blob, path: path.into(), size: stamp.size })
+pub(crate) fn open(io: &StorageClient, path: &str) -> Result<InputFile> {
+    let (blob, stamp) = blob::open_file(io, path)?;
+    Ok(InputFile { blob, path: path.into(), size: stamp.size })
 }
 
-fn piece(format: &impl RowFormat, file: Listed) -> Piece {
+fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
     let partition = match format.partitions() {
-        Partitions::Auto => hive::partition(&file.relative),
-        Partitions::None => Vec::new(),
+        PartitionPolicy::Auto => hive::partition_values(&file.relative),
+        PartitionPolicy::None => Vec::new(),
     };
-    Piece {
-        fingerprint: file.stamp.fingerprint(&file.relative, &salted(format, &partition), None),
+    FileRange {
+        fingerprint: file.stamp.fingerprint(&file.relative, &with_salt(format, &partition), None),
         bytes: file.stamp.size,
         path: file.path,
         relative: file.relative,
@@ -87,34 +92,35 @@ fn piece(format: &impl RowFormat, file: Listed) -> Piece {
     }
 }
 
-fn salted(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(String, String)> {
-    let salt = format.salt().map(|salt| (String::new(), salt));
+fn with_salt(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(String, String)> {
+    let salt = format.fingerprint_salt().map(|salt| (String::new(), salt));
     partition.iter().cloned().chain(salt).collect()
 }
 
 impl<F: RowFormat> Source for RowSource<F> {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
-        let files = list(io, &self.0.paths(), self.0.endings())?;
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        let files = list_files(io, &self.0.paths(), self.0.endings())?;
         // Some stores tell less of an object in listings than when asked for it alone, and spans
         // are opened one by one: the stamps must be of that kind.
-        let files = survey(&files, |file| match file.path.contains("://") {
-            true => Ok(Listed { stamp: blob::open(io, &file.path)?.1, ..file.clone() }),
+        let files = inspect_parallel(&files, |file| match file.path.contains("://") {
+            true => Ok(ListedFile { stamp: blob::open_file(io, &file.path)?.1, ..file.clone() }),
             false => Ok(file.clone()),
         })?;
         let fields = self.0.fields(io, &files)?;
-        let mut pieces: Vec<Piece> = files.into_iter().map(|file| piece(self.0.as_ref(), file)).collect();
+        let mut pieces: Vec<FileRange> =
+            files.into_iter().map(|file| whole_file_piece(self.0.as_ref(), file)).collect();
         let places: Vec<_> = pieces.iter().map(|piece| (piece.path.as_str(), piece.partition.as_slice())).collect();
-        let partitions = hive::fields(&places)?;
+        let partitions = hive::partition_fields(&places)?;
         let in_files = fields.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned();
         let schema: SchemaRef = Arc::new(Schema::new(in_files.chain(partitions.iter().cloned()).collect::<Vec<_>>()));
         for piece in &mut pieces {
-            piece.extents = extent::of_folders(piece, watch, &partitions);
+            piece.extents = extent::folder_extents(piece, watch, &partitions);
         }
-        let spans = cut(pieces.into_iter().map(|piece| (piece, Vec::new())))?;
+        let spans = cut_spans(pieces.into_iter().map(|piece| (piece, Vec::new())))?;
         Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec() })
     }
 
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         Ok(Box::new(RowScan {
             format: self.0.clone(),
             io: io.clone(),
@@ -127,39 +133,39 @@ impl<F: RowFormat> Source for RowSource<F> {
 
 struct RowScan<F> {
     format: Arc<F>,
-    io: Io,
+    io: StorageClient,
     request: ScanRequest,
-    pieces: VecDeque<Piece>,
-    open: Option<OpenPiece>,
+    pieces: VecDeque<FileRange>,
+    open: Option<RowPieceScan>,
 }
 
-struct OpenPiece {
-    blob: Blob,
-    stamp: Stamp,
+struct RowPieceScan {
+    blob: FileHandle,
+    stamp: FileStamp,
     file: Arc<str>,
     seed: u64,
     next_row: u64,
-    columns: Vec<(FieldRef, Origin)>,
-    batches: Batches,
+    columns: Vec<(FieldRef, FileColumnOrigin)>,
+    batches: BatchIterator,
 }
 
 impl<F: RowFormat> RowScan<F> {
-    fn open_piece(&self, piece: Piece) -> Result<OpenPiece> {
-        let (blob, stamp) = blob::open(&self.io, &piece.path)?;
-        let partition = salted(self.format.as_ref(), &piece.partition);
+    fn open_piece(&self, piece: FileRange) -> Result<RowPieceScan> {
+        let (blob, stamp) = blob::open_file(&self.io, &piece.path)?;
+        let partition = with_salt(self.format.as_ref(), &piece.partition);
         if stamp.fingerprint(&piece.relative, &partition, None) != piece.fingerprint {
-            return Err(blob::changed(&piece.path));
+            return Err(blob::changed_fault(&piece.path));
         }
-        let file = OpenFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size };
-        let possible = origin::resolve(&piece, &self.request, |_| true)?;
+        let file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size };
+        let possible = origin::resolve_columns(&piece, &self.request, |_| true)?;
         let wanted: Vec<FieldRef> = possible
             .iter()
-            .filter(|(_, origin)| matches!(origin, Origin::File))
+            .filter(|(_, origin)| matches!(origin, FileColumnOrigin::File))
             .map(|(field, _)| field.clone())
             .collect();
-        let (names, batches) = self.format.rows(&file, &wanted, self.request.batch_rows.max(1))?;
-        let columns = origin::resolve(&piece, &self.request, |name| names.iter().any(|known| known == name))?;
-        Ok(OpenPiece {
+        let (names, batches) = self.format.open_rows(&file, &wanted, self.request.batch_rows.max(1))?;
+        let columns = origin::resolve_columns(&piece, &self.request, |name| names.iter().any(|known| known == name))?;
+        Ok(RowPieceScan {
             blob,
             stamp,
             file: file.path,
@@ -170,16 +176,16 @@ impl<F: RowFormat> RowScan<F> {
         })
     }
 
-    fn step(&mut self) -> Result<Option<Chunk>> {
+    fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         loop {
             if let Some(piece) = &mut self.open {
                 if let Some(batch) = piece.batches.next() {
-                    let batch = batch.map_err(|fault| piece.blob.explained(&piece.file, &piece.stamp, fault))?;
+                    let batch = batch.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.stamp, fault))?;
                     return piece.chunk(batch, self.request.row_keys).map(Some);
                 }
                 // A small object came in one piece, and that cannot be half of two versions.
-                if !matches!(piece.blob, Blob::Remote(..)) || piece.stamp.size > READ_BYTES_FIRST {
-                    piece.blob.unchanged(&piece.file, &piece.stamp)?;
+                if !matches!(piece.blob, FileHandle::Remote(..)) || piece.stamp.size > READ_BYTES_FIRST {
+                    piece.blob.check_unchanged(&piece.file, &piece.stamp)?;
                 }
                 self.open = None;
             }
@@ -191,11 +197,11 @@ impl<F: RowFormat> RowScan<F> {
     }
 }
 
-impl OpenPiece {
+impl RowPieceScan {
     fn chunk(&mut self, batch: RecordBatch, row_keys: bool) -> Result<Chunk> {
         let rows = batch.num_rows();
         let missing = |name: &str| Fault::internal(format!("the reader left out the column `{name}`"));
-        let batch = origin::assemble(&self.columns, rows, |_, field| {
+        let batch = origin::assemble_batch(&self.columns, rows, |_, field| {
             batch.column_by_name(field.name()).cloned().ok_or_else(|| missing(field.name()))
         })?;
         let first_row = self.next_row;
@@ -209,7 +215,7 @@ impl<F: RowFormat> Iterator for RowScan<F> {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Result<Chunk>> {
-        let result = self.step();
+        let result = self.next_chunk();
         if result.is_err() {
             self.open = None;
             self.pieces.clear();

@@ -4,12 +4,12 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_model::{Id, IdBuilder};
+use forebay_model::{ContentId, IdBuilder};
 use object_store::ObjectMeta;
 
 /// Size and version of a file as its store tells them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     /// Bytes.
     pub(crate) size: u64,
     /// The object's version or etag, else the nanosecond of its last change.
@@ -17,13 +17,13 @@ pub(crate) struct Stamp {
     /// Whether `version` alone vouches for the content.
     pub(crate) strong: bool,
     /// Of a local file: what changes with its content even where size and time of change are set back.
-    pub(crate) node: Option<Node>,
+    pub(crate) node: Option<InodeStamp>,
 }
 
 /// A file as its file system knows it. Links to the file that come or go change it, too, so that another node is no
 /// proof of other content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct InodeStamp {
     /// The number of the inode.
     pub(crate) inode: u64,
     /// The nanosecond in which the inode changed last. Programs cannot set it.
@@ -34,13 +34,13 @@ pub(crate) struct Node {
 /// and those of stores go by themselves.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-impl Stamp {
+impl FileStamp {
     /// Of a local file.
     pub(crate) fn local(meta: &Metadata) -> Self {
         let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let version = modified.map(|time| time.as_nanos().to_string()).unwrap_or_default();
         let changed = meta.ctime().wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec());
-        Stamp { size: meta.len(), version, strong: false, node: Some(Node { inode: meta.ino(), changed }) }
+        FileStamp { size: meta.len(), version, strong: false, node: Some(InodeStamp { inode: meta.ino(), changed }) }
     }
 
     /// Of an object.
@@ -52,11 +52,11 @@ impl Stamp {
             .clone()
             .or_else(|| meta.version.clone())
             .unwrap_or_else(|| meta.last_modified.timestamp_nanos_opt().unwrap_or_default().to_string());
-        Stamp { size: meta.size, version, strong, node: None }
+        FileStamp { size: meta.size, version, strong, node: None }
     }
 
     /// Whether size and version are those of another stamp, whatever has happened to links.
-    pub(crate) fn is_version(&self, other: &Stamp) -> bool {
+    pub(crate) fn same_version(&self, other: &FileStamp) -> bool {
         (self.size, &self.version, self.strong) == (other.size, &other.version, other.strong)
     }
 
@@ -68,7 +68,12 @@ impl Stamp {
 
     /// The id of the rows that a file gives: its content, and what its path adds to it. The content of a file without
     /// a footer is told by its inode's time of change, as times of modification can be set.
-    pub(crate) fn fingerprint(&self, relative: &str, partition: &[(String, String)], footer: Option<Id>) -> Id {
+    pub(crate) fn fingerprint(
+        &self,
+        relative: &str,
+        partition: &[(String, String)],
+        footer: Option<ContentId>,
+    ) -> ContentId {
         let mut id = IdBuilder::new("file");
         id.text(relative).text(&self.version).bytes(&self.size.to_le_bytes());
         for (column, value) in partition {

@@ -3,14 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_model::{Fault, Result, caught};
+use forebay_model::{Fault, Result, catch_panic};
 
 /// Threads that look at files: most of their time is spent waiting for storage.
 const THREADS_MAX: usize = 16;
 
 /// Does something with each item on a few threads; results come in the items' order. All
 /// faults are reported together, up to a point.
-pub(crate) fn survey<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub(crate) fn inspect_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let one_thread = || {
@@ -18,7 +18,7 @@ pub(crate) fn survey<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<
             let i = next.fetch_add(1, Ordering::Relaxed);
             items.get(i).zip(results.get(i))
         } {
-            let result = caught(|| work(item));
+            let result = catch_panic(|| work(item));
             if let Ok(mut slot) = slot.lock() {
                 *slot = Some(result);
             }
@@ -39,7 +39,7 @@ pub(crate) fn survey<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<
             None => faults.push(Fault::internal("a thread that looked at files has failed")),
         }
     }
-    match Fault::all(faults) {
+    match Fault::combine(faults) {
         Some(fault) => Err(fault),
         None => Ok(done),
     }

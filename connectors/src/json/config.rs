@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Fields};
 use forebay_model::Result;
-use forebay_storage::{Io, Source};
+use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::list::Listed;
-use crate::files::rows::{Batches, OpenFile, RowFormat, RowSource};
-use crate::files::{ColumnType, ColumnTypes, Partitions};
-use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
+use crate::files::list::ListedFile;
+use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::{ColumnType, ColumnTypes, PartitionPolicy};
+use crate::format::{ConfigResult, ConnectorConfig, SourceConfig, all_paths, check_paths};
 
 use super::{infer, reader};
 
@@ -20,7 +20,7 @@ use super::{infer, reader};
 /// all of their digits, else as strings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Json {
+pub struct JsonSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,19 +34,25 @@ pub struct Json {
     /// Rows to look at for the types of columns.
     pub infer_rows: usize,
     /// Whether folders named `column=value` give columns.
-    pub partitions: Partitions,
+    pub partitions: PartitionPolicy,
 }
 
-impl Default for Json {
+impl Default for JsonSource {
     fn default() -> Self {
-        Json { path: None, paths: Vec::new(), columns: None, infer_rows: 10_000, partitions: Partitions::default() }
+        JsonSource {
+            path: None,
+            paths: Vec::new(),
+            columns: None,
+            infer_rows: 10_000,
+            partitions: PartitionPolicy::default(),
+        }
     }
 }
 
-impl Json {
+impl JsonSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        Json { path: Some(path.into()), ..Json::default() }
+        JsonSource { path: Some(path.into()), ..JsonSource::default() }
     }
 
     /// Declares one more field; what is not declared is then not read.
@@ -56,26 +62,26 @@ impl Json {
     }
 }
 
-impl Configured for Json {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for JsonSource {
+    fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         if self.infer_rows == 0 {
             return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
         }
-        match self.columns.as_ref().and_then(ColumnTypes::twice) {
+        match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
             Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
             None => Ok(()),
         }
     }
 }
 
-impl SourceConfig for Json {
+impl SourceConfig for JsonSource {
     fn source(self) -> Arc<dyn Source> {
         Arc::new(RowSource::new(self))
     }
 }
 
-impl RowFormat for Json {
+impl RowFormat for JsonSource {
     fn paths(&self) -> Vec<&str> {
         all_paths(&self.path, &self.paths)
     }
@@ -84,18 +90,23 @@ impl RowFormat for Json {
         &[".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".json.zst", ".jsonl.zst", ".ndjson.zst"]
     }
 
-    fn partitions(&self) -> Partitions {
+    fn partitions(&self) -> PartitionPolicy {
         self.partitions
     }
 
-    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
         if let Some(columns) = &self.columns {
             return Ok(columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect());
         }
         infer::fields(io, files, self.infer_rows)
     }
 
-    fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
+    fn open_rows(
+        &self,
+        file: &InputFile,
+        wanted: &[FieldRef],
+        batch_rows: usize,
+    ) -> Result<(Vec<String>, BatchIterator)> {
         reader::rows(file, wanted, batch_rows, self.columns.is_none())
     }
 }

@@ -4,4 +4,4 @@ mod config;
 mod infer;
 mod reader;
 
-pub use config::Json;
+pub use config::JsonSource;

@@ -10,24 +10,24 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use forebay_model::{Fault, RECORD_BYTES_MAX, RECORDS_BYTES_TARGET, Result, codes};
 
-use crate::files::rows::{Batches, OpenFile};
+use crate::files::rows::{BatchIterator, InputFile};
 use crate::files::stream::{self, BUFFER_BYTES};
-use crate::files::texts::{first_not_held, whole_numbers};
+use crate::files::texts::{first_inexact_float, normalize_integers};
 
 /// All wanted columns count as there: an object without the field gives null. Types that were inferred hold all digits
 /// of the values, or the row is a fault.
 pub(super) fn rows(
-    file: &OpenFile,
+    file: &InputFile,
     wanted: &[FieldRef],
     batch_rows: usize,
     is_inferred: bool,
-) -> Result<(Vec<String>, Batches)> {
-    let lines = Lines::open(file, wanted, batch_rows, is_inferred)?;
+) -> Result<(Vec<String>, BatchIterator)> {
+    let lines = JsonLineReader::open(file, wanted, batch_rows, is_inferred)?;
     Ok((wanted.iter().map(|field| field.name().clone()).collect(), Box::new(lines)))
 }
 
 /// The lines of a file.
-pub(super) struct Lines {
+pub(super) struct JsonLineReader {
     stream: BufReader<Box<dyn Read + Send>>,
     path: Arc<str>,
     schema: SchemaRef,
@@ -39,11 +39,16 @@ pub(super) struct Lines {
     ends: Vec<usize>,
 }
 
-impl Lines {
-    pub(super) fn open(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize, is_inferred: bool) -> Result<Lines> {
-        let stream = stream::open(&file.blob, &file.path, file.size)?;
+impl JsonLineReader {
+    pub(super) fn open(
+        file: &InputFile,
+        wanted: &[FieldRef],
+        batch_rows: usize,
+        is_inferred: bool,
+    ) -> Result<JsonLineReader> {
+        let stream = stream::open_decompressed(&file.blob, &file.path, file.size)?;
         let fields: Fields = wanted.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-        Ok(Lines {
+        Ok(JsonLineReader {
             stream: BufReader::with_capacity(BUFFER_BYTES, stream),
             path: file.path.clone(),
             schema: Arc::new(Schema::new(fields)),
@@ -70,13 +75,14 @@ impl Lines {
         while self.ends.len() < self.batch_rows && self.text.len() < RECORDS_BYTES_TARGET {
             let start = self.text.len();
             let mut limited = (&mut self.stream).take(RECORD_BYTES_MAX as u64);
-            let read = limited.read_until(b'\n', &mut self.text).map_err(|error| stream::broken(&self.path, error))?;
+            let read =
+                limited.read_until(b'\n', &mut self.text).map_err(|error| stream::stream_fault(&self.path, error))?;
             if read == 0 {
                 break;
             }
             if read == RECORD_BYTES_MAX && self.text.last() != Some(&b'\n') {
                 let row = self.first_row + self.ends.len() as u64;
-                return Err(stream::too_long().file(self.path.as_ref()).rows([row]));
+                return Err(stream::record_length_fault().file(self.path.as_ref()).rows([row]));
             }
             if self.first_row == 0 && self.ends.is_empty() && self.text.starts_with(b"\xef\xbb\xbf") {
                 self.text.drain(..3);
@@ -130,25 +136,25 @@ impl Lines {
     }
 }
 
-impl Lines {
+impl JsonLineReader {
     /// Numbers are decoded as text where that tells more: the decoder cuts off what integers do not hold.
     fn decode(&self, text: &[u8], schema: &SchemaRef, rows: usize) -> Result<RecordBatch, ArrowError> {
         let is_text = |of: &DataType| of.is_integer() || (self.is_inferred && of.is_floating());
         let texts = schema
             .fields()
             .iter()
-            .map(|field| Arc::new(field.as_ref().clone().with_data_type(with_texts(field.data_type(), &is_text))));
+            .map(|field| Arc::new(field.as_ref().clone().with_data_type(numbers_as_text(field.data_type(), &is_text))));
         let batch = decode(text, &Arc::new(Schema::new(texts.collect::<Fields>())), rows)?;
         let columns = schema.fields().iter().zip(batch.columns());
-        let columns = columns.map(|(field, column)| numbers(column, field.data_type()));
+        let columns = columns.map(|(field, column)| text_to_numbers(column, field.data_type()));
         RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
     }
 }
 
 /// A type in which numbers that `is_text` are strings.
-pub(super) fn with_texts(of: &DataType, is_text: &dyn Fn(&DataType) -> bool) -> DataType {
+pub(super) fn numbers_as_text(of: &DataType, is_text: &dyn Fn(&DataType) -> bool) -> DataType {
     let inside =
-        |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(with_texts(field.data_type(), is_text)));
+        |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(numbers_as_text(field.data_type(), is_text)));
     match of {
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(inside).collect()),
         DataType::List(field) => DataType::List(inside(field)),
@@ -158,13 +164,13 @@ pub(super) fn with_texts(of: &DataType, is_text: &dyn Fn(&DataType) -> bool) -> 
 }
 
 /// What was decoded, in the type that it has.
-fn numbers(column: &ArrayRef, of: &DataType) -> Result<ArrayRef, ArrowError> {
+fn text_to_numbers(column: &ArrayRef, of: &DataType) -> Result<ArrayRef, ArrowError> {
     if column.data_type() == of {
         return Ok(column.clone());
     }
     let whole: ArrayRef = match column.as_string_opt::<i32>() {
-        Some(texts) if of.is_integer() => Arc::new(whole_numbers(texts)),
-        Some(texts) if of.is_floating() => match first_not_held(texts) {
+        Some(texts) if of.is_integer() => Arc::new(normalize_integers(texts)),
+        Some(texts) if of.is_floating() => match first_inexact_float(texts) {
             Some(row) => return Err(ArrowError::JsonError(format!("a float cannot hold {}", texts.value(row)))),
             None => column.clone(),
         },
@@ -173,7 +179,7 @@ fn numbers(column: &ArrayRef, of: &DataType) -> Result<ArrayRef, ArrowError> {
     cast_with_options(&whole, of, &CastOptions { safe: false, ..CastOptions::default() })
 }
 
-impl Iterator for Lines {
+impl Iterator for JsonLineReader {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {

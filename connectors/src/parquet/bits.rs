@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 /// Parquet's hybrid of runs and packed bits: numbers of so many bits that repeat often or not.
-pub(super) fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
+pub(super) fn encode_rle_hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
     // Where numbers begin that are not written yet, because they do not repeat.
     let mut from = 0;
     let mut at = 0;
@@ -12,28 +12,28 @@ pub(super) fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
         // Packed numbers come in groups of eight, which the run fills up.
         let fill = (at - from).next_multiple_of(8) - (at - from);
         if run >= fill + 8 {
-            packed(&numbers[from..at + fill], width, out);
-            varint(((run - fill) as u64) << 1, out);
+            encode_bit_packed(&numbers[from..at + fill], width, out);
+            encode_varint(((run - fill) as u64) << 1, out);
             out.extend_from_slice(&numbers[at].to_le_bytes()[..usize::from(width).div_ceil(8)]);
             from = at + run;
         }
         at += run;
     }
-    packed(&numbers[from..], width, out);
+    encode_bit_packed(&numbers[from..], width, out);
 }
 
 /// Groups of eight numbers with their bits side by side, lowest first; zeros fill the last group.
-fn packed(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
+fn encode_bit_packed(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
     if numbers.is_empty() {
         return;
     }
-    varint((numbers.len().div_ceil(8) << 1 | 1) as u64, out);
-    pack(numbers, width, out);
+    encode_varint((numbers.len().div_ceil(8) << 1 | 1) as u64, out);
+    pack_bits(numbers, width, out);
 }
 
 /// Numbers with their bits side by side, lowest first, and zeros so that there is a multiple of eight.
-pub(super) fn pack<T: Copy + Into<u64>>(numbers: &[T], width: u8, out: &mut Vec<u8>) {
-    let rest = match Packs::<T>::OF_WIDTH.get(usize::from(width)) {
+pub(super) fn pack_bits<T: Copy + Into<u64>>(numbers: &[T], width: u8, out: &mut Vec<u8>) {
+    let rest = match PackTable::<T>::OF_WIDTH.get(usize::from(width)) {
         None => numbers,
         Some(pack) => {
             let (blocks, rest) = numbers.as_chunks();
@@ -60,22 +60,22 @@ pub(super) fn pack<T: Copy + Into<u64>>(numbers: &[T], width: u8, out: &mut Vec<
 const BLOCK: usize = 32;
 
 /// Packs so many numbers of a width that is known when it is compiled, so that all shifts are.
-type Pack<T> = fn(&[T; BLOCK], &mut Vec<u8>);
+type PackFunction<T> = fn(&[T; BLOCK], &mut Vec<u8>);
 
 /// For numbers of a type: what packs them, by their width.
-struct Packs<T>(PhantomData<T>);
+struct PackTable<T>(PhantomData<T>);
 
-impl<T: Copy + Into<u64>> Packs<T> {
+impl<T: Copy + Into<u64>> PackTable<T> {
     #[rustfmt::skip]
-    const OF_WIDTH: [Pack<T>; 25] = [
-        block::<T, 0>, block::<T, 1>, block::<T, 2>, block::<T, 3>, block::<T, 4>, block::<T, 5>, block::<T, 6>,
-        block::<T, 7>, block::<T, 8>, block::<T, 9>, block::<T, 10>, block::<T, 11>, block::<T, 12>, block::<T, 13>,
-        block::<T, 14>, block::<T, 15>, block::<T, 16>, block::<T, 17>, block::<T, 18>, block::<T, 19>,
-        block::<T, 20>, block::<T, 21>, block::<T, 22>, block::<T, 23>, block::<T, 24>,
+    const OF_WIDTH: [PackFunction<T>; 25] = [
+        pack_block::<T, 0>, pack_block::<T, 1>, pack_block::<T, 2>, pack_block::<T, 3>, pack_block::<T, 4>, pack_block::<T, 5>, pack_block::<T, 6>,
+        pack_block::<T, 7>, pack_block::<T, 8>, pack_block::<T, 9>, pack_block::<T, 10>, pack_block::<T, 11>, pack_block::<T, 12>, pack_block::<T, 13>,
+        pack_block::<T, 14>, pack_block::<T, 15>, pack_block::<T, 16>, pack_block::<T, 17>, pack_block::<T, 18>, pack_block::<T, 19>,
+        pack_block::<T, 20>, pack_block::<T, 21>, pack_block::<T, 22>, pack_block::<T, 23>, pack_block::<T, 24>,
     ];
 }
 
-fn block<T: Copy + Into<u64>, const WIDTH: usize>(numbers: &[T; BLOCK], out: &mut Vec<u8>) {
+fn pack_block<T: Copy + Into<u64>, const WIDTH: usize>(numbers: &[T; BLOCK], out: &mut Vec<u8>) {
     let mut words = [0u32; 25];
     for (at, number) in numbers.iter().enumerate() {
         let (word, shift) = (at * WIDTH / 32, at * WIDTH % 32);
@@ -87,7 +87,7 @@ fn block<T: Copy + Into<u64>, const WIDTH: usize>(numbers: &[T; BLOCK], out: &mu
 }
 
 /// A number in groups of seven bits, lowest first.
-pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
+pub(super) fn encode_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;

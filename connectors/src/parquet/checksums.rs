@@ -29,7 +29,8 @@ pub(super) const CHECKSUM_BYTES_MAX: usize = 6;
 
 /// Appends a page whose header is encoded without a checksum, and adds the checksum of its body.
 pub(super) fn append_page(header: &[u8], body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let after = sizes_end(header).ok_or_else(|| ParquetError::General("a page's header is no header".to_owned()))?;
+    let after =
+        page_sizes_end(header).ok_or_else(|| ParquetError::General("a page's header is no header".to_owned()))?;
     out.extend_from_slice(&header[..after]);
     out.push(NEXT_I32);
     let checksum = crc32fast::hash(body) as i32;
@@ -47,7 +48,7 @@ pub(super) fn append_page(header: &[u8], body: &[u8], out: &mut Vec<u8>) -> Resu
 }
 
 /// Where the third field of a page's header ends, if the fourth, the checksum, is not there.
-fn sizes_end(header: &[u8]) -> Option<usize> {
+fn page_sizes_end(header: &[u8]) -> Option<usize> {
     let mut at = 0;
     for _ in 0..3 {
         if *header.get(at)? != NEXT_I32 {
@@ -75,41 +76,41 @@ impl GeneralPage {
 /// Takes the pages of the general writer, a column chunk each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GeneralPages {
-    chunks: Arc<Mutex<Vec<Chunk>>>,
+    chunks: Arc<Mutex<Vec<SharedPages>>>,
 }
 
-type Chunk = Arc<Mutex<Vec<GeneralPage>>>;
+type SharedPages = Arc<Mutex<Vec<GeneralPage>>>;
 
-fn poisoned<E>(_: E) -> ParquetError {
+fn poison_error<E>(_: E) -> ParquetError {
     ParquetError::General("another thread failed while it held the pages".to_owned())
 }
 
 impl GeneralPages {
     /// The pages of each column chunk, in the order in which their writers were made.
     pub(super) fn take(&self) -> Result<Vec<Vec<GeneralPage>>> {
-        let chunks = std::mem::take(&mut *self.chunks.lock().map_err(poisoned)?);
-        chunks.into_iter().map(|chunk| Ok(std::mem::take(&mut *chunk.lock().map_err(poisoned)?))).collect()
+        let chunks = std::mem::take(&mut *self.chunks.lock().map_err(poison_error)?);
+        chunks.into_iter().map(|chunk| Ok(std::mem::take(&mut *chunk.lock().map_err(poison_error)?))).collect()
     }
 }
 
 impl PageStoreFactory for GeneralPages {
     fn create(&self, _: &PageStoreArgs<'_>) -> Result<Box<dyn PageStore>> {
-        let pages = Chunk::default();
-        self.chunks.lock().map_err(poisoned)?.push(pages.clone());
+        let pages = SharedPages::default();
+        self.chunks.lock().map_err(poison_error)?.push(pages.clone());
         Ok(Box::new(GeneralChunk { pages, blobs: 0, bytes: 0 }))
     }
 }
 
 /// The pages of one column chunk: the writer gives a header and a body in turn.
 struct GeneralChunk {
-    pages: Chunk,
+    pages: SharedPages,
     blobs: u64,
     bytes: usize,
 }
 
 impl PageStore for GeneralChunk {
     fn put(&mut self, value: Bytes) -> Result<PageKey> {
-        let mut pages = self.pages.lock().map_err(poisoned)?;
+        let mut pages = self.pages.lock().map_err(poison_error)?;
         self.bytes += value.len();
         match pages.last_mut() {
             Some(page) if self.blobs % 2 == 1 => page.body = value,
@@ -129,12 +130,12 @@ impl PageStore for GeneralChunk {
 }
 
 /// The pair of a footer's metadata that will hold its checksum.
-pub(super) fn footer_pair() -> KeyValue {
+pub(super) fn footer_checksum_pair() -> KeyValue {
     KeyValue::new(FOOTER_KEY.to_owned(), ZEROS.to_owned())
 }
 
 /// Where the checksum lies in a footer that has one.
-fn footer_place(footer: &[u8]) -> Option<usize> {
+fn footer_checksum_offset(footer: &[u8]) -> Option<usize> {
     // The value follows its key as a string of eight bytes.
     let pair = [FOOTER_KEY.as_bytes(), &[0x18, ZEROS.len() as u8]].concat();
     let at = footer.windows(pair.len()).rposition(|window| window == pair)? + pair.len();
@@ -151,28 +152,28 @@ fn footer_checksum(footer: &[u8], place: usize) -> String {
 }
 
 /// Whether a footer is the one that was written, where it says so.
-pub(super) fn footer_holds(metadata: &ParquetMetaData, footer: &[u8]) -> bool {
+pub(super) fn footer_checksum_matches(metadata: &ParquetMetaData, footer: &[u8]) -> bool {
     let pairs = metadata.file_metadata().key_value_metadata();
     let told = pairs.into_iter().flatten().rfind(|pair| pair.key == FOOTER_KEY).and_then(|pair| pair.value.as_deref());
     match told {
-        Some(told) => footer_place(footer).is_some_and(|place| footer_checksum(footer, place) == told),
+        Some(told) => footer_checksum_offset(footer).is_some_and(|place| footer_checksum(footer, place) == told),
         None => true,
     }
 }
 
 /// Where a file is written to. The end of the file is held back until the footer's checksum is in it.
-pub(super) struct Ending {
+pub(super) struct FooterChecksumWriter {
     out: Box<dyn Write + Send>,
     held: Option<Vec<u8>>,
 }
 
-impl Ending {
+impl FooterChecksumWriter {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
-        Ending { out, held: None }
+        FooterChecksumWriter { out, held: None }
     }
 
     /// Holds back what comes from now on.
-    pub(super) fn hold(&mut self) {
+    pub(super) fn hold_back(&mut self) {
         self.held = Some(Vec::new());
     }
 
@@ -183,7 +184,7 @@ impl Ending {
         let length = held.get(end..end + 4).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
         let start = length.and_then(|length| end.checked_sub(length as usize));
         if let Some(start) = start
-            && let Some(place) = footer_place(&held[start..end])
+            && let Some(place) = footer_checksum_offset(&held[start..end])
         {
             let checksum = footer_checksum(&held[start..end], place);
             held[start + place..start + place + ZEROS.len()].copy_from_slice(checksum.as_bytes());
@@ -193,7 +194,7 @@ impl Ending {
     }
 }
 
-impl Write for Ending {
+impl Write for FooterChecksumWriter {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match &mut self.held {
             Some(held) => held.write(buffer),

@@ -7,40 +7,40 @@ use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::error::ArrowError;
-use forebay_model::{Chunk, Fault, Id, Piece, Result, RowKeys, Span, codes, logical_type};
-use forebay_storage::{Io, ScanRequest};
+use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, codes, logical_type};
+use forebay_storage::{ScanRequest, StorageClient};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
 
-use crate::files::blob::{Blob, changed};
+use crate::files::blob::{FileHandle, changed_fault};
 use crate::files::origin;
-use crate::guard::guarded;
+use crate::guard::catch_decode_panic;
 
-use super::fetch::{Content, Fetching, Pages};
-use super::footer::{Footer, Footers};
-use super::plan::Plan;
-use super::prune::Pruner;
+use super::fetch::{CachedFile, PageSource, RowGroupFetch};
+use super::footer::{Footer, FooterCache};
+use super::plan::FileProjection;
+use super::prune::RowGroupPruner;
 
 /// Chunks of one span.
-pub(super) struct Scan {
-    io: Io,
-    footers: Arc<Footers>,
+pub(super) struct ParquetScan {
+    io: StorageClient,
+    footers: Arc<FooterCache>,
     request: Arc<ScanRequest>,
-    pruner: Arc<Pruner>,
-    pieces: VecDeque<Piece>,
-    open: Option<OpenPiece>,
+    pruner: Arc<RowGroupPruner>,
+    pieces: VecDeque<FileRange>,
+    open: Option<ParquetPieceScan>,
 }
 
 /// A file of which row groups are being read.
-struct OpenPiece {
-    blob: Blob,
+struct ParquetPieceScan {
+    blob: FileHandle,
     footer: Arc<Footer>,
-    plan: Plan,
+    plan: FileProjection,
     file: Arc<str>,
     /// Names what it holds.
-    content: Id,
+    content: ContentId,
     seed: u64,
     /// Row groups still to read, and the position of their first rows.
     groups: VecDeque<(usize, u64)>,
@@ -49,16 +49,16 @@ struct OpenPiece {
     /// Rows of row groups that are not read, as long as no chunk tells of them.
     skipped: u64,
     /// The row group after the present one, when it comes from afar.
-    ahead: Option<Fetching>,
+    ahead: Option<RowGroupFetch>,
     /// Row groups opened so far.
     fetches: usize,
     /// The decoder's schemas by layout: most row groups share one.
     layouts: Vec<ArrowReaderMetadata>,
-    group: Option<OpenGroup>,
+    group: Option<RowGroupScan>,
 }
 
 /// A row group that is being read.
-struct OpenGroup {
+struct RowGroupScan {
     index: usize,
     reader: Option<ParquetRecordBatchReader>,
     next_row: u64,
@@ -67,18 +67,24 @@ struct OpenGroup {
     dictionaries: HashMap<usize, ArrayRef>,
 }
 
-impl Scan {
-    pub(super) fn new(io: Io, footers: Arc<Footers>, span: Span, request: ScanRequest, pruner: Pruner) -> Self {
+impl ParquetScan {
+    pub(super) fn new(
+        io: StorageClient,
+        footers: Arc<FooterCache>,
+        span: Span,
+        request: ScanRequest,
+        pruner: RowGroupPruner,
+    ) -> Self {
         let pieces = span.pieces.into();
-        Scan { io, footers, request: Arc::new(request), pruner: Arc::new(pruner), pieces, open: None }
+        ParquetScan { io, footers, request: Arc::new(request), pruner: Arc::new(pruner), pieces, open: None }
     }
 
-    fn open_piece(&self, piece: Piece) -> Result<OpenPiece> {
+    fn open_piece(&self, piece: FileRange) -> Result<ParquetPieceScan> {
         let (blob, footer) = self.footers.open(&self.io, &piece.path)?;
         if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
-            return Err(changed(&piece.path));
+            return Err(changed_fault(&piece.path));
         }
-        let plan = Plan::new(&footer, &piece, &self.request)?;
+        let plan = FileProjection::new(&footer, &piece, &self.request)?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;
         let mut groups: Vec<(usize, u64)> = Vec::with_capacity(to - from);
@@ -93,12 +99,12 @@ impl Scan {
         if !names.is_empty() {
             let columns = ScanRequest { columns: names, ..self.request.as_ref().clone() };
             let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
-            let keep = self.pruner.keep(&footer, &Plan::new(&footer, &piece, &columns)?, &indices);
+            let keep = self.pruner.keep_row_groups(&footer, &FileProjection::new(&footer, &piece, &columns)?, &indices);
             let mut keep = keep.into_iter();
             groups.retain(|_| keep.next().unwrap_or(true));
         }
         let skipped = all - rows(&groups);
-        Ok(OpenPiece {
+        Ok(ParquetPieceScan {
             blob,
             plan,
             skipped,
@@ -119,13 +125,13 @@ impl Scan {
         loop {
             if let Some(piece) = &mut self.open {
                 let step = piece.step(&self.io, &self.request);
-                let step = step.map_err(|fault| piece.blob.explained(&piece.file, &piece.footer.stamp, fault))?;
+                let step = step.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.footer.stamp, fault))?;
                 if let Some(chunk) = step {
                     return Ok(Some(chunk));
                 }
                 // One row group came in one request, and that cannot be half of two versions.
-                if !matches!(piece.blob, Blob::Remote(..)) || piece.fetches > 1 {
-                    piece.blob.unchanged(&piece.file, &piece.footer.stamp)?;
+                if !matches!(piece.blob, FileHandle::Remote(..)) || piece.fetches > 1 {
+                    piece.blob.check_unchanged(&piece.file, &piece.footer.stamp)?;
                 }
                 self.open = None;
             }
@@ -137,7 +143,7 @@ impl Scan {
     }
 }
 
-impl Iterator for Scan {
+impl Iterator for ParquetScan {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Result<Chunk>> {
@@ -150,63 +156,69 @@ impl Iterator for Scan {
     }
 }
 
-impl OpenPiece {
-    fn step(&mut self, io: &Io, request: &ScanRequest) -> Result<Option<Chunk>> {
+impl ParquetPieceScan {
+    fn step(&mut self, io: &StorageClient, request: &ScanRequest) -> Result<Option<Chunk>> {
         loop {
             if let Some(mut group) = self.group.take()
-                && let Some(chunk) = self.read(&mut group, request)?
+                && let Some(chunk) = self.read_chunk(&mut group, request)?
             {
                 self.group = Some(group);
                 return Ok(Some(chunk));
             }
-            let Some((index, first_row)) = self.groups.pop_front() else { return self.left_out(request) };
+            let Some((index, first_row)) = self.groups.pop_front() else { return self.skipped_rows_chunk(request) };
             self.fetches += 1;
             self.group = Some(self.open_group(io, request, index, first_row)?);
         }
     }
 
     /// A chunk without rows that tells of those that are not read, where no other chunk has told.
-    fn left_out(&mut self, request: &ScanRequest) -> Result<Option<Chunk>> {
+    fn skipped_rows_chunk(&mut self, request: &ScanRequest) -> Result<Option<Chunk>> {
         let skipped = std::mem::take(&mut self.skipped);
         if skipped == 0 {
             return Ok(None);
         }
-        let batch = origin::assemble(&self.plan.columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
+        let batch = origin::assemble_batch(&self.plan.columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
         let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, 0, 0));
         Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row: 0, skipped }))
     }
 
-    fn open_group(&mut self, io: &Io, request: &ScanRequest, index: usize, first_row: u64) -> Result<OpenGroup> {
+    fn open_group(
+        &mut self,
+        io: &StorageClient,
+        request: &ScanRequest,
+        index: usize,
+        first_row: u64,
+    ) -> Result<RowGroupScan> {
         let rows = rows_of(&self.footer, index, self.row_range);
         let reader = match self.plan.reads {
             true => {
-                let pages = self.pages(io, index)?;
+                let pages = self.page_source(io, index)?;
                 let batch_rows = request.batch_rows.min(rows as usize).max(1);
-                let layout = self.layout(index)?;
+                let layout = self.reader_layout(index)?;
                 Some(
-                    build(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
-                        .map_err(|error| self.corrupt(index, error))?,
+                    build_reader(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
+                        .map_err(|error| self.decode_fault(index, error))?,
                 )
             }
             false => None,
         };
-        Ok(OpenGroup { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
+        Ok(RowGroupScan { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
     }
 
-    fn pages(&mut self, io: &Io, index: usize) -> Result<Pages> {
+    fn page_source(&mut self, io: &StorageClient, index: usize) -> Result<PageSource> {
         let size = self.footer.stamp.size;
-        let content = Content { io: io.clone(), id: self.content };
+        let content = CachedFile { io: io.clone(), id: self.content };
         match &self.blob {
-            Blob::Local(file) => {
+            FileHandle::Local(file) => {
                 let group = self.footer.metadata.row_group(index);
                 // What cannot be read is met again, and named, page by page.
-                let whole = Pages::whole(file, size, &content, group, &self.plan.leaves);
-                Ok(whole.unwrap_or_else(|| Pages::Local(file.clone(), size, Some(content))))
+                let whole = PageSource::whole(file, size, &content, group, &self.plan.leaves);
+                Ok(whole.unwrap_or_else(|| PageSource::Local(file.clone(), size, Some(content))))
             }
-            Blob::Remote(_, place, etag) => {
+            FileHandle::Remote(_, place, etag) => {
                 let (metadata, etag) = (&self.footer.metadata, etag.as_deref());
                 let start = |group: usize| {
-                    Fetching::start(content.clone(), place, etag, metadata.row_group(group), &self.plan.leaves)
+                    RowGroupFetch::start(content.clone(), place, etag, metadata.row_group(group), &self.plan.leaves)
                 };
                 let present = self.ahead.take().unwrap_or_else(|| start(index));
                 let pages = present.finish(size)?;
@@ -216,25 +228,25 @@ impl OpenPiece {
         }
     }
 
-    fn layout(&mut self, index: usize) -> Result<ArrowReaderMetadata> {
+    fn reader_layout(&mut self, index: usize) -> Result<ArrowReaderMetadata> {
         let schema = self.plan.layout(&self.footer, index);
         if let Some(known) = self.layouts.iter().find(|known| *known.schema() == schema) {
             return Ok(known.clone());
         }
         let options = ArrowReaderOptions::new().with_schema(schema);
         let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)
-            .map_err(|error| self.corrupt(index, error.into()))?;
+            .map_err(|error| self.decode_fault(index, error.into()))?;
         self.layouts.push(layout.clone());
         Ok(layout)
     }
 
     /// The next chunk of a row group.
-    fn read(&mut self, group: &mut OpenGroup, request: &ScanRequest) -> Result<Option<Chunk>> {
+    fn read_chunk(&mut self, group: &mut RowGroupScan, request: &ScanRequest) -> Result<Option<Chunk>> {
         let (rows, decoded) = match &mut group.reader {
             None if group.rows_left == 0 => return Ok(None),
             None => (group.rows_left.min(request.batch_rows as u64) as usize, None),
-            Some(reader) => match guarded(|| reader.next().transpose())
-                .map_err(|error| self.corrupt(group.index, error))?
+            Some(reader) => match catch_decode_panic(|| reader.next().transpose())
+                .map_err(|error| self.decode_fault(group.index, error))?
             {
                 Some(batch) => (batch.num_rows(), Some(batch)),
                 None if group.rows_left == 0 => return Ok(None),
@@ -244,11 +256,11 @@ impl OpenPiece {
                 }
             },
         };
-        let batch = origin::assemble(&self.plan.columns, rows, |i, field| {
+        let batch = origin::assemble_batch(&self.plan.columns, rows, |i, field| {
             let stored = decoded.as_ref().and_then(|batch| batch.column_by_name(field.name()));
             let stored =
                 stored.ok_or_else(|| Fault::internal(format!("the decoder left out the column `{}`", field.name())))?;
-            self.shaped(stored, field, i, group)
+            self.to_dataset_type(stored, field, i, group)
         })?;
         let first_row = group.next_row;
         group.next_row += rows as u64;
@@ -259,7 +271,13 @@ impl OpenPiece {
     }
 
     /// A column in the dataset's type; its dictionary is the one that earlier chunks had.
-    fn shaped(&self, stored: &ArrayRef, field: &Field, at: usize, group: &mut OpenGroup) -> Result<ArrayRef> {
+    fn to_dataset_type(
+        &self,
+        stored: &ArrayRef,
+        field: &Field,
+        at: usize,
+        group: &mut RowGroupScan,
+    ) -> Result<ArrayRef> {
         if logical_type(stored.data_type()) != *field.data_type() {
             return cast(stored, field.data_type()).map_err(|error| {
                 Fault::from(error).file(self.file.as_ref()).row_group(group.index).column(field.name())
@@ -287,20 +305,20 @@ impl OpenPiece {
 
     /// A fault for bytes that cannot be decoded. The decoder does not say which column it was,
     /// so each is tried alone.
-    fn corrupt(&self, group: usize, error: ArrowError) -> Fault {
+    fn decode_fault(&self, group: usize, error: ArrowError) -> Fault {
         let fault = Fault::new(codes::CORRUPT, "the row group cannot be decoded")
             .file(self.file.as_ref())
             .row_group(group)
             .hint("write or copy the file anew, or take it out of the source");
-        let Blob::Local(file) = &self.blob else { return fault.cause(error) };
+        let FileHandle::Local(file) = &self.blob else { return fault.cause(error) };
         let stored = self.footer.metadata.file_metadata().schema_descr();
         let broken = |leaf: &&usize| {
-            let pages = Pages::Local(file.clone(), self.footer.stamp.size, None);
+            let pages = PageSource::Local(file.clone(), self.footer.stamp.size, None);
             let options = ArrowReaderOptions::new();
-            guarded(|| {
+            catch_decode_panic(|| {
                 let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;
                 let mask = ProjectionMask::leaves(stored, [**leaf]);
-                build(pages, layout, mask, group, None, 8192)?.try_for_each(|batch| batch.map(drop))
+                build_reader(pages, layout, mask, group, None, 8192)?.try_for_each(|batch| batch.map(drop))
             })
             .is_err()
         };
@@ -316,15 +334,15 @@ fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 
     row_range.map_or(footer.metadata.row_group(group).num_rows() as u64, |(from, to)| to - from)
 }
 
-fn build(
-    pages: Pages,
+fn build_reader(
+    pages: PageSource,
     layout: ArrowReaderMetadata,
     mask: ProjectionMask,
     group: usize,
     row_range: Option<(u64, u64)>,
     batch_rows: usize,
 ) -> Result<ParquetRecordBatchReader, ArrowError> {
-    guarded(|| {
+    catch_decode_panic(|| {
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, layout)
             .with_projection(mask)
             .with_row_groups(vec![group])

@@ -6,11 +6,11 @@ use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Partitions, SchemaPolicy};
-use crate::format::{Configured, Read, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::files::{PartitionPolicy, SchemaPolicy};
+use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 
-use super::sink::Writer;
-use super::source::Reader;
+use super::sink::ParquetEncoder;
+use super::source::ParquetReader;
 
 /// Parquet files to read.
 ///
@@ -21,7 +21,7 @@ use super::source::Reader;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Parquet {
+pub struct ParquetSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
     /// `[*]`, these characters stand for themselves. Folders are read whole, without names that begin
     /// with `_` or `.`. A link that leads to nothing is a fault.
@@ -36,13 +36,13 @@ pub struct Parquet {
     /// How much the files may differ.
     pub schema: SchemaPolicy,
     /// Whether folders named `column=value` give columns.
-    pub partitions: Partitions,
+    pub partitions: PartitionPolicy,
 }
 
-impl Parquet {
+impl ParquetSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        Parquet { path: Some(path.into()), ..Parquet::default() }
+        ParquetSource { path: Some(path.into()), ..ParquetSource::default() }
     }
 
     /// Reads these columns only.
@@ -62,22 +62,22 @@ impl Parquet {
     }
 }
 
-impl Configured for Parquet {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for ParquetSource {
+    fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)
     }
 }
 
-impl SourceConfig for Parquet {
+impl SourceConfig for ParquetSource {
     fn source(self) -> Arc<dyn Source> {
-        Arc::new(Reader::new(self))
+        Arc::new(ParquetReader::new(self))
     }
 }
 
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Compression {
+pub enum ParquetCompression {
     /// Fast, and smaller by a third or so.
     #[default]
     Snappy,
@@ -109,7 +109,7 @@ pub struct ParquetSink {
     pub group_rows_max: usize,
     /// How pages are compressed.
     #[serde(default)]
-    pub compression: Compression,
+    pub compression: ParquetCompression,
 }
 
 /// Large enough for few requests per byte, small enough to be spread over threads and workers.
@@ -132,7 +132,7 @@ impl ParquetSink {
             sort_by: Vec::new(),
             file_bytes_target: file_bytes_target(),
             group_rows_max: group_rows_max(),
-            compression: Compression::default(),
+            compression: ParquetCompression::default(),
         }
     }
 
@@ -149,14 +149,14 @@ impl ParquetSink {
     }
 
     /// Compresses pages so.
-    pub fn compression(mut self, compression: Compression) -> Self {
+    pub fn compression(mut self, compression: ParquetCompression) -> Self {
         self.compression = compression;
         self
     }
 }
 
-impl Configured for ParquetSink {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for ParquetSink {
+    fn check(&self) -> ConfigResult<()> {
         let positive = |ok: bool, field: &str| match ok {
             true => Ok(()),
             false => Err((format!("`{field}` must be at least 1"), field.to_owned())),
@@ -172,6 +172,6 @@ impl Configured for ParquetSink {
 
 impl SinkConfig for ParquetSink {
     fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(Writer::new(self))
+        Arc::new(ParquetEncoder::new(self))
     }
 }

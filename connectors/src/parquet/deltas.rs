@@ -13,14 +13,14 @@ use parquet::file::metadata::ColumnIndexBuilder;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::{Statistics, ValueStatistics};
 
-use super::bits::{pack, varint};
-use super::pages::Rows;
+use super::bits::{encode_varint, pack_bits};
+use super::pages::EncodableColumn;
 
 /// Parts of a block, each of which has a width of its own.
 const PARTS: usize = 4;
 
 /// A number as Parquet stores it.
-pub(super) trait Word: ArrowNativeType + Ord {
+pub(super) trait DeltaInteger: ArrowNativeType + Ord {
     const TYPE: Type;
 
     /// Numbers of a part of a block: as many as it has bits, as in the general writer.
@@ -39,7 +39,7 @@ pub(super) trait Word: ArrowNativeType + Ord {
     fn statistics(bounds: Option<(Self, Self)>, nulls: u64) -> Statistics;
 }
 
-impl Word for i32 {
+impl DeltaInteger for i32 {
     const TYPE: Type = Type::INT32;
     const PART: usize = 32;
 
@@ -65,7 +65,7 @@ impl Word for i32 {
     }
 }
 
-impl Word for i64 {
+impl DeltaInteger for i64 {
     const TYPE: Type = Type::INT64;
     const PART: usize = 64;
 
@@ -92,7 +92,7 @@ impl Word for i64 {
 }
 
 /// The rows of a column as numbers.
-pub(super) struct Whole<W> {
+pub(super) struct DeltaColumn<W> {
     /// Those that are no nulls.
     values: Vec<W>,
     /// For each row whether it has a value, where some have none.
@@ -104,13 +104,13 @@ pub(super) struct Whole<W> {
 }
 
 /// Either kind of them.
-pub(super) enum Deltas {
-    Narrow(Whole<i32>),
-    Wide(Whole<i64>),
+pub(super) enum AnyDeltaColumn {
+    Narrow(DeltaColumn<i32>),
+    Wide(DeltaColumn<i64>),
 }
 
 /// The numbers of a column; `None` where its type is none of those whose order is that of signed numbers.
-pub(super) fn deltas<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<Deltas> {
+pub(super) fn delta_column<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<AnyDeltaColumn> {
     let physical = match arrays.clone().next()?.data_type() {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DataType::Int32,
         DataType::Int64 | DataType::Time64(_) | DataType::Timestamp(..) => DataType::Int64,
@@ -119,13 +119,13 @@ pub(super) fn deltas<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> 
     // Most have that layout already.
     let arrays = arrays.map(|array| cast(array, &physical).ok()).collect::<Option<Vec<_>>>()?;
     Some(match physical {
-        DataType::Int32 => Deltas::Narrow(Whole::of::<Int32Type>(&arrays)?),
-        _ => Deltas::Wide(Whole::of::<Int64Type>(&arrays)?),
+        DataType::Int32 => AnyDeltaColumn::Narrow(DeltaColumn::from_arrays::<Int32Type>(&arrays)?),
+        _ => AnyDeltaColumn::Wide(DeltaColumn::from_arrays::<Int64Type>(&arrays)?),
     })
 }
 
-impl<W: Word> Whole<W> {
-    fn of<T: ArrowPrimitiveType<Native = W>>(arrays: &[ArrayRef]) -> Option<Self> {
+impl<W: DeltaInteger> DeltaColumn<W> {
+    fn from_arrays<T: ArrowPrimitiveType<Native = W>>(arrays: &[ArrayRef]) -> Option<Self> {
         let rows = arrays.iter().map(|array| array.len()).sum();
         let has_nulls = arrays.iter().any(|array| array.null_count() > 0);
         let mut levels: Option<Vec<u32>> = has_nulls.then(|| Vec::with_capacity(rows));
@@ -144,11 +144,11 @@ impl<W: Word> Whole<W> {
                 }
             }
         }
-        Some(Whole { values, levels, taken: 0, pages: Vec::new() })
+        Some(DeltaColumn { values, levels, taken: 0, pages: Vec::new() })
     }
 }
 
-impl<W: Word> Rows for Whole<W> {
+impl<W: DeltaInteger> EncodableColumn for DeltaColumn<W> {
     const ENCODING: Encoding = Encoding::DELTA_BINARY_PACKED;
 
     fn count(&self) -> usize {
@@ -171,12 +171,12 @@ impl<W: Word> Rows for Whole<W> {
         let present = levels.map_or(rows.len(), |levels| levels.iter().sum::<u32>() as usize);
         let values = &self.values[self.taken..self.taken + present];
         self.taken += present;
-        self.pages.push((bounds(values), rows.len() - present));
+        self.pages.push((min_max(values), rows.len() - present));
         encode(values, out);
     }
 
     fn statistics(&self) -> Statistics {
-        W::statistics(bounds(&self.values), (self.count() - self.values.len()) as u64)
+        W::statistics(min_max(&self.values), (self.count() - self.values.len()) as u64)
     }
 
     fn index(self) -> Result<Option<ColumnIndexMetaData>> {
@@ -199,16 +199,16 @@ impl<W: Word> Rows for Whole<W> {
 }
 
 /// The least and the greatest.
-fn bounds<W: Word>(values: &[W]) -> Option<(W, W)> {
+fn min_max<W: DeltaInteger>(values: &[W]) -> Option<(W, W)> {
     let first = *values.first()?;
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
 }
 
 /// A header, and blocks of differences: of each the least one, and how much the others are more.
-fn encode<W: Word>(values: &[W], out: &mut Vec<u8>) {
+fn encode<W: DeltaInteger>(values: &[W], out: &mut Vec<u8>) {
     let block = W::PART * PARTS;
-    [block, PARTS, values.len()].into_iter().for_each(|number| varint(number as u64, out));
-    varint(zigzag(values.first().copied().unwrap_or_default().wide()), out);
+    [block, PARTS, values.len()].into_iter().for_each(|number| encode_varint(number as u64, out));
+    encode_varint(zigzag(values.first().copied().unwrap_or_default().wide()), out);
     let mut deltas: Vec<W> = Vec::with_capacity(block);
     let mut more: Vec<u64> = Vec::with_capacity(W::PART);
     for pairs in (0..values.len().saturating_sub(1)).step_by(block) {
@@ -216,7 +216,7 @@ fn encode<W: Word>(values: &[W], out: &mut Vec<u8>) {
         deltas.clear();
         deltas.extend(values[pairs..end].windows(2).map(|pair| pair[1].minus(pair[0])));
         let least = deltas.iter().copied().min().unwrap_or_default();
-        varint(zigzag(least.wide()), out);
+        encode_varint(zigzag(least.wide()), out);
         let widths = out.len();
         out.resize(widths + PARTS, 0);
         for (part, deltas) in deltas.chunks(W::PART).enumerate() {
@@ -226,7 +226,7 @@ fn encode<W: Word>(values: &[W], out: &mut Vec<u8>) {
             // The last part is filled up.
             more.resize(W::PART, 0);
             out[widths + part] = width;
-            pack(&more, width, out);
+            pack_bits(&more, width, out);
         }
     }
 }
@@ -249,11 +249,11 @@ mod tests {
     use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 
     use super::*;
-    use crate::parquet::config::Compression;
-    use crate::parquet::sink::written_alone;
+    use crate::parquet::config::ParquetCompression;
+    use crate::parquet::sink::write_row_group;
 
     /// Numbers below `2^bits`, of both signs; some are as large as can be.
-    fn numbers(rows: usize, bits: u32, nulls: u64) -> Int64Array {
+    fn random_numbers(rows: usize, bits: u32, nulls: u64) -> Int64Array {
         let mut state = 7u64 + u64::from(bits);
         let mut random = move || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -279,17 +279,17 @@ mod tests {
         for rows in [0, 1, 2, 32, 33, 128, 129, 257, 20_001, 45_000] {
             for (bits, nulls) in [(0, 0), (0, 2), (1, 0), (6, 7), (12, 1), (24, 0), (25, 0), (31, 3), (53, 0), (53, 5)]
             {
-                let wide = numbers(rows, bits, nulls);
-                let narrow = |bits: u32| numbers(rows, bits.min(31), nulls);
+                let wide = random_numbers(rows, bits, nulls);
+                let narrow = |bits: u32| random_numbers(rows, bits.min(31), nulls);
                 let to = |array: &Int64Array, of: DataType| cast(array, &of).unwrap();
                 let columns: Vec<(&str, ArrayRef, bool)> = vec![
-                    ("tiny", to(&numbers(rows, bits.min(7), nulls), DataType::Int8), true),
-                    ("small", to(&numbers(rows, bits.min(15), nulls), DataType::Int16), true),
+                    ("tiny", to(&random_numbers(rows, bits.min(7), nulls), DataType::Int8), true),
+                    ("small", to(&random_numbers(rows, bits.min(15), nulls), DataType::Int16), true),
                     ("int", to(&narrow(bits), DataType::Int32), true),
                     ("date", to(&narrow(bits), DataType::Int32), true),
                     ("time", Arc::new(wide.iter().collect::<TimestampMicrosecondArray>()), true),
                     ("long", Arc::new(wide), true),
-                    ("plain", Arc::new(numbers(rows, bits, 0)), false),
+                    ("plain", Arc::new(random_numbers(rows, bits, 0)), false),
                 ];
                 let mut whole = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
                 let dates = cast(whole.column(3), &DataType::Date32).unwrap();
@@ -301,10 +301,10 @@ mod tests {
                 whole = RecordBatch::try_from_iter_with_nullable(all).unwrap();
                 let (schema, half) = (whole.schema(), rows / 3);
                 let cut = [whole.slice(0, half), whole.slice(half, rows - half)];
-                let bytes = written_alone(&schema, &cut, Compression::Snappy);
+                let bytes = write_row_group(&schema, &cut, ParquetCompression::Snappy);
                 assert_eq!(
                     bytes,
-                    written_alone(&schema, std::slice::from_ref(&whole), Compression::Snappy),
+                    write_row_group(&schema, std::slice::from_ref(&whole), ParquetCompression::Snappy),
                     "in other batches"
                 );
                 let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
@@ -312,14 +312,17 @@ mod tests {
                 let read = concat_batches(&whole.schema(), &read).unwrap();
                 assert_eq!(read, whole, "{rows} rows of {bits} bits, a null in {nulls}");
                 if rows > 0 {
-                    tells_the_same(&bytes, &written_alone(&schema, std::slice::from_ref(&whole), Compression::Lz4));
+                    assert_same_metadata(
+                        &bytes,
+                        &write_row_group(&schema, std::slice::from_ref(&whole), ParquetCompression::Lz4),
+                    );
                 }
             }
         }
     }
 
     /// Compares what two files tell of their columns and pages; the general writer wrote the second one.
-    fn tells_the_same(own: &bytes::Bytes, other: &bytes::Bytes) {
+    fn assert_same_metadata(own: &bytes::Bytes, other: &bytes::Bytes) {
         let options = || ReadOptionsBuilder::new().with_page_index().build();
         let open = |bytes: &bytes::Bytes| SerializedFileReader::new_with_options(bytes.clone(), options()).unwrap();
         let (own, other) = (open(own), open(other));
@@ -350,7 +353,7 @@ mod tests {
             (Arc::new(Int32Array::from(vec![1, -1])), true),
         ];
         for (array, is_one) in arrays {
-            assert_eq!(deltas([&array].into_iter()).is_some(), is_one, "{}", array.data_type());
+            assert_eq!(delta_column([&array].into_iter()).is_some(), is_one, "{}", array.data_type());
         }
     }
 }

@@ -7,8 +7,8 @@ use parquet::errors::Result;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
 
-use super::bits::hybrid;
-use super::pages::Rows;
+use super::bits::encode_rle_hybrid;
+use super::pages::EncodableColumn;
 
 /// Bytes of a dictionary page at most, as in the general writer.
 pub(super) const DICTIONARY_BYTES_MAX: usize = 1 << 20;
@@ -17,7 +17,7 @@ pub(super) const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 pub(super) const NULL: u32 = u32::MAX;
 
 /// The rows of a column as keys of a dictionary.
-pub(super) struct Keyed {
+pub(super) struct DictionaryColumn {
     pub keys: Vec<u32>,
     /// How many keys are [`NULL`].
     pub nulls: usize,
@@ -28,7 +28,7 @@ pub(super) struct Keyed {
     pub statistics: Statistics,
 }
 
-impl Rows for Keyed {
+impl EncodableColumn for DictionaryColumn {
     const ENCODING: Encoding = Encoding::RLE_DICTIONARY;
 
     fn count(&self) -> usize {
@@ -47,10 +47,10 @@ impl Rows for Keyed {
         let (width, keys) = (key_bits(self.values), &self.keys[rows]);
         out.push(width);
         if self.nulls == 0 {
-            hybrid(keys, width, out);
+            encode_rle_hybrid(keys, width, out);
         } else {
             let present: Vec<u32> = keys.iter().copied().filter(|key| *key != NULL).collect();
-            hybrid(&present, width, out);
+            encode_rle_hybrid(&present, width, out);
         }
     }
 

@@ -2,31 +2,35 @@
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::Schema;
-use forebay_model::{Extent, logical_type};
+use forebay_model::{ColumnExtent, logical_type};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::basic::{ColumnOrder, SortOrder, Type};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use crate::files::extent::points;
+use crate::files::extent::ordered_points;
 
 /// A column's extent in each row group, as points of the type that the file gives it.
-pub(super) fn extents(metadata: &ParquetMetaData, schema: &Schema, column: &str) -> Vec<Option<Extent>> {
-    known(metadata, schema, column).unwrap_or_else(|| vec![None; metadata.num_row_groups()])
+pub(super) fn row_group_extents(
+    metadata: &ParquetMetaData,
+    schema: &Schema,
+    column: &str,
+) -> Vec<Option<ColumnExtent>> {
+    known_extents(metadata, schema, column).unwrap_or_else(|| vec![None; metadata.num_row_groups()])
 }
 
-fn known(metadata: &ParquetMetaData, schema: &Schema, column: &str) -> Option<Vec<Option<Extent>>> {
+fn known_extents(metadata: &ParquetMetaData, schema: &Schema, column: &str) -> Option<Vec<Option<ColumnExtent>>> {
     let (_, field) = schema.fields().find(column)?;
     let logical = logical_type(field.data_type());
     let file = metadata.file_metadata();
     let converter = StatisticsConverter::try_new(column, schema, file.schema_descr()).ok()?;
     let leaf = converter.parquet_column_index()?;
     let groups = metadata.row_groups();
-    let both = |values: parquet::errors::Result<ArrayRef>| points(&values.ok()?, &logical);
+    let both = |values: parquet::errors::Result<ArrayRef>| ordered_points(&values.ok()?, &logical);
     let (mins, maxes) = (both(converter.row_group_mins(groups))?, both(converter.row_group_maxes(groups))?);
     let extent = |((group, min), max): ((&RowGroupMetaData, _), _)| {
         let (min, max) = (min?, max?);
         let nulls = group.column(leaf).statistics()?.null_count_opt() != Some(0);
-        (bounds_hold(metadata, group, leaf) && min <= max).then_some(Extent { min, max, nulls })
+        (bounds_are_ordered(metadata, group, leaf) && min <= max).then_some(ColumnExtent { min, max, nulls })
     };
     Some(groups.iter().zip(mins).zip(maxes).map(extent).collect())
 }
@@ -35,7 +39,7 @@ fn known(metadata: &ParquetMetaData, schema: &Schema, column: &str) -> Option<Ve
 ///
 /// The first versions of Parquet ordered all bounds as signed bytes, and did not say so. Writers have always agreed on
 /// the order of booleans and of signed integers only.
-pub(super) fn bounds_hold(metadata: &ParquetMetaData, group: &RowGroupMetaData, leaf: usize) -> bool {
+pub(super) fn bounds_are_ordered(metadata: &ParquetMetaData, group: &RowGroupMetaData, leaf: usize) -> bool {
     let column = group.column(leaf);
     let Some(statistics) = column.statistics() else { return false };
     let descriptor = column.column_descr();
@@ -56,7 +60,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::datatypes::{DataType, Field};
-    use forebay_model::Point;
+    use forebay_model::BoundValue;
     use parquet::arrow::ArrowSchemaConverter;
     use parquet::data_type::ByteArray;
     use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData};
@@ -64,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    fn found(data_type: DataType, defined: bool, statistics: Option<Statistics>) -> Option<Extent> {
+    fn found(data_type: DataType, defined: bool, statistics: Option<Statistics>) -> Option<ColumnExtent> {
         let schema = Schema::new(vec![Field::new("x", data_type, true)]);
         let stored = Arc::new(ArrowSchemaConverter::new().convert(&schema).unwrap());
         let mut column = ColumnChunkMetaData::builder(stored.column(0)).set_num_values(1);
@@ -75,7 +79,7 @@ mod tests {
         let group = group.add_column_metadata(column.build().unwrap()).build().unwrap();
         let orders = defined.then(|| vec![ColumnOrder::TYPE_DEFINED_ORDER(stored.column(0).sort_order())]);
         let file = FileMetaData::new(2, 1, None, None, stored, orders);
-        extents(&ParquetMetaData::new(file, vec![group]), &schema, "x")[0].clone()
+        row_group_extents(&ParquetMetaData::new(file, vec![group]), &schema, "x")[0].clone()
     }
 
     #[test]
@@ -86,8 +90,8 @@ mod tests {
             let values = ValueStatistics::new(bytes(min), bytes(max), None, Some(0), old);
             Some(Statistics::from(values.with_max_is_exact(exact).with_min_is_exact(exact)))
         };
-        let extent = |min, max| Some(Extent { min, max, nulls: false });
-        let (int, text) = (Point::Int, |text: &str| Point::Text(text.to_owned()));
+        let extent = |min, max| Some(ColumnExtent { min, max, nulls: false });
+        let (int, text) = (BoundValue::Int, |text: &str| BoundValue::Text(text.to_owned()));
         let cases = [
             (DataType::Int32, true, ints(-3, 4, false), extent(int(-3), int(4))),
             // Old statistics are in signed order: right for these, wrong for others.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
-use forebay_model::{Id, Result};
-use forebay_storage::{Fetch, Io, Place};
+use forebay_model::{ContentId, Result};
+use forebay_storage::{RangeFetch, StorageClient, StorageLocation};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
-use crate::files::blob::{At, read_exact};
+use crate::files::blob::{PositionedReader, read_exact};
 
 /// A page's header is mostly shorter than this.
 const HEADER_BYTES: usize = 256;
@@ -21,72 +21,72 @@ const HEADER_BYTES: usize = 256;
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where the decoder reads pages from.
-pub(super) enum Pages {
+pub(super) enum PageSource {
     /// A local file and its size, read page by page; and what keeps pages that are read again.
-    Local(Arc<std::fs::File>, u64, Option<Content>),
+    Local(Arc<std::fs::File>, u64, Option<CachedFile>),
     /// The wanted columns of one row group, fetched before: where each begins, and its bytes.
     Fetched(Vec<(u64, Bytes)>, u64),
 }
 
 /// A file of which a run keeps what it reads.
 #[derive(Clone)]
-pub(super) struct Content {
-    pub(super) io: Io,
+pub(super) struct CachedFile {
+    pub(super) io: StorageClient,
     /// Names what the file holds.
-    pub(super) id: Id,
+    pub(super) id: ContentId,
 }
 
 /// A read of [`Pages`] onwards from somewhere.
-pub(super) enum Onwards {
-    File(BufReader<At>),
+pub(super) enum PageStream {
+    File(BufReader<PositionedReader>),
     /// The first bytes are known.
-    Begun(Chain<Reader<Bytes>, BufReader<At>>),
+    Begun(Chain<Reader<Bytes>, BufReader<PositionedReader>>),
     Bytes(Reader<Bytes>),
 }
 
-impl Read for Onwards {
+impl Read for PageStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Onwards::File(file) => file.read(buffer),
-            Onwards::Begun(file) => file.read(buffer),
-            Onwards::Bytes(bytes) => bytes.read(buffer),
+            PageStream::File(file) => file.read(buffer),
+            PageStream::Begun(file) => file.read(buffer),
+            PageStream::Bytes(bytes) => bytes.read(buffer),
         }
     }
 }
 
-impl Length for Pages {
+impl Length for PageSource {
     fn len(&self) -> u64 {
         match self {
-            Pages::Local(_, size, _) | Pages::Fetched(_, size) => *size,
+            PageSource::Local(_, size, _) | PageSource::Fetched(_, size) => *size,
         }
     }
 }
 
-impl Pages {
+impl PageSource {
     /// The wanted columns of a local row group, where they are so small that each is read at once: a page is two reads.
     pub(super) fn whole(
         file: &std::fs::File,
         size: u64,
-        Content { io, id }: &Content,
+        CachedFile { io, id }: &CachedFile,
         group: &RowGroupMetaData,
         leaves: &[usize],
-    ) -> Option<Pages> {
+    ) -> Option<PageSource> {
         let ranges = || leaves.iter().map(|leaf| group.column(*leaf).byte_range());
         if ranges().map(|(_, length)| length).sum::<u64>() > WHOLE_BYTES_MAX {
             return None;
         }
         let read = |(start, length): (u64, u64)| {
             let length = length as usize;
-            let bytes = io.recently(*id, start, length, || read_exact(file, start, length)).ok()?;
+            let bytes = io.read_through_cache(*id, start, length, || read_exact(file, start, length)).ok()?;
             Some((start, bytes))
         };
         let mut parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
         parts.sort_unstable_by_key(|(start, _)| *start);
-        Some(Pages::Fetched(parts, size))
+        Some(PageSource::Fetched(parts, size))
     }
 
     fn from(&self, start: u64) -> parquet::errors::Result<Bytes> {
-        let Pages::Fetched(parts, _) = self else { return Ok(Bytes::new()) };
+        let PageSource::Fetched(parts, _) = self else { return Ok(Bytes::new()) };
         let after = parts.partition_point(|(at, _)| *at <= start);
         let part = after.checked_sub(1).and_then(|i| parts.get(i));
         let inside = part.filter(|(at, bytes)| start - at <= bytes.len() as u64);
@@ -97,32 +97,32 @@ impl Pages {
     }
 }
 
-impl ChunkReader for Pages {
-    type T = Onwards;
+impl ChunkReader for PageSource {
+    type T = PageStream;
 
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Onwards> {
+    fn get_read(&self, start: u64) -> parquet::errors::Result<PageStream> {
         match self {
-            Pages::Local(file, size, content) => {
-                let rest = |at| BufReader::with_capacity(HEADER_BYTES, At { file: file.clone(), at });
-                let Some(Content { io, id }) = content else { return Ok(Onwards::File(rest(start))) };
+            PageSource::Local(file, size, content) => {
+                let rest = |at| BufReader::with_capacity(HEADER_BYTES, PositionedReader { file: file.clone(), at });
+                let Some(CachedFile { io, id }) = content else { return Ok(PageStream::File(rest(start))) };
                 let length = HEADER_BYTES.min(size.saturating_sub(start) as usize);
-                let first = io.recently(*id, start, length, || read_exact(file, start, length))?;
-                Ok(Onwards::Begun(first.reader().chain(rest(start + length as u64))))
+                let first = io.read_through_cache(*id, start, length, || read_exact(file, start, length))?;
+                Ok(PageStream::Begun(first.reader().chain(rest(start + length as u64))))
             }
-            Pages::Fetched(..) => Ok(Onwards::Bytes(self.from(start)?.reader())),
+            PageSource::Fetched(..) => Ok(PageStream::Bytes(self.from(start)?.reader())),
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         match self {
-            Pages::Local(_, size, _) if start.saturating_add(length as u64) > *size => {
+            PageSource::Local(_, size, _) if start.saturating_add(length as u64) > *size => {
                 Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")))
             }
-            Pages::Local(file, _, None) => Ok(read_exact(file, start, length)?),
-            Pages::Local(file, _, Some(Content { io, id })) => {
-                Ok(io.recently(*id, start, length, || read_exact(file, start, length))?)
+            PageSource::Local(file, _, None) => Ok(read_exact(file, start, length)?),
+            PageSource::Local(file, _, Some(CachedFile { io, id })) => {
+                Ok(io.read_through_cache(*id, start, length, || read_exact(file, start, length))?)
             }
-            Pages::Fetched(..) => {
+            PageSource::Fetched(..) => {
                 let bytes = self.from(start)?;
                 if bytes.len() < length {
                     return Err(ParquetError::EOF(format!(
@@ -136,20 +136,20 @@ impl ChunkReader for Pages {
 }
 
 /// The wanted columns of a row group, those that are on their way from a remote store among them.
-pub(super) struct Fetching {
-    fetch: Fetch,
-    content: Content,
+pub(super) struct RowGroupFetch {
+    fetch: RangeFetch,
+    content: CachedFile,
     /// Where each begins that is on its way.
     starts: Vec<u64>,
     /// Those that the run has read before.
     known: Vec<(u64, Bytes)>,
 }
 
-impl Fetching {
+impl RowGroupFetch {
     /// Asks for them.
     pub(super) fn start(
-        content: Content,
-        place: &Place,
+        content: CachedFile,
+        place: &StorageLocation,
         etag: Option<&str>,
         group: &RowGroupMetaData,
         leaves: &[usize],
@@ -158,23 +158,23 @@ impl Fetching {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for leaf in leaves {
             let (start, length) = group.column(*leaf).byte_range();
-            match content.io.recent(content.id, start, length as usize) {
+            match content.io.cached_range(content.id, start, length as usize) {
                 Some(bytes) => known.push((start, bytes)),
                 None => ranges.push(start..start + length),
             }
         }
         ranges.sort_unstable_by_key(|range| range.start);
         let starts = ranges.iter().map(|range| range.start).collect();
-        Fetching { fetch: content.io.fetch(place, etag, ranges), content, starts, known }
+        RowGroupFetch { fetch: content.io.fetch(place, etag, ranges), content, starts, known }
     }
 
     /// Waits for them.
-    pub(super) fn finish(self, size: u64) -> Result<Pages> {
-        let Fetching { fetch, content, starts, known } = self;
+    pub(super) fn finish(self, size: u64) -> Result<PageSource> {
+        let RowGroupFetch { fetch, content, starts, known } = self;
         let mut parts: Vec<(u64, Bytes)> = starts.into_iter().zip(fetch.finish()?).collect();
-        parts.iter().for_each(|(start, bytes)| content.io.remember(content.id, *start, bytes));
+        parts.iter().for_each(|(start, bytes)| content.io.cache_range(content.id, *start, bytes));
         parts.extend(known);
         parts.sort_unstable_by_key(|(start, _)| *start);
-        Ok(Pages::Fetched(parts, size))
+        Ok(PageSource::Fetched(parts, size))
     }
 }

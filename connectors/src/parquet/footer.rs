@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Fault, Id, Result, codes};
-use forebay_storage::Io;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::StorageClient;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
 
-use super::checksums::footer_holds;
-use crate::files::blob::{self, Blob};
-use crate::files::stamp::Stamp;
-use crate::guard::guarded;
+use super::checksums::footer_checksum_matches;
+use crate::files::blob::{self, FileHandle};
+use crate::files::stamp::FileStamp;
+use crate::guard::catch_decode_panic;
 
 /// Bytes read from the end of a remote file in the hope that the footer is among them: a request less.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -33,32 +33,32 @@ pub(super) struct Footer {
     /// Its columns, in the types that the file asks for.
     pub(super) schema: SchemaRef,
     /// The id of the footer's bytes.
-    pub(super) digest: Id,
+    pub(super) digest: ContentId,
     /// The file's version that it was read from.
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
 }
 
 /// The last few footers by path.
 #[derive(Debug, Default)]
-pub(super) struct Footers {
-    kept: Mutex<Kept>,
+pub(super) struct FooterCache {
+    kept: Mutex<FooterCacheState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FooterCacheState {
     by_path: HashMap<String, (Arc<Footer>, u64)>,
     bytes: usize,
     uses: u64,
 }
 
-impl Footers {
+impl FooterCache {
     /// Opens a file and gives its footer, from memory when the file has not changed.
-    pub(super) fn open(&self, io: &Io, path: &str) -> Result<(Blob, Arc<Footer>)> {
-        let (blob, stamp) = blob::open(io, path)?;
+    pub(super) fn open(&self, io: &StorageClient, path: &str) -> Result<(FileHandle, Arc<Footer>)> {
+        let (blob, stamp) = blob::open_file(io, path)?;
         if let Some(footer) = self.get(path).filter(|footer| footer.stamp == stamp) {
             return Ok((blob, footer));
         }
-        let footer = Arc::new(load(&blob, path, stamp)?);
+        let footer = Arc::new(load_footer(&blob, path, stamp)?);
         self.keep(path, &footer);
         Ok((blob, footer))
     }
@@ -97,33 +97,37 @@ impl Footers {
     }
 }
 
-fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
+fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp) -> Result<Footer> {
     let (metadata, digest) = read_metadata(blob, path, &stamp)?;
-    let read = guarded::<_, ParquetError>(|| {
+    let read = catch_decode_panic::<_, ParquetError>(|| {
         let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
         Ok(arrow.schema().clone())
     });
-    let schema = read.map_err(|error| unclear(path, error))?;
+    let schema = read.map_err(|error| footer_fault(path, error))?;
     Ok(Footer { metadata, schema, digest, stamp })
 }
 
-fn corrupt(path: &str, message: impl Into<String>) -> Fault {
+fn corrupt_fault(path: &str, message: impl Into<String>) -> Fault {
     let fault = Fault::new(codes::CORRUPT, message).file(path);
     fault.hint("write or copy the file anew, or take it out of the source")
 }
 
-fn unclear(path: &str, error: ParquetError) -> Fault {
-    corrupt(path, "the footer cannot be understood").cause(error)
+fn footer_fault(path: &str, error: ParquetError) -> Fault {
+    corrupt_fault(path, "the footer cannot be understood").cause(error)
 }
 
 /// Reads what a file says that it holds, with the id of the bytes that say it.
-pub(super) fn read_metadata(blob: &Blob, path: &str, stamp: &Stamp) -> Result<(Arc<ParquetMetaData>, Id)> {
-    let corrupt = |message: String| corrupt(path, message);
+pub(super) fn read_metadata(
+    blob: &FileHandle,
+    path: &str,
+    stamp: &FileStamp,
+) -> Result<(Arc<ParquetMetaData>, ContentId)> {
+    let corrupt = |message: String| corrupt_fault(path, message);
     let size = stamp.size;
     if size < 12 {
         return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
     }
-    let tail_bytes = if matches!(blob, Blob::Local(_)) { ENDING_BYTES } else { TAIL_BYTES };
+    let tail_bytes = if matches!(blob, FileHandle::Local(_)) { ENDING_BYTES } else { TAIL_BYTES };
     let tail = blob.read(path, size - size.min(tail_bytes)..size)?;
     let ending = FooterTail::try_from(&tail[tail.len() - ENDING_BYTES as usize..]).map_err(|error| {
         corrupt("the file does not end like Parquet".to_owned())
@@ -141,13 +145,13 @@ pub(super) fn read_metadata(blob: &Blob, path: &str, stamp: &Stamp) -> Result<(A
         true => tail.slice(tail.len() - 8 - length as usize..tail.len() - 8),
         false => blob.read(path, size - 8 - length..size - 8)?,
     };
-    let decoded = guarded::<_, ParquetError>(|| {
+    let decoded = catch_decode_panic::<_, ParquetError>(|| {
         // How many pages have which encoding decides how strings are read.
         let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
         ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))
     });
-    let metadata = decoded.map_err(|error| unclear(path, error))?;
-    if !footer_holds(&metadata, &bytes) {
+    let metadata = decoded.map_err(|error| footer_fault(path, error))?;
+    if !footer_checksum_matches(&metadata, &bytes) {
         return Err(corrupt("the footer is not the one that was written".to_owned()));
     }
     for (i, group) in metadata.row_groups().iter().enumerate() {
@@ -160,5 +164,5 @@ pub(super) fn read_metadata(blob: &Blob, path: &str, stamp: &Stamp) -> Result<(A
             return Err(corrupt("a row group lies outside the file".to_owned()).row_group(i));
         }
     }
-    Ok((Arc::new(metadata), Id::of(&bytes)))
+    Ok((Arc::new(metadata), ContentId::of(&bytes)))
 }

@@ -19,6 +19,6 @@ mod source;
 mod stored;
 mod words;
 
-pub use config::{Compression, Parquet, ParquetSink};
+pub use config::{ParquetCompression, ParquetSink, ParquetSource};
 
 pub(crate) use config::{file_bytes_target, group_rows_max};

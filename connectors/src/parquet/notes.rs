@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use arrow::datatypes::{Fields, Schema};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{Decoder, Encoder, Extent, Fault, Id, Point, Result, codes};
+use forebay_model::{BoundValue, ColumnExtent, ContentId, Fault, Result, StateDecoder, StateEncoder, codes};
 
-use crate::files::cut::Group;
-use crate::files::stamp::{Node, Stamp};
+use crate::files::cut::RowGroupSummary;
+use crate::files::stamp::{FileStamp, InodeStamp};
 
 /// The version of these bytes.
 const VERSION: u64 = 3;
@@ -24,26 +24,29 @@ const LENGTH_MAX: usize = 1 << 24;
 
 /// What a footer tells of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct FooterSummary {
     /// The file as listings tell it.
-    pub(super) listed: Stamp,
+    pub(super) listed: FileStamp,
     /// The file as it was when its footer was read.
-    pub(super) opened: Stamp,
+    pub(super) opened: FileStamp,
     /// The id of the footer's bytes.
-    pub(super) footer: Id,
+    pub(super) footer: ContentId,
     pub(super) fields: Fields,
     /// Stored bytes per column of `fields`.
     pub(super) bytes: Vec<u64>,
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<RowGroupSummary>,
 }
 
 /// The facts of files by their paths. What cannot be read is not there.
-pub(super) fn decode(notes: Option<&[u8]>) -> HashMap<String, Facts> {
-    notes.and_then(|mut notes| decoded(&mut Decoder(&mut notes)).ok()).unwrap_or_default()
+pub(super) fn decode(notes: Option<&[u8]>) -> HashMap<String, FooterSummary> {
+    notes.and_then(|mut notes| decode_summaries(&mut StateDecoder(&mut notes)).ok()).unwrap_or_default()
 }
 
 /// The notes of some files. A file that may still be changing under the same stamp is left out.
-pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now: SystemTime) -> Result<Vec<u8>> {
+pub(super) fn encode<'f>(
+    files: impl Iterator<Item = (&'f str, &'f FooterSummary)>,
+    now: SystemTime,
+) -> Result<Vec<u8>> {
     let files: Vec<_> = files.filter(|(_, facts)| facts.is_settled(now)).collect();
     let mut schemas: Vec<&Fields> = Vec::new();
     for (_, facts) in &files {
@@ -52,7 +55,7 @@ pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now:
         }
     }
     let mut notes = Vec::new();
-    let mut out = Encoder(&mut notes);
+    let mut out = StateEncoder(&mut notes);
     out.varint(VERSION)?;
     out.varint(schemas.len() as u64)?;
     for fields in &schemas {
@@ -84,12 +87,12 @@ pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now:
             for extent in &group.extents {
                 match extent {
                     None => out.varint(0)?,
-                    Some(Extent { min: Point::Int(min), max: Point::Int(max), nulls }) => {
+                    Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), nulls }) => {
                         out.varint(INTEGERS + 2 * u64::from(*nulls))?;
                         out.u64(*min as u64)?;
                         out.u64(*max as u64)?;
                     }
-                    Some(Extent { min: Point::Text(min), max: Point::Text(max), nulls }) => {
+                    Some(ColumnExtent { min: BoundValue::Text(min), max: BoundValue::Text(max), nulls }) => {
                         out.varint(TEXTS + 2 * u64::from(*nulls))?;
                         out.bytes(min.as_bytes())?;
                         out.bytes(max.as_bytes())?;
@@ -102,7 +105,7 @@ pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now:
     Ok(notes)
 }
 
-fn decoded(notes: &mut Decoder<'_>) -> Result<HashMap<String, Facts>> {
+fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, FooterSummary>> {
     let broken = || Fault::new(codes::CORRUPT, "notes cannot be read");
     if notes.varint()? != VERSION {
         return Err(broken());
@@ -114,48 +117,48 @@ fn decoded(notes: &mut Decoder<'_>) -> Result<HashMap<String, Facts>> {
     }
     let mut files = HashMap::new();
     for _ in 0..notes.length(LENGTH_MAX)? {
-        let path = text(notes)?;
-        let (listed, opened) = (stamp(notes)?, stamp(notes)?);
-        let footer = Id::parse(&text(notes)?).ok_or_else(broken)?;
+        let path = decode_text(notes)?;
+        let (listed, opened) = (decode_stamp(notes)?, decode_stamp(notes)?);
+        let footer = ContentId::parse(&decode_text(notes)?).ok_or_else(broken)?;
         let fields: Fields = schemas.get(notes.length(LENGTH_MAX)?).ok_or_else(broken)?.clone();
         let bytes = fields.iter().map(|_| notes.varint()).collect::<Result<_>>()?;
         let mut groups = Vec::new();
         for _ in 0..notes.length(LENGTH_MAX)? {
             let (rows, bytes) = (notes.varint()?, notes.varint()?);
-            let extents = (0..notes.length(LENGTH_MAX)?).map(|_| extent(notes)).collect::<Result<_>>()?;
-            groups.push(Group { rows, bytes, extents });
+            let extents = (0..notes.length(LENGTH_MAX)?).map(|_| decode_extent(notes)).collect::<Result<_>>()?;
+            groups.push(RowGroupSummary { rows, bytes, extents });
         }
-        files.insert(path, Facts { listed, opened, footer, fields, bytes, groups });
+        files.insert(path, FooterSummary { listed, opened, footer, fields, bytes, groups });
     }
     Ok(files)
 }
 
-fn text(notes: &mut Decoder<'_>) -> Result<String> {
+fn decode_text(notes: &mut StateDecoder<'_>) -> Result<String> {
     String::from_utf8(notes.bytes(LENGTH_MAX)?).map_err(|error| Fault::new(codes::CORRUPT, "no text").cause(error))
 }
 
-fn stamp(notes: &mut Decoder<'_>) -> Result<Stamp> {
-    let (size, version, strong) = (notes.varint()?, text(notes)?, notes.varint()? == 1);
+fn decode_stamp(notes: &mut StateDecoder<'_>) -> Result<FileStamp> {
+    let (size, version, strong) = (notes.varint()?, decode_text(notes)?, notes.varint()? == 1);
     let node = match notes.varint()? {
         0 => None,
-        _ => Some(Node { inode: notes.u64()?, changed: notes.u64()? as i64 }),
+        _ => Some(InodeStamp { inode: notes.u64()?, changed: notes.u64()? as i64 }),
     };
-    Ok(Stamp { size, version, strong, node })
+    Ok(FileStamp { size, version, strong, node })
 }
 
-fn extent(notes: &mut Decoder<'_>) -> Result<Option<Extent>> {
+fn decode_extent(notes: &mut StateDecoder<'_>) -> Result<Option<ColumnExtent>> {
     let kind = notes.varint()?;
     if kind == 0 {
         return Ok(None);
     }
     let (min, max) = match kind % 2 == INTEGERS {
-        true => (Point::Int(notes.u64()? as i64), Point::Int(notes.u64()? as i64)),
-        false => (Point::Text(text(notes)?), Point::Text(text(notes)?)),
+        true => (BoundValue::Int(notes.u64()? as i64), BoundValue::Int(notes.u64()? as i64)),
+        false => (BoundValue::Text(decode_text(notes)?), BoundValue::Text(decode_text(notes)?)),
     };
-    Ok(Some(Extent { min, max, nulls: kind > TEXTS }))
+    Ok(Some(ColumnExtent { min, max, nulls: kind > TEXTS }))
 }
 
-impl Facts {
+impl FooterSummary {
     fn is_settled(&self, now: SystemTime) -> bool {
         self.listed.is_settled(now) && self.opened.is_settled(now)
     }
@@ -167,18 +170,22 @@ mod tests {
 
     use super::*;
 
-    fn facts(version: &str, strong: bool) -> Facts {
-        let node = (!strong).then_some(Node { inode: 7, changed: -1 });
-        let stamp = Stamp { size: 1000, version: version.to_owned(), strong, node };
+    fn facts(version: &str, strong: bool) -> FooterSummary {
+        let node = (!strong).then_some(InodeStamp { inode: 7, changed: -1 });
+        let stamp = FileStamp { size: 1000, version: version.to_owned(), strong, node };
         let fields = [Field::new("a", DataType::Utf8, true), Field::new("b", DataType::Date32, false)];
         let zoned = Field::new("c", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true);
-        let int = Extent { min: Point::Int(-5), max: Point::Int(i64::MAX), nulls: true };
-        let words = Extent { min: Point::Text(String::new()), max: Point::Text("zürich".to_owned()), nulls: false };
-        let group = Group { rows: 10, bytes: 300, extents: vec![None, Some(int), Some(words)] };
-        Facts {
+        let int = ColumnExtent { min: BoundValue::Int(-5), max: BoundValue::Int(i64::MAX), nulls: true };
+        let words = ColumnExtent {
+            min: BoundValue::Text(String::new()),
+            max: BoundValue::Text("zürich".to_owned()),
+            nulls: false,
+        };
+        let group = RowGroupSummary { rows: 10, bytes: 300, extents: vec![None, Some(int), Some(words)] };
+        FooterSummary {
             listed: stamp.clone(),
             opened: stamp,
-            footer: Id::of(b"footer"),
+            footer: ContentId::of(b"footer"),
             fields: fields.into_iter().chain([zoned]).collect(),
             bytes: vec![1, 2, u64::MAX],
             groups: vec![group.clone(), group],

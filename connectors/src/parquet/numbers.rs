@@ -5,7 +5,7 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray}
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use parquet::file::statistics::{Statistics, ValueStatistics};
 
-use super::dictionary::{DICTIONARY_BYTES_MAX, Keyed, NULL, key_bits};
+use super::dictionary::{DICTIONARY_BYTES_MAX, DictionaryColumn, NULL, key_bits};
 
 /// After so many rows it is seen whether values repeat.
 const TRIAL_ROWS: usize = 8192;
@@ -24,41 +24,41 @@ const FIRST_SLOTS: usize = 1 << 10;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The floats of a column as keys; `None` where they are no floats, or hardly repeat.
-pub(super) fn keyed<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<Keyed> {
+pub(super) fn encode_floats<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<DictionaryColumn> {
     match arrays.clone().next()?.data_type() {
-        DataType::Float32 => Distinct::<Float32Type>::of(arrays),
-        DataType::Float64 => Distinct::<Float64Type>::of(arrays),
+        DataType::Float32 => FloatDictionary::<Float32Type>::from_arrays(arrays),
+        DataType::Float64 => FloatDictionary::<Float64Type>::from_arrays(arrays),
         _ => None,
     }
 }
 
 /// A type of floats.
-trait Float: ArrowPrimitiveType {
+trait FloatBits: ArrowPrimitiveType {
     type Bits: Copy + Eq + Default + Into<u64>;
 
     fn bits(value: Self::Native) -> Self::Bits;
 
     /// The value; doubles hold singles exactly.
-    fn number(bits: Self::Bits) -> f64;
+    fn to_f64(bits: Self::Bits) -> f64;
 
     /// The little-endian bytes of values.
-    fn plain(values: &[Self::Bits]) -> Vec<u8>;
+    fn plain_bytes(values: &[Self::Bits]) -> Vec<u8>;
 
     fn statistics(bounds: [Option<f64>; 2], nulls: u64) -> Statistics;
 }
 
-impl Float for Float32Type {
+impl FloatBits for Float32Type {
     type Bits = u32;
 
     fn bits(value: f32) -> u32 {
         value.to_bits()
     }
 
-    fn number(bits: u32) -> f64 {
+    fn to_f64(bits: u32) -> f64 {
         f32::from_bits(bits).into()
     }
 
-    fn plain(values: &[u32]) -> Vec<u8> {
+    fn plain_bytes(values: &[u32]) -> Vec<u8> {
         values.iter().flat_map(|bits| bits.to_le_bytes()).collect()
     }
 
@@ -68,18 +68,18 @@ impl Float for Float32Type {
     }
 }
 
-impl Float for Float64Type {
+impl FloatBits for Float64Type {
     type Bits = u64;
 
     fn bits(value: f64) -> u64 {
         value.to_bits()
     }
 
-    fn number(bits: u64) -> f64 {
+    fn to_f64(bits: u64) -> f64 {
         f64::from_bits(bits)
     }
 
-    fn plain(values: &[u64]) -> Vec<u8> {
+    fn plain_bytes(values: &[u64]) -> Vec<u8> {
         values.iter().flat_map(|bits| bits.to_le_bytes()).collect()
     }
 
@@ -89,8 +89,8 @@ impl Float for Float64Type {
 }
 
 /// The least and the greatest of all values that are numbers.
-fn bounds<F: Float>(values: &[F::Bits]) -> [Option<f64>; 2] {
-    let numbers = || values.iter().map(|bits| F::number(*bits)).filter(|value| !value.is_nan());
+fn min_max<F: FloatBits>(values: &[F::Bits]) -> [Option<f64>; 2] {
+    let numbers = || values.iter().map(|bits| F::to_f64(*bits)).filter(|value| !value.is_nan());
     // Of the two zeros, the one that bounds both.
     let min = numbers().reduce(f64::min).map(|min| if min == 0.0 { -0.0 } else { min });
     let max = numbers().reduce(f64::max).map(|max| if max == 0.0 { 0.0 } else { max });
@@ -98,7 +98,7 @@ fn bounds<F: Float>(values: &[F::Bits]) -> [Option<f64>; 2] {
 }
 
 /// The distinct values of a column by their bits, in order of appearance, and each row's.
-struct Distinct<F: Float> {
+struct FloatDictionary<F: FloatBits> {
     values: Vec<F::Bits>,
     keys: Vec<u32>,
     nulls: usize,
@@ -106,38 +106,38 @@ struct Distinct<F: Float> {
     slots: Vec<(F::Bits, u32)>,
 }
 
-impl<F: Float> Distinct<F> {
-    fn of<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<Keyed> {
+impl<F: FloatBits> FloatDictionary<F> {
+    fn from_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<DictionaryColumn> {
         let slots = vec![(F::Bits::default(), NULL); FIRST_SLOTS];
-        let mut distinct = Distinct::<F> { values: Vec::new(), keys: Vec::new(), nulls: 0, slots };
+        let mut distinct = FloatDictionary::<F> { values: Vec::new(), keys: Vec::new(), nulls: 0, slots };
         for array in arrays {
             let array = array.as_primitive_opt::<F>()?;
             // The trial ends at the same row, however the rows are cut into arrays.
             let trial = TRIAL_ROWS.saturating_sub(distinct.keys.len()).min(array.len());
-            distinct.add(&array.slice(0, trial));
+            distinct.add_array(&array.slice(0, trial));
             if distinct.keys.len() == TRIAL_ROWS && distinct.values.len() * TRIAL_REPEATS > TRIAL_ROWS {
                 return None;
             }
-            distinct.add(&array.slice(trial, array.len() - trial));
+            distinct.add_array(&array.slice(trial, array.len() - trial));
             if distinct.values.len() * size_of::<F::Bits>() > DICTIONARY_BYTES_MAX {
                 return None;
             }
         }
-        let Distinct { values, keys, nulls, .. } = distinct;
+        let FloatDictionary { values, keys, nulls, .. } = distinct;
         let count = u32::try_from(values.len()).ok()?;
         let (width, rows) = (size_of::<F::Bits>(), keys.len() - nulls);
         let bytes = values.len() * width + rows * usize::from(key_bits(count)) / 8;
-        let statistics = F::statistics(bounds::<F>(&values), nulls as u64);
-        (bytes * 100 <= rows * width * PERCENT_MAX).then(|| Keyed {
+        let statistics = F::statistics(min_max::<F>(&values), nulls as u64);
+        (bytes * 100 <= rows * width * PERCENT_MAX).then(|| DictionaryColumn {
             keys,
             nulls,
             values: count,
-            plain: F::plain(&values),
+            plain: F::plain_bytes(&values),
             statistics,
         })
     }
 
-    fn add(&mut self, array: &PrimitiveArray<F>) {
+    fn add_array(&mut self, array: &PrimitiveArray<F>) {
         self.keys.reserve(array.len());
         match array.nulls().filter(|nulls| nulls.null_count() > 0) {
             None => {
@@ -159,7 +159,7 @@ impl<F: Float> Distinct<F> {
     #[inline]
     fn key(&mut self, bits: F::Bits) -> u32 {
         let mask = self.slots.len() - 1;
-        let mut at = self.home(bits);
+        let mut at = self.home_slot(bits);
         loop {
             match self.slots[at & mask] {
                 (_, NULL) => return self.insert(bits, at & mask),
@@ -171,7 +171,7 @@ impl<F: Float> Distinct<F> {
 
     /// The slot where a search begins.
     #[inline]
-    fn home(&self, bits: F::Bits) -> usize {
+    fn home_slot(&self, bits: F::Bits) -> usize {
         (bits.into().wrapping_mul(SPREAD) >> (u64::BITS - self.slots.len().trailing_zeros())) as usize
     }
 
@@ -184,7 +184,7 @@ impl<F: Float> Distinct<F> {
             self.slots = vec![(F::Bits::default(), NULL); self.slots.len() * 2];
             let mask = self.slots.len() - 1;
             for (key, bits) in self.values.iter().enumerate() {
-                let mut at = self.home(*bits);
+                let mut at = self.home_slot(*bits);
                 while self.slots[at & mask].1 != NULL {
                     at += 1;
                 }
@@ -205,8 +205,8 @@ mod tests {
     use parquet::basic::Encoding;
 
     use super::*;
-    use crate::parquet::config::Compression;
-    use crate::parquet::sink::written_alone;
+    use crate::parquet::config::ParquetCompression;
+    use crate::parquet::sink::write_row_group;
 
     #[test]
     fn what_is_written_is_read() {
@@ -237,7 +237,8 @@ mod tests {
                 cut.push(whole.slice(at, rows));
                 at += rows;
             }
-            let written = |batches: &[RecordBatch]| written_alone(&whole.schema(), batches, Compression::Snappy);
+            let written =
+                |batches: &[RecordBatch]| write_row_group(&whole.schema(), batches, ParquetCompression::Snappy);
             let bytes = written(&cut);
             // The general writer's pages end where batches do.
             let same = bytes == written(std::slice::from_ref(&whole));
@@ -263,7 +264,7 @@ mod tests {
     fn bounds_are_those_of_numbers() {
         let keyed = |values: Vec<Option<f64>>| {
             let repeated = values.iter().copied().cycle().take(values.len() * 9).collect::<Float64Array>();
-            keyed([&(Arc::new(repeated) as ArrayRef)].into_iter()).unwrap().statistics
+            encode_floats([&(Arc::new(repeated) as ArrayRef)].into_iter()).unwrap().statistics
         };
         let bounds = |statistics: Statistics| match statistics {
             Statistics::Double(bounds) => (bounds.min_opt().copied(), bounds.max_opt().copied()),

@@ -18,14 +18,14 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bits::hybrid;
+use super::bits::encode_rle_hybrid;
 use super::checksums::{CHECKSUM_BYTES_MAX, GeneralPage, append_page};
 
 /// Rows of a page, as in the general writer.
 const PAGE_ROWS: usize = 20_000;
 
 /// A column of one row group, ready to be encoded.
-pub(super) trait Rows {
+pub(super) trait EncodableColumn {
     /// How values are encoded.
     const ENCODING: Encoding;
 
@@ -47,7 +47,7 @@ pub(super) trait Rows {
 }
 
 /// A column of one row group.
-pub(super) struct Pages {
+pub(super) struct EncodedPages {
     bytes: Bytes,
     closed: ColumnCloseResult,
     /// Where its first page lies in what `closed` tells of.
@@ -55,18 +55,18 @@ pub(super) struct Pages {
 }
 
 /// The bytes of pages, seen from where they lay.
-pub(super) struct Lying {
+pub(super) struct OffsetBytes {
     bytes: Bytes,
     start: u64,
 }
 
-impl Length for Lying {
+impl Length for OffsetBytes {
     fn len(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Lying {
+impl ChunkReader for OffsetBytes {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Reader<Bytes>> {
@@ -81,14 +81,18 @@ impl ChunkReader for Lying {
     }
 }
 
-impl Pages {
+impl EncodedPages {
     /// Whether pages can be written with a compression.
-    pub fn can(column: &ColumnDescPtr, compression: Compression) -> bool {
+    pub fn supports(column: &ColumnDescPtr, compression: Compression) -> bool {
         matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED) && column.max_rep_level() == 0
     }
 
     /// Encodes rows.
-    pub fn of<R: Rows>(mut rows: R, column: ColumnDescPtr, compression: Compression) -> Result<Pages> {
+    pub fn encode_rows<R: EncodableColumn>(
+        mut rows: R,
+        column: ColumnDescPtr,
+        compression: Compression,
+    ) -> Result<EncodedPages> {
         let mut bytes = Vec::new();
         let mut uncompressed_bytes = 0;
         let mut locations = Vec::new();
@@ -106,7 +110,7 @@ impl Pages {
             Ok::<_, ParquetError>((offset, length))
         };
         if let Some((num_values, plain)) = rows.dictionary() {
-            let (size, buf) = (plain.len(), compressed(plain, compression)?);
+            let (size, buf) = (plain.len(), compress_page(plain, compression)?);
             let page = Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
             dictionary = Some(write(CompressedPage::new(page, size))?.1 as i64);
         }
@@ -118,12 +122,12 @@ impl Pages {
                 levels.clear();
                 rows.levels(page.clone(), &mut levels);
                 buf.extend_from_slice(&[0; 4]);
-                hybrid(&levels, 1, &mut buf);
+                encode_rle_hybrid(&levels, 1, &mut buf);
                 let length = (buf.len() - 4) as u32;
                 buf[..4].copy_from_slice(&length.to_le_bytes());
             }
             rows.encode(page.clone(), &mut buf);
-            let (size, buf) = (buf.len(), compressed(buf, compression)?);
+            let (size, buf) = (buf.len(), compress_page(buf, compression)?);
             let data = Page::DataPage {
                 buf,
                 num_values: page.len() as u32,
@@ -168,11 +172,11 @@ impl Pages {
             column_index: rows.index()?,
             offset_index: Some(offsets),
         };
-        Ok(Pages { bytes: Bytes::from(bytes), closed, start: 0 })
+        Ok(EncodedPages { bytes: Bytes::from(bytes), closed, start: 0 })
     }
 
     /// Those of the general writer, and what it tells of them: where they lie without checksums, the dictionary last.
-    pub fn of_general(mut pages: Vec<GeneralPage>, mut closed: ColumnCloseResult) -> Result<Pages> {
+    pub fn from_general(mut pages: Vec<GeneralPage>, mut closed: ColumnCloseResult) -> Result<EncodedPages> {
         if let Some(dictionary) = pages.iter().position(GeneralPage::is_dictionary) {
             pages[..=dictionary].rotate_right(1);
         }
@@ -203,18 +207,18 @@ impl Pages {
             .build()?;
         closed.bytes_written = bytes.len() as u64;
         let closed = closed.update_dictionary_location(dictionary_bytes)?;
-        Ok(Pages { bytes: Bytes::from(bytes), closed, start: 0 })
+        Ok(EncodedPages { bytes: Bytes::from(bytes), closed, start: 0 })
     }
 
     /// Those of a column that is stored, which must be what their checksums say.
-    pub fn stored(bytes: Bytes, closed: ColumnCloseResult) -> Result<Pages> {
+    pub fn from_stored(bytes: Bytes, closed: ColumnCloseResult) -> Result<EncodedPages> {
         let start = closed.metadata.byte_range().0;
         // Without a codec, the reader checks pages and leaves them as they are.
         let metadata = closed.metadata.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
-        let lying = Arc::new(Lying { bytes: bytes.clone(), start });
+        let lying = Arc::new(OffsetBytes { bytes: bytes.clone(), start });
         let mut pages = SerializedPageReader::new(lying, &metadata, closed.rows_written as usize, None)?;
         while pages.get_next_page()?.is_some() {}
-        Ok(Pages { bytes, closed, start })
+        Ok(EncodedPages { bytes, closed, start })
     }
 
     /// Their bytes.
@@ -223,12 +227,12 @@ impl Pages {
     }
 
     /// The pages, and what is told of them.
-    pub fn parts(self) -> (Lying, ColumnCloseResult) {
-        (Lying { bytes: self.bytes, start: self.start }, self.closed)
+    pub fn into_parts(self) -> (OffsetBytes, ColumnCloseResult) {
+        (OffsetBytes { bytes: self.bytes, start: self.start }, self.closed)
     }
 }
 
-fn compressed(bytes: Vec<u8>, compression: Compression) -> Result<Bytes> {
+fn compress_page(bytes: Vec<u8>, compression: Compression) -> Result<Bytes> {
     match compression {
         Compression::SNAPPY => {
             let compressed = snap::raw::Encoder::new().compress_vec(&bytes);

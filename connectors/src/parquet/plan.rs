@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Piece, Result, logical_type};
+use forebay_model::{FileRange, Result, logical_type};
 use forebay_storage::ScanRequest;
 use parquet::arrow::ProjectionMask;
 use parquet::basic::{ConvertedType, Encoding, PageType};
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 
-use crate::files::origin::{self, Origin};
+use crate::files::origin::{self, FileColumnOrigin};
 
 use super::footer::Footer;
 
@@ -18,9 +18,9 @@ const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
 
 /// How one file gives the wanted columns.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct FileProjection {
     /// Wanted columns in order: field of the dataset, origin.
-    pub(super) columns: Vec<(FieldRef, Origin)>,
+    pub(super) columns: Vec<(FieldRef, FileColumnOrigin)>,
     /// What is read of the file.
     pub(super) mask: ProjectionMask,
     /// Leaves (stored columns) that are read.
@@ -29,16 +29,17 @@ pub(super) struct Plan {
     pub(super) reads: bool,
 }
 
-impl Plan {
-    pub(super) fn new(footer: &Footer, piece: &Piece, request: &ScanRequest) -> Result<Self> {
-        let columns = origin::resolve(piece, request, |name| footer.schema.fields().find(name).is_some())?;
+impl FileProjection {
+    pub(super) fn new(footer: &Footer, piece: &FileRange, request: &ScanRequest) -> Result<Self> {
+        let columns = origin::resolve_columns(piece, request, |name| footer.schema.fields().find(name).is_some())?;
         let stored = footer.metadata.file_metadata().schema_descr();
-        let wanted =
-            |name: &str| columns.iter().any(|(field, origin)| matches!(origin, Origin::File) && field.name() == name);
+        let wanted = |name: &str| {
+            columns.iter().any(|(field, origin)| matches!(origin, FileColumnOrigin::File) && field.name() == name)
+        };
         let leaves: Vec<usize> =
             (0..stored.num_columns()).filter(|leaf| wanted(stored.get_column_root(*leaf).name())).collect();
         let mask = ProjectionMask::leaves(stored, leaves.iter().copied());
-        Ok(Plan { mask, reads: !leaves.is_empty(), leaves, columns })
+        Ok(FileProjection { mask, reads: !leaves.is_empty(), leaves, columns })
     }
 
     /// The layout to read a row group in: strings as dictionaries where most of their pages are,
@@ -51,15 +52,15 @@ impl Plan {
             if plain != DataType::Utf8 {
                 // Dictionaries of other types gain nothing, nor do long offsets.
                 let changed = matches!(field.data_type(), DataType::Dictionary(..));
-                return if changed { retyped(field, plain) } else { field.clone() };
+                return if changed { with_type(field, plain) } else { field.clone() };
             }
             let leaf = self.leaves.iter().copied().find(|leaf| stored.get_column_root(*leaf).name() == field.name());
             let keyed = leaf.is_some_and(|leaf| {
-                stored.column(leaf).converted_type() == ConvertedType::UTF8 && mostly_keys(group.column(leaf))
+                stored.column(leaf).converted_type() == ConvertedType::UTF8 && is_mostly_dictionary(group.column(leaf))
             });
             match keyed {
-                true => retyped(field, DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))),
-                false => retyped(field, DataType::Utf8View),
+                true => with_type(field, DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))),
+                false => with_type(field, DataType::Utf8View),
             }
         };
         let fields: Fields = footer.schema.fields().iter().map(layout).collect();
@@ -67,13 +68,13 @@ impl Plan {
     }
 }
 
-fn retyped(field: &Field, data_type: DataType) -> FieldRef {
+fn with_type(field: &Field, data_type: DataType) -> FieldRef {
     Arc::new(Field::new(field.name(), data_type, field.is_nullable()).with_metadata(field.metadata().clone()))
 }
 
 /// Whether most data pages of a column hold keys into its dictionary, so that it pays to make a
 /// dictionary of what the others hold.
-fn mostly_keys(column: &ColumnChunkMetaData) -> bool {
+fn is_mostly_dictionary(column: &ColumnChunkMetaData) -> bool {
     if column.dictionary_page_offset().is_none() {
         return false;
     }

@@ -19,25 +19,25 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 
-use crate::files::origin::Origin;
+use crate::files::origin::FileColumnOrigin;
 
-use super::extent::bounds_hold;
+use super::extent::bounds_are_ordered;
 use super::footer::Footer;
-use super::plan::Plan;
+use super::plan::FileProjection;
 
 /// Conditions in the form that statistics can answer.
 #[derive(Debug)]
-pub(super) struct Pruner {
+pub(super) struct RowGroupPruner {
     predicates: Vec<PruningPredicate>,
     schema: SchemaRef,
 }
 
-impl Pruner {
+impl RowGroupPruner {
     /// Conditions that cannot be answered by statistics are left out: pruning is a help, never
     /// a filter.
     pub(super) fn new(conditions: &[Expr], schema: &SchemaRef) -> Self {
-        let predicates = conditions.iter().filter_map(|condition| predicate(condition, schema)).collect();
-        Pruner { predicates, schema: schema.clone() }
+        let predicates = conditions.iter().filter_map(|condition| pruning_predicate(condition, schema)).collect();
+        RowGroupPruner { predicates, schema: schema.clone() }
     }
 
     /// Columns of the conditions.
@@ -50,9 +50,9 @@ impl Pruner {
     }
 
     /// Which of the row groups may hold rows that matter.
-    pub(super) fn keep(&self, footer: &Footer, columns: &Plan, groups: &[usize]) -> Vec<bool> {
+    pub(super) fn keep_row_groups(&self, footer: &Footer, columns: &FileProjection, groups: &[usize]) -> Vec<bool> {
         let mut keep = vec![true; groups.len()];
-        let stored = Stored {
+        let stored = RowGroupStatistics {
             footer,
             columns,
             schema: &self.schema,
@@ -67,7 +67,7 @@ impl Pruner {
     }
 }
 
-fn predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPredicate> {
+fn pruning_predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPredicate> {
     let unqualified = |expr: Expr| {
         Ok(match expr {
             Expr::Column(column) => Transformed::yes(Expr::Column(Column::new_unqualified(column.name))),
@@ -84,15 +84,15 @@ fn predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPredicate> {
 }
 
 /// The statistics of some row groups of a file, in the dataset's types.
-struct Stored<'a> {
+struct RowGroupStatistics<'a> {
     footer: &'a Footer,
-    columns: &'a Plan,
+    columns: &'a FileProjection,
     schema: &'a SchemaRef,
     groups: Vec<&'a RowGroupMetaData>,
 }
 
-impl Stored<'_> {
-    fn origin(&self, name: &str) -> Option<&Origin> {
+impl RowGroupStatistics<'_> {
+    fn origin(&self, name: &str) -> Option<&FileColumnOrigin> {
         self.columns.columns.iter().find(|(field, _)| field.name() == name).map(|(_, origin)| origin)
     }
 
@@ -103,15 +103,15 @@ impl Stored<'_> {
     ) -> Option<ArrayRef> {
         let (_, field) = self.schema.fields().find(&column.name)?;
         match self.origin(&column.name)? {
-            Origin::Folder(one) => take(one, &UInt32Array::from(vec![0; self.groups.len()]), None).ok(),
-            Origin::Nowhere => None,
+            FileColumnOrigin::Folder(one) => take(one, &UInt32Array::from(vec![0; self.groups.len()]), None).ok(),
+            FileColumnOrigin::Nowhere => None,
             // Writers leave NaN out of the bounds, yet NaN compares as the greatest of all.
-            Origin::File if field.data_type().is_floating() => None,
-            Origin::File => {
+            FileColumnOrigin::File if field.data_type().is_floating() => None,
+            FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
                 let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
                 let leaf = converter.parquet_column_index()?;
-                let doubtful = self.groups.iter().map(|group| !bounds_hold(&self.footer.metadata, group, leaf));
+                let doubtful = self.groups.iter().map(|group| !bounds_are_ordered(&self.footer.metadata, group, leaf));
                 let bounds = nullif(&of(&converter).ok()?, &doubtful.map(Some).collect::<BooleanArray>()).ok()?;
                 cast(&bounds, field.data_type()).ok()
             }
@@ -119,7 +119,7 @@ impl Stored<'_> {
     }
 }
 
-impl PruningStatistics for Stored<'_> {
+impl PruningStatistics for RowGroupStatistics<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bounds(column, |of| of.row_group_mins(self.groups.iter().copied()))
     }
@@ -135,10 +135,10 @@ impl PruningStatistics for Stored<'_> {
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let rows = || self.groups.iter().map(|group| group.num_rows() as u64);
         match self.origin(&column.name)? {
-            Origin::Folder(one) if one.is_null(0) => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
-            Origin::Folder(_) => Some(Arc::new(UInt64Array::from(vec![0; self.groups.len()]))),
-            Origin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
-            Origin::File => {
+            FileColumnOrigin::Folder(one) if one.is_null(0) => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
+            FileColumnOrigin::Folder(_) => Some(Arc::new(UInt64Array::from(vec![0; self.groups.len()]))),
+            FileColumnOrigin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
+            FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
                 let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
                 let counts = converter

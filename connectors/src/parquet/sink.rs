@@ -7,7 +7,9 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_storage::{Encoded, FileWriter, Io, Layout, Piece, Place, Sink, Stored};
+use forebay_storage::{
+    EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink, StorageClient, StorageLocation, WrittenFile,
+};
 use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
@@ -17,10 +19,10 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
-use super::checksums::{Ending, GeneralPages, footer_pair};
-use super::config::{Compression, ParquetSink};
-use super::deltas::{Deltas, deltas};
-use super::pages::Pages;
+use super::checksums::{FooterChecksumWriter, GeneralPages, footer_checksum_pair};
+use super::config::{ParquetCompression, ParquetSink};
+use super::deltas::{AnyDeltaColumn, delta_column};
+use super::pages::EncodedPages;
 use super::stored::StoredFile;
 use super::{numbers, words};
 
@@ -28,13 +30,13 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 
 /// The configured sink.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct ParquetEncoder {
     config: ParquetSink,
 }
 
-impl Writer {
+impl ParquetEncoder {
     pub(super) fn new(config: ParquetSink) -> Self {
-        Writer { config }
+        ParquetEncoder { config }
     }
 
     fn properties(&self, schema: &Schema, metadata: &[(String, String)]) -> WriterProperties {
@@ -45,9 +47,9 @@ impl Writer {
             .set_dictionary_enabled(false)
             .set_key_value_metadata(Some(pairs));
         let builder = schema.fields().iter().fold(builder, |builder, field| {
-            leaves(field, vec![field.name().clone()])
+            stored_columns(field, vec![field.name().clone()])
                 .into_iter()
-                .fold(builder, |builder, (path, data_type)| encoded(builder, ColumnPath::new(path), &data_type))
+                .fold(builder, |builder, (path, data_type)| choose_encoding(builder, ColumnPath::new(path), &data_type))
         });
         let mut properties = builder.build();
         add_encoded_arrow_schema_to_metadata(schema, &mut properties);
@@ -56,11 +58,11 @@ impl Writer {
 }
 
 /// Paths of the stored columns of a field that is no list or map; those keep the defaults.
-fn leaves(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
+fn stored_columns(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
     match field.data_type() {
         DataType::Struct(fields) => fields
             .iter()
-            .flat_map(|field| leaves(field, path.iter().cloned().chain([field.name().clone()]).collect()))
+            .flat_map(|field| stored_columns(field, path.iter().cloned().chain([field.name().clone()]).collect()))
             .collect(),
         other => vec![(path, other.clone())],
     }
@@ -72,7 +74,11 @@ fn leaves(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
 /// where values hardly ever change); next to plain pages under Snappy about half as large or less,
 /// and twice as fast to read. Floats stay plain where they do not repeat ([`numbers`]).
 /// `examples/encodings.rs` measures these.
-fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataType) -> WriterPropertiesBuilder {
+fn choose_encoding(
+    builder: WriterPropertiesBuilder,
+    path: ColumnPath,
+    data_type: &DataType,
+) -> WriterPropertiesBuilder {
     use DataType::*;
     match data_type {
         Utf8 | LargeUtf8 | Utf8View | Dictionary(..) => builder.set_column_dictionary_enabled(path, true),
@@ -95,7 +101,7 @@ fn stored(written: &Schema) -> Schema {
 }
 
 /// An array of values that are stored as a type, mostly as it is.
-fn as_stored(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
+fn to_stored_type(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
     let Some(dates) = array.as_primitive_opt::<Date64Type>().filter(|_| *stored == DataType::Date32) else {
         return Ok(array.clone());
     };
@@ -107,7 +113,7 @@ fn as_stored(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
 }
 
 /// What all rows of a file are written as: logical types, without schema metadata.
-fn written(schema: &SchemaRef) -> SchemaRef {
+fn logical_schema(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| {
         let plain = Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
         plain.with_metadata(field.metadata().clone())
@@ -115,7 +121,7 @@ fn written(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
 }
 
-pub(super) fn failed(error: ParquetError) -> Fault {
+pub(super) fn write_fault(error: ParquetError) -> Fault {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
             Ok(error) => Fault::disk("the file cannot be written", *error),
@@ -126,7 +132,7 @@ pub(super) fn failed(error: ParquetError) -> Fault {
     }
 }
 
-impl Sink for Writer {
+impl Sink for ParquetEncoder {
     fn path(&self) -> &str {
         &self.config.path
     }
@@ -135,8 +141,8 @@ impl Sink for Writer {
         "parquet"
     }
 
-    fn layout(&self) -> Layout {
-        Layout {
+    fn layout(&self) -> FileLayout {
+        FileLayout {
             partition_by: self.config.partition_by.clone(),
             sort_by: self.config.sort_by.clone(),
             file_bytes_target: self.config.file_bytes_target,
@@ -149,141 +155,149 @@ impl Sink for Writer {
         schema.fields().len().max(1)
     }
 
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<Piece> {
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece> {
         if schema.fields().is_empty() {
-            return Ok(Chunks::piece(Vec::new()));
+            return Ok(ColumnChunks::piece(Vec::new()));
         }
-        let schema = Arc::new(stored(&written(&Arc::new(schema.project(&[piece])?))));
+        let schema = Arc::new(stored(&logical_schema(&Arc::new(schema.project(&[piece])?))));
         let field = schema.field(0);
-        let arrays = batches.iter().map(|batch| as_stored(batch.column(piece), field.data_type()));
+        let arrays = batches.iter().map(|batch| to_stored_type(batch.column(piece), field.data_type()));
         let arrays = arrays.collect::<Result<Vec<_>>>().map_err(|fault| fault.column(field.name()))?;
-        let chunks = match self.pages(&schema, arrays.iter()).map_err(failed)? {
+        let chunks = match self.encode_compact(&schema, arrays.iter()).map_err(write_fault)? {
             Some(pages) => vec![pages],
-            None => self.chunks(&schema, arrays.iter()).map_err(|fault| fault.column(field.name()))?,
+            None => self.encode_general(&schema, arrays.iter()).map_err(|fault| fault.column(field.name()))?,
         };
-        Ok(Chunks::piece(chunks))
+        Ok(ColumnChunks::piece(chunks))
     }
 
-    fn stored(&self, io: &Io, place: &Place) -> Result<Option<Box<dyn Stored>>> {
+    fn open_written(&self, io: &StorageClient, place: &StorageLocation) -> Result<Option<Box<dyn WrittenFile>>> {
         Ok(Some(Box::new(StoredFile::open(io, place)?)))
     }
 
-    fn begin(
+    fn open_writer(
         &self,
         schema: &SchemaRef,
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
-        Ok(Box::new(OpenFile { writer: self.file(&written(schema), metadata, out)? }))
+        Ok(Box::new(ParquetFileWriter { writer: self.file_writer(&logical_schema(schema), metadata, out)? }))
     }
 }
 
-impl Writer {
+impl ParquetEncoder {
     /// Encodes the column of a schema where a dictionary pays, or as differences; `None` is for the general writer.
-    fn pages<'a>(
+    fn encode_compact<'a>(
         &self,
         schema: &SchemaRef,
         arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
-    ) -> Result<Option<Pages>, ParquetError> {
+    ) -> Result<Option<EncodedPages>, ParquetError> {
         let stored = ArrowSchemaConverter::new().convert(schema)?;
         let compression = self.compression();
-        if stored.num_columns() != 1 || !Pages::can(&stored.column(0), compression) {
+        if stored.num_columns() != 1 || !EncodedPages::supports(&stored.column(0), compression) {
             return Ok(None);
         }
         let column = stored.column(0);
-        if let Some(keyed) = words::keyed(arrays.clone()).or_else(|| numbers::keyed(arrays.clone())) {
-            return Pages::of(keyed, column, compression).map(Some);
+        if let Some(keyed) = words::encode_strings(arrays.clone()).or_else(|| numbers::encode_floats(arrays.clone())) {
+            return EncodedPages::encode_rows(keyed, column, compression).map(Some);
         }
-        let pages = deltas(arrays).map(|deltas| match deltas {
-            Deltas::Narrow(rows) => Pages::of(rows, column, compression),
-            Deltas::Wide(rows) => Pages::of(rows, column, compression),
+        let pages = delta_column(arrays).map(|deltas| match deltas {
+            AnyDeltaColumn::Narrow(rows) => EncodedPages::encode_rows(rows, column, compression),
+            AnyDeltaColumn::Wide(rows) => EncodedPages::encode_rows(rows, column, compression),
         });
         pages.transpose()
     }
 
     /// Encodes the column of a schema, each of its leaves.
-    fn chunks<'a>(&self, schema: &SchemaRef, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Vec<Pages>> {
-        let writer = self.file(schema, &[], Box::new(std::io::sink()))?;
+    fn encode_general<'a>(
+        &self,
+        schema: &SchemaRef,
+        arrays: impl Iterator<Item = &'a ArrayRef>,
+    ) -> Result<Vec<EncodedPages>> {
+        let writer = self.file_writer(schema, &[], Box::new(std::io::sink()))?;
         let written = GeneralPages::default();
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
         let factory = factory.with_page_store_factory(Arc::new(written.clone()));
-        let mut leaves = factory.create_column_writers(0).map_err(failed)?;
+        let mut leaves = factory.create_column_writers(0).map_err(write_fault)?;
         let field = schema.field(0);
         for array in arrays {
             // The array's own layout is encoded: keys of a dictionary need not become text.
             let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-            for (writer, leaf) in leaves.iter_mut().zip(compute_leaves(&field, array).map_err(failed)?) {
-                writer.write(&leaf).map_err(failed)?;
+            for (writer, leaf) in leaves.iter_mut().zip(compute_leaves(&field, array).map_err(write_fault)?) {
+                writer.write(&leaf).map_err(write_fault)?;
             }
         }
         let closed = leaves.into_iter().map(|leaf| Ok(leaf.close()?.close().clone())).collect::<Result<Vec<_>, _>>();
-        let (closed, written) = (closed.map_err(failed)?, written.take().map_err(failed)?);
-        let chunks = written.into_iter().zip(closed).map(|(pages, closed)| Pages::of_general(pages, closed));
-        chunks.collect::<Result<_, _>>().map_err(failed)
+        let (closed, written) = (closed.map_err(write_fault)?, written.take().map_err(write_fault)?);
+        let chunks = written.into_iter().zip(closed).map(|(pages, closed)| EncodedPages::from_general(pages, closed));
+        chunks.collect::<Result<_, _>>().map_err(write_fault)
     }
 
     fn compression(&self) -> basic::Compression {
         match self.config.compression {
-            Compression::Snappy => basic::Compression::SNAPPY,
-            Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
-            Compression::Lz4 => basic::Compression::LZ4_RAW,
-            Compression::None => basic::Compression::UNCOMPRESSED,
+            ParquetCompression::Snappy => basic::Compression::SNAPPY,
+            ParquetCompression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
+            ParquetCompression::Lz4 => basic::Compression::LZ4_RAW,
+            ParquetCompression::None => basic::Compression::UNCOMPRESSED,
         }
     }
 
-    fn file(
+    fn file_writer(
         &self,
         schema: &SchemaRef,
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
-    ) -> Result<SerializedFileWriter<Ending>> {
-        let stored = ArrowSchemaConverter::new().convert(&stored(schema)).map_err(failed)?;
+    ) -> Result<SerializedFileWriter<FooterChecksumWriter>> {
+        let stored = ArrowSchemaConverter::new().convert(&stored(schema)).map_err(write_fault)?;
         let properties = Arc::new(self.properties(schema, metadata));
-        let writer = SerializedFileWriter::new(Ending::new(out), stored.root_schema_ptr(), properties);
-        let mut writer = writer.map_err(failed)?;
-        writer.append_key_value_metadata(footer_pair());
+        let writer = SerializedFileWriter::new(FooterChecksumWriter::new(out), stored.root_schema_ptr(), properties);
+        let mut writer = writer.map_err(write_fault)?;
+        writer.append_key_value_metadata(footer_checksum_pair());
         Ok(writer)
     }
 }
 
 /// Writes a row group, and gives the file.
 #[cfg(test)]
-pub(super) fn written_alone(schema: &SchemaRef, batches: &[RecordBatch], compression: Compression) -> bytes::Bytes {
-    let sink = Writer::new(ParquetSink { compression, ..ParquetSink::at("out") });
+pub(super) fn write_row_group(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    compression: ParquetCompression,
+) -> bytes::Bytes {
+    let sink = ParquetEncoder::new(ParquetSink { compression, ..ParquetSink::at("out") });
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut out = sink.begin(schema, &[], Box::new(file.reopen().unwrap())).unwrap();
+    let mut out = sink.open_writer(schema, &[], Box::new(file.reopen().unwrap())).unwrap();
     out.append(sink.encode(schema, batches).unwrap()).unwrap();
     out.finish().unwrap();
     std::fs::read(file.path()).unwrap().into()
 }
 
 /// The stored columns of one column of a row group.
-pub(super) struct Chunks(Vec<Pages>);
+pub(super) struct ColumnChunks(Vec<EncodedPages>);
 
-impl Chunks {
-    pub(super) fn piece(chunks: Vec<Pages>) -> Piece {
-        Piece { bytes: chunks.iter().map(Pages::size).sum(), payload: Box::new(Chunks(chunks)) }
+impl ColumnChunks {
+    pub(super) fn piece(chunks: Vec<EncodedPages>) -> EncodedPiece {
+        EncodedPiece { bytes: chunks.iter().map(EncodedPages::size).sum(), payload: Box::new(ColumnChunks(chunks)) }
     }
 }
 
-struct OpenFile {
-    writer: SerializedFileWriter<Ending>,
+struct ParquetFileWriter {
+    writer: SerializedFileWriter<FooterChecksumWriter>,
 }
 
-impl FileWriter for OpenFile {
-    fn append(&mut self, part: Encoded) -> Result<()> {
+impl FileWriter for ParquetFileWriter {
+    fn append(&mut self, part: EncodedBatch) -> Result<()> {
         if part.rows == 0 {
             return Ok(());
         }
-        let mut group = self.writer.next_row_group().map_err(failed)?;
+        let mut group = self.writer.next_row_group().map_err(write_fault)?;
         for piece in part.pieces {
-            let chunks = piece.payload.downcast::<Chunks>();
+            let chunks = piece.payload.downcast::<ColumnChunks>();
             for pages in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
-                let (bytes, closed) = pages.parts();
-                group.append_column(&bytes, closed).map_err(failed)?;
+                let (bytes, closed) = pages.into_parts();
+                group.append_column(&bytes, closed).map_err(write_fault)?;
             }
         }
-        group.close().map_err(failed)?;
+        group.close().map_err(write_fault)?;
         Ok(())
     }
 
@@ -292,8 +306,8 @@ impl FileWriter for OpenFile {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        self.writer.inner_mut().hold();
-        self.writer.finish().map_err(failed)?;
-        self.writer.inner_mut().finish().map_err(|error| failed(ParquetError::External(Box::new(error))))
+        self.writer.inner_mut().hold_back();
+        self.writer.finish().map_err(write_fault)?;
+        self.writer.inner_mut().finish().map_err(|error| write_fault(ParquetError::External(Box::new(error))))
     }
 }

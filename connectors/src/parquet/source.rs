@@ -4,39 +4,39 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
-use forebay_model::{Dataset, Fault, Piece, Result, Span, codes, nearest};
-use forebay_storage::{Chunks, Io, Notes, RowRuns, ScanRequest, Source};
+use forebay_model::{Dataset, Fault, FileRange, Result, Span, codes, nearest_word};
+use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 
-use crate::files::Partitions;
-use crate::files::blob::{Blob, changed};
-use crate::files::cut::{Group, cut};
-use crate::files::drift::{Known, Schemas, logical};
-use crate::files::extent::{of_folders, same_points};
+use crate::files::PartitionPolicy;
+use crate::files::blob::{FileHandle, changed_fault};
+use crate::files::cut::{RowGroupSummary, cut_spans};
+use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
+use crate::files::extent::{folder_extents, share_points};
 use crate::files::hive;
-use crate::files::list::{Listed, list};
-use crate::files::survey::survey;
+use crate::files::list::{ListedFile, list_files};
+use crate::files::survey::inspect_parallel;
 
-use super::chunks::Scan;
-use super::config::Parquet;
-use super::extent::extents;
-use super::footer::{Footer, Footers};
-use super::notes::{self, Facts};
-use super::prune::Pruner;
+use super::chunks::ParquetScan;
+use super::config::ParquetSource;
+use super::extent::row_group_extents;
+use super::footer::{Footer, FooterCache};
+use super::notes::{self, FooterSummary};
+use super::prune::RowGroupPruner;
 
 const ENDINGS: &[&str] = &[".parquet", ".parq", ".pq"];
 
 /// The configured source.
 #[derive(Debug)]
-pub(super) struct Reader {
-    config: Parquet,
-    footers: Arc<Footers>,
+pub(super) struct ParquetReader {
+    config: ParquetSource,
+    footers: Arc<FooterCache>,
 }
 
 /// Forgets extents of columns that come from elsewhere, or in another type.
-fn forget_others(facts: &mut Facts, watch: &[String], in_files: &Fields) {
+fn clear_unmatched_extents(facts: &mut FooterSummary, watch: &[String], in_files: &Fields) {
     for (watched, name) in watch.iter().enumerate() {
         let both = facts.fields.find(name).zip(in_files.find(name));
-        if !both.is_some_and(|((_, a), (_, b))| same_points(a.data_type(), b.data_type())) {
+        if !both.is_some_and(|((_, a), (_, b))| share_points(a.data_type(), b.data_type())) {
             facts.groups.iter_mut().for_each(|group| group.extents[watched] = None);
         }
     }
@@ -44,19 +44,19 @@ fn forget_others(facts: &mut Facts, watch: &[String], in_files: &Fields) {
 
 /// Whether reading from the middle of a row group skips the pages before. Pages of repeated values do not tell their
 /// rows, and columns in a remote store are fetched whole.
-fn can_skip(blob: &Blob, footer: &Footer, columns: &[String]) -> bool {
+fn can_skip(blob: &FileHandle, footer: &Footer, columns: &[String]) -> bool {
     let stored = footer.metadata.file_metadata().schema_descr();
     let wanted = |leaf: &usize| columns.iter().any(|name| name == stored.get_column_root(*leaf).name());
     let is_repeated = |leaf: usize| stored.column(leaf).max_rep_level() > 0;
-    matches!(blob, Blob::Local(_)) && !(0..stored.num_columns()).filter(wanted).any(is_repeated)
+    matches!(blob, FileHandle::Local(_)) && !(0..stored.num_columns()).filter(wanted).any(is_repeated)
 }
 
 /// Pieces of a row group of about the same number of rows each.
-fn row_runs(group: &Piece, rows: u64, rows_max: u64) -> impl Iterator<Item = Piece> {
+fn row_runs(group: &FileRange, rows: u64, rows_max: u64) -> impl Iterator<Item = FileRange> {
     let count = rows.div_ceil(rows_max);
     (0..count).map(move |run| {
         let (from, to) = (rows * run / count, rows * (run + 1) / count);
-        Piece {
+        FileRange {
             row_range: Some((from, to)),
             first_row: group.first_row + from,
             rows: Some(to - from),
@@ -66,20 +66,26 @@ fn row_runs(group: &Piece, rows: u64, rows_max: u64) -> impl Iterator<Item = Pie
     })
 }
 
-impl Reader {
-    pub(super) fn new(config: Parquet) -> Self {
-        Reader { config, footers: Arc::default() }
+impl ParquetReader {
+    pub(super) fn new(config: ParquetSource) -> Self {
+        ParquetReader { config, footers: Arc::default() }
     }
 
     /// What a file's footer tells.
-    fn facts(&self, io: &Io, file: &Listed, known: &Known, watch: &[String]) -> Result<Facts> {
+    fn facts(
+        &self,
+        io: &StorageClient,
+        file: &ListedFile,
+        known: &SchemaInterner,
+        watch: &[String],
+    ) -> Result<FooterSummary> {
         let (_, footer) = self.footers.open(io, &file.path)?;
         let metadata = &footer.metadata;
         let roots = metadata.file_metadata().schema_descr();
-        let fields = known.one(logical(footer.schema.fields()));
+        let fields = known.one(logical_fields(footer.schema.fields()));
         let mut bytes = vec![0; fields.len()];
         let mut groups = Vec::with_capacity(metadata.num_row_groups());
-        let watched: Vec<_> = watch.iter().map(|column| extents(metadata, &footer.schema, column)).collect();
+        let watched: Vec<_> = watch.iter().map(|column| row_group_extents(metadata, &footer.schema, column)).collect();
         for (at, group) in metadata.row_groups().iter().enumerate() {
             for (leaf, column) in group.columns().iter().enumerate() {
                 if let Some((field, _)) = fields.find(roots.get_column_root(leaf).name()) {
@@ -87,18 +93,22 @@ impl Reader {
                 }
             }
             let extents = watched.iter().map(|groups| groups[at].clone()).collect();
-            groups.push(Group { rows: group.num_rows() as u64, bytes: group.compressed_size().max(0) as u64, extents });
+            groups.push(RowGroupSummary {
+                rows: group.num_rows() as u64,
+                bytes: group.compressed_size().max(0) as u64,
+                extents,
+            });
         }
         let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
-        Ok(Facts { listed, opened, footer: footer.digest, fields, bytes, groups })
+        Ok(FooterSummary { listed, opened, footer: footer.digest, fields, bytes, groups })
     }
 
-    fn piece(&self, file: &Listed, facts: &Facts) -> Piece {
+    fn piece(&self, file: &ListedFile, facts: &FooterSummary) -> FileRange {
         let partition = match self.config.partitions {
-            Partitions::Auto => hive::partition(&file.relative),
-            Partitions::None => Vec::new(),
+            PartitionPolicy::Auto => hive::partition_values(&file.relative),
+            PartitionPolicy::None => Vec::new(),
         };
-        Piece {
+        FileRange {
             path: file.path.clone(),
             relative: file.relative.clone(),
             row_groups: None,
@@ -113,10 +123,10 @@ impl Reader {
     }
 
     /// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
-    fn row_groups(&self, io: &Io, piece: &Piece, runs: Option<RowRuns>) -> Result<Vec<Piece>> {
+    fn row_groups(&self, io: &StorageClient, piece: &FileRange, runs: Option<RowRuns>) -> Result<Vec<FileRange>> {
         let (blob, footer) = self.footers.open(io, &piece.path)?;
         if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
-            return Err(changed(&piece.path));
+            return Err(changed_fault(&piece.path));
         }
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let rows_max = runs.filter(|runs| can_skip(&blob, &footer, runs.columns)).map(|runs| runs.rows_max.max(1));
@@ -125,7 +135,7 @@ impl Reader {
         for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
             let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
             let row_groups = Some((at, at + 1));
-            let whole = Piece { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+            let whole = FileRange { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
             match rows_max {
                 Some(rows_max) if rows > rows_max => pieces.extend(row_runs(&whole, rows, rows_max)),
                 _ => pieces.push(whole),
@@ -142,7 +152,7 @@ impl Reader {
             all.iter().find(|field| field.name() == name).cloned().ok_or_else(|| {
                 let fault =
                     Fault::new(codes::UNKNOWN_COLUMN, format!("the files have no column `{name}`")).column(name);
-                match nearest(name, all.iter().map(|field| field.name().as_str())) {
+                match nearest_word(name, all.iter().map(|field| field.name().as_str())) {
                     Some(near) => fault.hint(format!("did you mean `{near}`?")),
                     None => fault,
                 }
@@ -152,47 +162,48 @@ impl Reader {
     }
 }
 
-impl Source for Reader {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
-        self.rediscover(io, watch, &Notes::default())
+impl Source for ParquetReader {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        self.discover_with_cache(io, watch, &MetadataCache::default())
     }
 
-    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
-            let noted = scope.spawn(|| Ok(notes::decode(notes.before()?.as_deref())));
-            (list(io, &self.config.paths(), ENDINGS), noted.join())
+            let noted = scope.spawn(|| Ok(notes::decode(notes.load()?.as_deref())));
+            (list_files(io, &self.config.paths(), ENDINGS), noted.join())
         });
-        let (files, known) = (files?, Known::default());
+        let (files, known) = (files?, SchemaInterner::default());
         let mut noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
         // From notes, where the file is still what it was.
         let facts = files.iter().map(|file| {
             let facts = noted.remove(&file.path).filter(|facts| facts.listed == file.stamp)?;
-            Some(Facts { fields: known.one(facts.fields.clone()), ..facts })
+            Some(FooterSummary { fields: known.one(facts.fields.clone()), ..facts })
         });
-        let facts: Vec<Option<Facts>> = facts.collect();
+        let facts: Vec<Option<FooterSummary>> = facts.collect();
         // Threads are for those that have to be opened.
         let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| file);
-        let new: Vec<&Listed> = new.collect();
+        let new: Vec<&ListedFile> = new.collect();
         let is_known = new.is_empty() && noted.is_empty();
-        let mut new = survey(&new, |file| self.facts(io, file, &known, watch))?.into_iter();
+        let mut new = inspect_parallel(&new, |file| self.facts(io, file, &known, watch))?.into_iter();
         let looked_at = || Fault::internal("a file was not looked at");
         let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
-        let facts = facts.collect::<Result<Vec<Facts>>>()?;
+        let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
         if !is_known {
-            notes.keep(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
+            notes.store(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
         }
-        let mut schemas = Schemas::default();
+        let mut schemas = FileSchemas::default();
         for (file, facts) in files.iter().zip(&facts) {
             schemas.add(&file.path, facts.fields.clone());
         }
         let wanted = self.config.columns.as_ref();
-        schemas.refuse_twins(|name| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name)))?;
+        schemas
+            .refuse_duplicate_columns(|name| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name)))?;
         let merged = schemas.merge(&self.config.schema)?;
         let pieces = files.iter().zip(&facts).map(|(file, facts)| self.piece(file, facts));
-        let mut found: Vec<(Piece, Facts)> = pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
+        let mut found: Vec<(FileRange, FooterSummary)> = pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
         let places: Vec<_> = found.iter().map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice())).collect();
-        let partitions = hive::fields(&places)?;
+        let partitions = hive::partition_fields(&places)?;
         // A folder's value stands for all rows of its files: it replaces a column of that name.
         let in_files: Fields =
             merged.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned().collect();
@@ -205,21 +216,21 @@ impl Source for Reader {
         };
         let column_bytes = Some(fields.iter().map(bytes_of).collect());
         for (piece, facts) in &mut found {
-            piece.extents = of_folders(piece, watch, &partitions);
-            forget_others(facts, watch, &in_files);
+            piece.extents = folder_extents(piece, watch, &partitions);
+            clear_unmatched_extents(facts, watch, &in_files);
         }
-        let spans = cut(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
+        let spans = cut_spans(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
         Ok(Dataset { schema: Arc::new(Schema::new(fields)), spans, column_bytes, watched: watch.to_vec() })
     }
 
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
-        let pruner = Pruner::new(&request.pruning, &request.schema);
-        Ok(Box::new(Scan::new(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+        let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
+        Ok(Box::new(ParquetScan::new(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
     }
 
-    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
-        let pieces: Vec<&Piece> = spans.iter().flat_map(|span| &span.pieces).collect();
-        let cut = survey(&pieces, |piece| self.row_groups(io, piece, runs))?;
+    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+        let pieces: Vec<&FileRange> = spans.iter().flat_map(|span| &span.pieces).collect();
+        let cut = inspect_parallel(&pieces, |piece| self.row_groups(io, piece, runs))?;
         Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
     }
 }

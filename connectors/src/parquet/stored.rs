@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_model::{Fault, Id, Result, Span, codes};
-use forebay_storage::{Io, Piece, Place, ScanRequest, Stored};
+use forebay_model::{ContentId, Fault, Result, Span, codes};
+use forebay_storage::{EncodedPiece, ScanRequest, StorageClient, StorageLocation, WrittenFile};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
@@ -14,26 +14,26 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 
-use super::chunks::Scan;
-use super::footer::{Footer, Footers};
-use super::pages::Pages;
-use super::prune::Pruner;
-use super::sink::{Chunks, failed};
-use crate::files::blob::{self, Blob, changed};
-use crate::guard::guarded;
+use super::chunks::ParquetScan;
+use super::footer::{Footer, FooterCache};
+use super::pages::EncodedPages;
+use super::prune::RowGroupPruner;
+use super::sink::{ColumnChunks, write_fault};
+use crate::files::blob::{self, FileHandle, changed_fault};
+use crate::guard::catch_decode_panic;
 
 /// A file whose columns can be taken over.
 pub(super) struct StoredFile {
-    io: Io,
+    io: StorageClient,
     path: String,
-    footers: Arc<Footers>,
+    footers: Arc<FooterCache>,
     footer: Arc<Footer>,
 }
 
 impl StoredFile {
-    pub(super) fn open(io: &Io, place: &Place) -> Result<Self> {
+    pub(super) fn open(io: &StorageClient, place: &StorageLocation) -> Result<Self> {
         let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
-        let footers: Arc<Footers> = Arc::default();
+        let footers: Arc<FooterCache> = Arc::default();
         let (_, footer) = footers.open(io, &path)?;
         Ok(StoredFile { io: io.clone(), path, footers, footer })
     }
@@ -45,25 +45,26 @@ impl StoredFile {
     }
 
     /// Some ranges of bytes. Whose rows were read is there.
-    fn bytes(&self, blob: &Blob, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let content = self.content();
-        let recent = |range: &Range<u64>| self.io.recent(content, range.start, (range.end - range.start) as usize);
+    fn read_ranges(&self, blob: &FileHandle, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let content = self.content_id();
+        let recent =
+            |range: &Range<u64>| self.io.cached_range(content, range.start, (range.end - range.start) as usize);
         let known: Vec<Option<Bytes>> = ranges.iter().map(recent).collect();
         let lacking = ranges.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(range, _)| range.clone());
-        let mut read = blob.read_all(&self.path, lacking.collect())?.into_iter();
+        let mut read = blob.read_ranges(&self.path, lacking.collect())?.into_iter();
         let all = known.into_iter().map(|known| known.or_else(|| read.next()));
         all.collect::<Option<_>>().ok_or_else(|| Fault::internal("a column was not read"))
     }
 
     /// Names what the file holds.
-    fn content(&self) -> Id {
+    fn content_id(&self) -> ContentId {
         self.footer.stamp.fingerprint(&self.path, &[], Some(self.footer.digest))
     }
 
     /// What the file says of its pages.
-    fn page_index(&self, blob: &Blob) -> Result<ParquetMetaData> {
-        let reading = Reading { blob, path: &self.path, size: self.footer.stamp.size };
-        let read = guarded::<_, ParquetError>(|| {
+    fn page_index(&self, blob: &FileHandle) -> Result<ParquetMetaData> {
+        let reading = FileChunkReader { blob, path: &self.path, size: self.footer.stamp.size };
+        let read = catch_decode_panic::<_, ParquetError>(|| {
             let mut reader = ParquetMetaDataReader::new_with_metadata(self.footer.metadata.as_ref().clone())
                 .with_page_index_policy(PageIndexPolicy::Optional);
             reader.read_page_indexes(&reading)?;
@@ -83,7 +84,7 @@ impl StoredFile {
     }
 }
 
-impl Stored for StoredFile {
+impl WrittenFile for StoredFile {
     fn groups(&self) -> Vec<u64> {
         self.footer.metadata.row_groups().iter().map(|group| group.num_rows() as u64).collect()
     }
@@ -96,8 +97,8 @@ impl Stored for StoredFile {
         (0..columns).map(|column| self.leaves(column).map(bytes).sum()).collect()
     }
 
-    fn rows(&self, request: &ScanRequest) -> Result<forebay_storage::Chunks> {
-        let piece = forebay_model::Piece {
+    fn rows(&self, request: &ScanRequest) -> Result<forebay_storage::ChunkIterator> {
+        let piece = forebay_model::FileRange {
             path: self.path.clone(),
             relative: self.path.clone(),
             row_groups: None,
@@ -107,16 +108,16 @@ impl Stored for StoredFile {
             bytes: self.footer.stamp.size,
             partition: Vec::new(),
             extents: Vec::new(),
-            fingerprint: self.content(),
+            fingerprint: self.content_id(),
         };
-        let (span, pruner) = (Span { pieces: vec![piece] }, Pruner::new(&[], &request.schema));
-        Ok(Box::new(Scan::new(self.io.clone(), self.footers.clone(), span, request.clone(), pruner)))
+        let (span, pruner) = (Span { pieces: vec![piece] }, RowGroupPruner::new(&[], &request.schema));
+        Ok(Box::new(ParquetScan::new(self.io.clone(), self.footers.clone(), span, request.clone(), pruner)))
     }
 
-    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>> {
-        let (blob, stamp) = blob::open(&self.io, &self.path)?;
-        if !stamp.is_version(&self.footer.stamp) {
-            return Err(changed(&self.path));
+    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<EncodedPiece>> {
+        let (blob, stamp) = blob::open_file(&self.io, &self.path)?;
+        if !stamp.same_version(&self.footer.stamp) {
+            return Err(changed_fault(&self.path));
         }
         let metadata = self.page_index(&blob)?;
         let stored = metadata.row_group(group);
@@ -126,33 +127,34 @@ impl Stored for StoredFile {
             start..start + length
         };
         let ranges: Vec<Range<u64>> = leaves.iter().flatten().map(range).collect();
-        let mut bytes = self.bytes(&blob, &ranges)?.into_iter();
+        let mut bytes = self.read_ranges(&blob, &ranges)?.into_iter();
         let mut chunk = |leaf: usize| {
             let column_index = metadata.column_index().and_then(|index| index.get(group)?.get(leaf));
             let offset_index = metadata.offset_index().and_then(|index| index.get(group)?.get(leaf));
             let closed = ColumnCloseResult {
                 bytes_written: stored.column(leaf).byte_range().1,
                 rows_written: stored.num_rows() as u64,
-                metadata: as_written(stored.column(leaf))?,
+                metadata: restore_metadata(stored.column(leaf))?,
                 bloom_filter: None,
                 column_index: column_index.filter(|index| !matches!(index, ColumnIndexMetaData::NONE)).cloned(),
                 offset_index: offset_index.cloned(),
             };
             let bytes = bytes.next().ok_or_else(|| Fault::internal("a column was not read"))?;
-            guarded(|| Pages::stored(bytes, closed)).map_err(|error| {
+            catch_decode_panic(|| EncodedPages::from_stored(bytes, closed)).map_err(|error| {
                 let column = stored.column(leaf).column_path().string();
                 let fault = Fault::new(codes::CORRUPT, "the pages of a column cannot be understood").file(&self.path);
                 fault.row_group(group).column(column).cause(error).hint("remove the output, and run again")
             })
         };
-        let piece = |leaves: Vec<usize>| Ok(Chunks::piece(leaves.into_iter().map(&mut chunk).collect::<Result<_>>()?));
+        let piece =
+            |leaves: Vec<usize>| Ok(ColumnChunks::piece(leaves.into_iter().map(&mut chunk).collect::<Result<_>>()?));
         leaves.into_iter().map(piece).collect()
     }
 }
 
 /// What a file tells of a column, as it was told when it was written. The general writer, which alone counts levels,
 /// tells bounds in the old fields too, and readers do not say that they saw those.
-fn as_written(column: &ColumnChunkMetaData) -> Result<ColumnChunkMetaData> {
+fn restore_metadata(column: &ColumnChunkMetaData) -> Result<ColumnChunkMetaData> {
     let is_general = column.definition_level_histogram().is_some();
     let Some(bounds) = column.statistics().filter(|_| is_general && column.column_descr().sort_order().is_signed())
     else {
@@ -168,23 +170,23 @@ fn as_written(column: &ColumnChunkMetaData) -> Result<ColumnChunkMetaData> {
         }
         others => others,
     };
-    column.clone().into_builder().set_statistics(bounds).build().map_err(failed)
+    column.clone().into_builder().set_statistics(bounds).build().map_err(write_fault)
 }
 
 /// A file from which the decoder reads.
-struct Reading<'a> {
-    blob: &'a Blob,
+struct FileChunkReader<'a> {
+    blob: &'a FileHandle,
     path: &'a str,
     size: u64,
 }
 
-impl Length for Reading<'_> {
+impl Length for FileChunkReader<'_> {
     fn len(&self) -> u64 {
         self.size
     }
 }
 
-impl ChunkReader for Reading<'_> {
+impl ChunkReader for FileChunkReader<'_> {
     type T = Cursor<Bytes>;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Cursor<Bytes>> {

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::{Statistics, ValueStatistics};
 
-use super::dictionary::{DICTIONARY_BYTES_MAX, Keyed, NULL};
+use super::dictionary::{DICTIONARY_BYTES_MAX, DictionaryColumn, NULL};
 
 /// Bytes of a bound in statistics at most.
 const BOUND_BYTES_MAX: usize = 64;
@@ -19,10 +19,10 @@ const BOUND_BYTES_MAX: usize = 64;
 const UNKNOWN: u32 = u32::MAX - 1;
 
 /// The strings of a column as keys; `None` where they are no strings, or too many different ones.
-pub(super) fn keyed<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<Keyed> {
-    let mut numbered = Numbered::default();
+pub(super) fn encode_strings<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<DictionaryColumn> {
+    let mut numbered = StringDictionary::default();
     for array in arrays {
-        if !numbered.add(array) {
+        if !numbered.add_array(array) {
             return None;
         }
     }
@@ -32,12 +32,12 @@ pub(super) fn keyed<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<Ke
         plain.extend_from_slice(word);
     }
     let (statistics, values) = (numbered.statistics(), numbered.words.len() as u32);
-    Some(Keyed { keys: numbered.rows, nulls: numbered.nulls, values, plain, statistics })
+    Some(DictionaryColumn { keys: numbered.rows, nulls: numbered.nulls, values, plain, statistics })
 }
 
 /// The distinct strings of a column, in order of appearance, and the number of each row's.
 #[derive(Default)]
-struct Numbered<'a> {
+struct StringDictionary<'a> {
     words: Vec<&'a [u8]>,
     numbers: HashMap<&'a [u8], u32>,
     rows: Vec<u32>,
@@ -47,18 +47,18 @@ struct Numbered<'a> {
     last: Option<(&'a ArrayRef, Vec<u32>)>,
 }
 
-impl<'a> Numbered<'a> {
+impl<'a> StringDictionary<'a> {
     /// Takes an array in; false where it holds no strings, or too many different ones.
-    fn add(&mut self, array: &'a ArrayRef) -> bool {
+    fn add_array(&mut self, array: &'a ArrayRef) -> bool {
         match array.as_dictionary_opt::<Int32Type>() {
-            Some(dictionary) => match words_of(dictionary.values()) {
+            Some(dictionary) => match string_accessor(dictionary.values()) {
                 Some(word) => self.add_keys(dictionary.keys(), dictionary.values(), word),
                 None => false,
             },
-            None => match words_of(array) {
+            None => match string_accessor(array) {
                 Some(word) => (0..array.len()).all(|row| {
-                    let number = if array.is_null(row) { Some(NULL) } else { self.number(word(row)) };
-                    number.map(|number| self.push(number)).is_some()
+                    let number = if array.is_null(row) { Some(NULL) } else { self.number_of(word(row)) };
+                    number.map(|number| self.push_row(number)).is_some()
                 }),
                 None => false,
             },
@@ -78,29 +78,30 @@ impl<'a> Numbered<'a> {
         self.rows.reserve(keys.len());
         for (row, key) in keys.values().iter().enumerate() {
             if is_null(row) {
-                self.push(NULL);
+                self.push_row(NULL);
                 continue;
             }
             let known = &mut numbers[*key as usize];
             if *known == UNKNOWN {
-                let number = if values.is_null(*key as usize) { Some(NULL) } else { self.number(word(*key as usize)) };
+                let number =
+                    if values.is_null(*key as usize) { Some(NULL) } else { self.number_of(word(*key as usize)) };
                 let Some(number) = number else { return false };
                 *known = number;
             }
-            self.push(*known);
+            self.push_row(*known);
         }
         self.last = Some((values, numbers));
         true
     }
 
     #[inline]
-    fn push(&mut self, number: u32) {
+    fn push_row(&mut self, number: u32) {
         self.nulls += usize::from(number == NULL);
         self.rows.push(number);
     }
 
     /// The number of a word; `None` where the dictionary is full.
-    fn number(&mut self, word: &'a [u8]) -> Option<u32> {
+    fn number_of(&mut self, word: &'a [u8]) -> Option<u32> {
         let next = self.words.len() as u32;
         let number = *self.numbers.entry(word).or_insert(next);
         if number == next {
@@ -114,7 +115,7 @@ impl<'a> Numbered<'a> {
     fn statistics(&self) -> Statistics {
         let (min, max) = (self.words.iter().min(), self.words.iter().max());
         let is_exact = |word: Option<&&[u8]>| word.is_some_and(|word| word.len() <= BOUND_BYTES_MAX);
-        let (below, above) = (min.map(|min| beginning(min).to_vec()), max.and_then(|max| not_less(max)));
+        let (below, above) = (min.map(|min| lower_bound(min).to_vec()), max.and_then(|max| upper_bound(max)));
         let (min, max) = (is_exact(min), is_exact(max));
         let (below, above) = (below.map(ByteArray::from), above.map(ByteArray::from));
         let statistics = ValueStatistics::new(below, above, None, Some(self.nulls as u64), false);
@@ -123,7 +124,7 @@ impl<'a> Numbered<'a> {
 }
 
 /// What a string begins with, in whole characters.
-fn beginning(word: &[u8]) -> &[u8] {
+fn lower_bound(word: &[u8]) -> &[u8] {
     let mut end = BOUND_BYTES_MAX.min(word.len());
     while end < word.len() && end > 0 && word[end] & 0xc0 == 0x80 {
         end -= 1;
@@ -132,8 +133,8 @@ fn beginning(word: &[u8]) -> &[u8] {
 }
 
 /// A short string that is not less than a string, if there is one.
-fn not_less(word: &[u8]) -> Option<Vec<u8>> {
-    let short = beginning(word);
+fn upper_bound(word: &[u8]) -> Option<Vec<u8>> {
+    let short = lower_bound(word);
     if short.len() == word.len() {
         return Some(word.to_vec());
     }
@@ -146,7 +147,7 @@ fn not_less(word: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The strings of an array.
-fn words_of<'a>(array: &'a ArrayRef) -> Option<Box<dyn Fn(usize) -> &'a [u8] + 'a>> {
+fn string_accessor<'a>(array: &'a ArrayRef) -> Option<Box<dyn Fn(usize) -> &'a [u8] + 'a>> {
     Some(match array.data_type() {
         DataType::Utf8 => {
             let array = array.as_string::<i32>();
@@ -171,8 +172,8 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     use super::*;
-    use crate::parquet::config::Compression;
-    use crate::parquet::sink::written_alone;
+    use crate::parquet::config::ParquetCompression;
+    use crate::parquet::sink::write_row_group;
 
     /// Writes columns of dictionaries and reads them as strings.
     fn round_trip(batches: &[Vec<Option<String>>]) -> Vec<Option<String>> {
@@ -184,7 +185,7 @@ mod tests {
             })
             .collect();
         let schema = Arc::new(Schema::new(vec![Field::new("word", DataType::Utf8, true)]));
-        let bytes = written_alone(&schema, &arrays, Compression::Snappy);
+        let bytes = write_row_group(&schema, &arrays, ParquetCompression::Snappy);
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
         let mut read = Vec::new();
         for batch in reader {

@@ -1,70 +1,70 @@
 //! AdamW, and the learning rate over the steps.
 
-use super::config::{Decay, Train};
-use super::gradient::Gradient;
-use super::network::{Parameters, Shape};
+use super::config::{LearningRateDecay, TrainConfig};
+use super::gradient::BatchGradient;
+use super::network::{ModelParameters, ModelShape};
 
-const MEAN_KEPT: f64 = 0.9;
-const SQUARE_KEPT: f64 = 0.999;
+const BETA1: f64 = 0.9;
+const BETA2: f64 = 0.999;
 const EPSILON: f32 = 1e-8;
 
 /// What AdamW remembers of gradients: their means and those of their squares. Rows of embeddings move
 /// only where a batch touches them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adam {
+pub struct AdamState {
     /// Means.
-    pub means: Parameters,
+    pub means: ModelParameters,
     /// Means of squares.
-    pub squares: Parameters,
+    pub squares: ModelParameters,
 }
 
 /// What means are multiplied with in a step, as they begin at zero.
 #[derive(Debug, Clone, Copy)]
-pub struct Scales {
+pub struct BiasCorrection {
     /// Means of gradients.
     pub mean: f32,
     /// Means of their squares.
     pub square: f32,
 }
 
-impl Scales {
+impl BiasCorrection {
     /// Of a step, which counts from 1.
-    pub fn of(step: u64) -> Scales {
+    pub fn at_step(step: u64) -> BiasCorrection {
         let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
-        Scales { mean: scale(MEAN_KEPT), square: scale(SQUARE_KEPT) }
+        BiasCorrection { mean: scale(BETA1), square: scale(BETA2) }
     }
 }
 
 /// What one step does to a number.
 #[derive(Clone, Copy)]
-struct Rule {
+struct AdamUpdate {
     rate: f32,
-    scales: Scales,
+    scales: BiasCorrection,
 }
 
-impl Rule {
+impl AdamUpdate {
     fn apply(self, value: &mut f32, gradient: f32, mean: &mut f32, square: &mut f32) {
-        *mean += (gradient - *mean) * (1.0 - MEAN_KEPT) as f32;
-        *square += (gradient * gradient - *square) * (1.0 - SQUARE_KEPT) as f32;
+        *mean += (gradient - *mean) * (1.0 - BETA1) as f32;
+        *square += (gradient * gradient - *square) * (1.0 - BETA2) as f32;
         *value -= self.rate * (*mean * self.scales.mean) / ((*square * self.scales.square).sqrt() + EPSILON);
     }
 }
 
-impl Adam {
+impl AdamState {
     /// Nothing is remembered yet.
-    pub fn new(shape: &Shape) -> Adam {
-        Adam { means: Parameters::zeros(shape), squares: Parameters::zeros(shape) }
+    pub fn new(shape: &ModelShape) -> AdamState {
+        AdamState { means: ModelParameters::zeros(shape), squares: ModelParameters::zeros(shape) }
     }
 
     /// Moves the parameters: the step counts from 1.
     pub fn step(
         &mut self,
-        shape: &Shape,
-        parameters: &mut Parameters,
-        gradient: &Gradient,
+        shape: &ModelShape,
+        parameters: &mut ModelParameters,
+        gradient: &BatchGradient,
         (step, rate, weight_decay): (u64, f64, f64),
     ) {
-        let rule = Rule { rate: rate as f32, scales: Scales::of(step) };
+        let rule = AdamUpdate { rate: rate as f32, scales: BiasCorrection::at_step(step) };
         let kept = (1.0 - rate * weight_decay) as f32;
         for layer in shape.layers() {
             parameters.layers[layer.weights].iter_mut().for_each(|weight| *weight *= kept);
@@ -86,14 +86,14 @@ impl Adam {
 }
 
 /// The learning rate of a step, which counts from 1, of so many.
-pub fn learning_rate(config: &Train, step: u64, steps: u64) -> f64 {
+pub fn learning_rate(config: &TrainConfig, step: u64, steps: u64) -> f64 {
     let warmup = config.warmup_steps;
     if step <= warmup {
         return config.learning_rate * step as f64 / warmup as f64;
     }
     match config.decay {
-        Decay::Constant => config.learning_rate,
-        Decay::Cosine => {
+        LearningRateDecay::Constant => config.learning_rate,
+        LearningRateDecay::Cosine => {
             let done = (step - 1 - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64;
             config.learning_rate * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
         }

@@ -1,8 +1,8 @@
 //! Through the layers and back, for a slice of a batch.
 
-use super::config::Loss;
-use super::matrix::{Lies, multiply};
-use super::network::{Layer, Parameters, Shape};
+use super::config::LossFunction;
+use super::matrix::{MatrixLayout, multiply};
+use super::network::{DenseLayer, ModelParameters, ModelShape};
 
 /// Rows of a slice: what is computed together. Batches are cut into slices of this size whatever the
 /// threads, and what slices give is added up in their order.
@@ -10,7 +10,7 @@ pub const SLICE_ROWS: usize = 1024;
 
 /// Rows as a feed delivers them.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows<'a> {
+pub struct ModelInput<'a> {
     pub rows: usize,
     /// Numbers, row after row.
     pub dense: &'a [f32],
@@ -24,16 +24,16 @@ pub struct Rows<'a> {
     pub mask: &'a [u8],
 }
 
-impl<'a> Rows<'a> {
+impl<'a> ModelInput<'a> {
     /// One slice of them.
-    pub fn slice(&self, number: usize) -> Rows<'a> {
+    pub fn slice(&self, number: usize) -> ModelInput<'a> {
         let first = number * SLICE_ROWS;
         let rows = self.rows.saturating_sub(first).min(SLICE_ROWS);
         fn part<T>(all: &[T], of: usize, first: usize, rows: usize) -> &[T] {
             let width = all.len().checked_div(of).unwrap_or(0);
             &all[first * width..(first + rows) * width]
         }
-        Rows {
+        ModelInput {
             rows,
             dense: part(self.dense, self.rows, first, rows),
             ids: part(self.ids, self.rows, first, rows),
@@ -62,8 +62,8 @@ pub fn table_row(id: i32, rows: usize) -> usize {
 
 /// What is computed of a slice; used again and again.
 #[derive(Debug)]
-pub struct Workspace {
-    layers: Vec<Layer>,
+pub struct SliceWorkspace {
+    layers: Vec<DenseLayer>,
     /// What goes into each layer, and what comes out of the last.
     values: Vec<Vec<f32>>,
     /// The derivatives by these.
@@ -78,13 +78,13 @@ pub struct Workspace {
     pub strange: Option<f32>,
 }
 
-impl Workspace {
-    pub fn new(shape: &Shape) -> Workspace {
+impl SliceWorkspace {
+    pub fn new(shape: &ModelShape) -> SliceWorkspace {
         let layers = shape.layers();
         let widths: Vec<usize> = layers.iter().map(|layer| layer.inputs).chain([1]).collect();
         let values: Vec<Vec<f32>> = widths.iter().map(|width| vec![0.0; width * SLICE_ROWS]).collect();
         let gradient = vec![0.0; layers.last().map_or(0, |layer| layer.biases.end)];
-        Workspace { layers, slopes: values.clone(), values, gradient, loss: 0.0, weight: 0.0, strange: None }
+        SliceWorkspace { layers, slopes: values.clone(), values, gradient, loss: 0.0, weight: 0.0, strange: None }
     }
 
     /// Results of the last slice, before they become probabilities.
@@ -93,7 +93,7 @@ impl Workspace {
     }
 
     /// The derivatives by what was embedded, of one row: or by its result where weights are added.
-    pub fn embedded_slopes(&self, shape: &Shape, row: usize) -> &[f32] {
+    pub fn embedded_slopes(&self, shape: &ModelShape, row: usize) -> &[f32] {
         if shape.added {
             return self.slopes.last().map_or(&[], |slopes| &slopes[row..row + 1]);
         }
@@ -102,8 +102,8 @@ impl Workspace {
     }
 
     /// Through the layers.
-    pub fn forward(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
-        self.gather(shape, parameters, rows);
+    pub fn forward(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
+        self.gather_inputs(shape, parameters, rows);
         for (number, layer) in self.layers.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(number + 1);
             let (input, output) = (&before[number], &mut after[0][..rows.rows * layer.outputs]);
@@ -112,18 +112,18 @@ impl Workspace {
             if layer.inputs > 0 {
                 let weights = &parameters.layers[layer.weights.clone()];
                 let size = (rows.rows, layer.inputs, layer.outputs);
-                multiply(size, (input, Lies::Rows), (weights, Lies::Columns), 1.0, output);
+                multiply(size, (input, MatrixLayout::Rows), (weights, MatrixLayout::Columns), 1.0, output);
             }
             if number + 1 < self.layers.len() {
                 output.iter_mut().for_each(|value| *value = value.max(0.0));
             }
         }
         if shape.added {
-            self.add_weights(shape, parameters, rows);
+            self.add_id_weights(shape, parameters, rows);
         }
     }
 
-    fn gather(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
+    fn gather_inputs(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
         let (dense, width, ids) = (shape.dense_width(), shape.input_width(), shape.ids());
         let Some(input) = self.values.first_mut().filter(|_| width > 0) else { return };
         for (row, input) in input.chunks_exact_mut(width).take(rows.rows).enumerate() {
@@ -133,7 +133,7 @@ impl Workspace {
             }
             let mut rest = &mut input[dense..];
             let ids = &rows.ids[row * ids..(row + 1) * ids];
-            for (number, embedding, own) in shape.columns() {
+            for (number, embedding, own) in shape.embedding_columns() {
                 for id in &ids[own] {
                     let from = table_row(*id, embedding.rows) * embedding.width;
                     let (to, after) = rest.split_at_mut(embedding.width);
@@ -144,11 +144,11 @@ impl Workspace {
         }
     }
 
-    fn add_weights(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
+    fn add_id_weights(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
         let ids = shape.ids();
         let Some(outputs) = self.values.last_mut().filter(|_| ids > 0) else { return };
         for (output, ids) in outputs.iter_mut().zip(rows.ids.chunks_exact(ids)) {
-            for (number, embedding, own) in shape.columns() {
+            for (number, embedding, own) in shape.embedding_columns() {
                 for id in &ids[own] {
                     *output += parameters.tables[number][table_row(*id, embedding.rows)];
                 }
@@ -157,8 +157,8 @@ impl Workspace {
     }
 
     /// Back through the layers, after [`Workspace::forward`] of the same rows.
-    pub fn backward(&mut self, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) {
-        self.judge(rows, loss);
+    pub fn backward(&mut self, parameters: &ModelParameters, rows: &ModelInput<'_>, loss: LossFunction) {
+        self.compute_loss(rows, loss);
         for (number, layer) in self.layers.iter().enumerate().rev() {
             let (before, after) = self.slopes.split_at_mut(number + 1);
             let slopes = &after[0][..rows.rows * layer.outputs];
@@ -173,9 +173,15 @@ impl Workspace {
             let (input, to) = (&self.values[number], &mut before[number][..rows.rows * layer.inputs]);
             let size = (layer.outputs, rows.rows, layer.inputs);
             let gradient = &mut self.gradient[layer.weights.clone()];
-            multiply(size, (slopes, Lies::Columns), (input, Lies::Rows), 0.0, gradient);
+            multiply(size, (slopes, MatrixLayout::Columns), (input, MatrixLayout::Rows), 0.0, gradient);
             let weights = &parameters.layers[layer.weights.clone()];
-            multiply((rows.rows, layer.outputs, layer.inputs), (slopes, Lies::Rows), (weights, Lies::Rows), 0.0, to);
+            multiply(
+                (rows.rows, layer.outputs, layer.inputs),
+                (slopes, MatrixLayout::Rows),
+                (weights, MatrixLayout::Rows),
+                0.0,
+                to,
+            );
             if number > 0 {
                 // What relu has cut off has no slope.
                 to.iter_mut().zip(input).filter(|(_, value)| **value <= 0.0).for_each(|(slope, _)| *slope = 0.0);
@@ -184,7 +190,7 @@ impl Workspace {
     }
 
     /// Losses, and their derivatives by the results.
-    fn judge(&mut self, rows: &Rows<'_>, loss: Loss) {
+    fn compute_loss(&mut self, rows: &ModelInput<'_>, loss: LossFunction) {
         (self.loss, self.weight, self.strange) = (0.0, 0.0, None);
         let (Some(outputs), Some(slopes)) = (self.values.last(), self.slopes.last_mut()) else { return };
         for row in 0..rows.rows {
@@ -193,10 +199,10 @@ impl Workspace {
                 slopes[row] = 0.0;
                 continue;
             }
-            if loss == Loss::Logistic && !(0.0..=1.0).contains(&label) {
+            if loss == LossFunction::Logistic && !(0.0..=1.0).contains(&label) {
                 self.strange = Some(label);
             }
-            let (lost, slope) = loss.of(output, label);
+            let (lost, slope) = loss.value_and_slope(output, label);
             self.loss += f64::from(weight) * lost;
             self.weight += f64::from(weight);
             slopes[row] = weight * slope;
@@ -204,28 +210,28 @@ impl Workspace {
     }
 }
 
-impl Loss {
+impl LossFunction {
     /// The loss of a result, and its derivative by that.
-    pub fn of(self, output: f32, label: f32) -> (f64, f32) {
+    pub fn value_and_slope(self, output: f32, label: f32) -> (f64, f32) {
         match self {
-            Loss::SquaredError => {
+            LossFunction::SquaredError => {
                 let error = output - label;
                 (f64::from(error) * f64::from(error), 2.0 * error)
             }
-            Loss::Logistic => {
+            LossFunction::Logistic => {
                 let (output, wanted) = (f64::from(output), f64::from(label));
                 // The logarithm of 1 + e^x without overflow.
                 let softplus = output.max(0.0) + (-output.abs()).exp().ln_1p();
-                (softplus - wanted * output, self.predicted(output as f32) - label)
+                (softplus - wanted * output, self.prediction(output as f32) - label)
             }
         }
     }
 
     /// What a result means: a probability where the loss is that of one.
-    pub fn predicted(self, output: f32) -> f32 {
+    pub fn prediction(self, output: f32) -> f32 {
         match self {
-            Loss::SquaredError => output,
-            Loss::Logistic => (1.0 / (1.0 + (-f64::from(output)).exp())) as f32,
+            LossFunction::SquaredError => output,
+            LossFunction::Logistic => (1.0 / (1.0 + (-f64::from(output)).exp())) as f32,
         }
     }
 }

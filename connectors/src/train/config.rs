@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_feed::{NonFinite, Whole};
+use forebay_feed::{CategoricalType, NonFinite};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Feature, FeedCache, FeedConfig, Trained, Trainer};
+use forebay_run::{FeatureColumn, FeedCache, FeedConfig, Trainer, TrainingContext, TrainingOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::device::{self, Accelerator, OnDevice};
-use super::place::{Precision, TrainOn};
+use super::device::{self, Accelerator, DeviceEngine};
+use super::place::{Precision, TrainingDevice};
 use super::{choose, trainer};
-use crate::format::{Configured, Read};
+use crate::format::{ConfigResult, ConnectorConfig};
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
 /// and the artifact that its features come from, all that `forebay predict` needs.
@@ -32,7 +32,7 @@ use crate::format::{Configured, Read};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Train {
+pub struct TrainConfig {
     /// The directory of the model; a folder of the state directory when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -43,7 +43,7 @@ pub struct Train {
     pub hidden: Option<Vec<u32>>,
     /// What is made small: that of the kind when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss: Option<Loss>,
+    pub loss: Option<LossFunction>,
     /// The column that is predicted; that of the pipeline's `label` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -89,7 +89,7 @@ pub struct Train {
     /// Steps in which the learning rate grows from nothing.
     pub warmup_steps: u64,
     /// What the learning rate does after that.
-    pub decay: Decay,
+    pub decay: LearningRateDecay,
     /// Which part of themselves, times the learning rate, weights lose per step (embeddings and biases
     /// do not).
     pub weight_decay: f64,
@@ -108,14 +108,14 @@ pub struct Train {
     /// the first GPU, where there is one that is found to come close to what the processor computes, else the
     /// processor. Validation and predictions are the processor's always. No GPU has been tried yet.
     #[serde(skip_serializing_if = "is_cpu")]
-    pub device: TrainOn,
+    pub device: TrainingDevice,
     /// How a GPU computes products of matrices: `bf16` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
 }
 
-fn is_cpu(on: &TrainOn) -> bool {
-    *on == TrainOn::Cpu
+fn is_cpu(on: &TrainingDevice) -> bool {
+    *on == TrainingDevice::Cpu
 }
 
 /// The kind of model.
@@ -134,7 +134,7 @@ pub enum ModelKind {
 /// What is made small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Loss {
+pub enum LossFunction {
     /// Half the square of the error.
     SquaredError,
     /// The negative logarithm of the probability of labels between 0 and 1.
@@ -144,7 +144,7 @@ pub enum Loss {
 /// What the learning rate does after warming up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Decay {
+pub enum LearningRateDecay {
     /// Falls to nothing along half a cosine.
     #[default]
     Cosine,
@@ -167,7 +167,7 @@ pub enum OnNonFinite {
 
 impl OnNonFinite {
     /// As the feed has it.
-    pub(super) fn of_feed(self) -> NonFinite {
+    pub(super) fn feed_policy(self) -> NonFinite {
         match self {
             OnNonFinite::Fail => NonFinite::Fail,
             OnNonFinite::Skip => NonFinite::Skip,
@@ -179,9 +179,9 @@ impl OnNonFinite {
 /// Id of values that are missing: no row of a table has it.
 pub(super) const MISSING_ID: i32 = -1;
 
-impl Default for Train {
+impl Default for TrainConfig {
     fn default() -> Self {
-        Train {
+        TrainConfig {
             path: None,
             model: ModelKind::default(),
             hidden: None,
@@ -201,29 +201,34 @@ impl Default for Train {
             seed: 0,
             learning_rate: 1e-3,
             warmup_steps: 0,
-            decay: Decay::default(),
+            decay: LearningRateDecay::default(),
             weight_decay: 0.01,
             clip_norm: None,
             patience_epochs: None,
             checkpoint_steps: 1000,
-            device: TrainOn::default(),
+            device: TrainingDevice::default(),
             precision: None,
         }
     }
 }
 
-impl Train {
+impl TrainConfig {
     /// Trains on a device of one's own, which must compute what the processor does:
     /// [`check_accelerator`](super::check_accelerator) says whether it does. What `device` says is not looked at.
-    pub fn train_on<D: Accelerator>(&self, course: &Course<'_>, device: &D, precision: Precision) -> Result<Trained> {
-        trainer::run(self, course, |_| Ok(OnDevice::new(self, device, precision)))
+    pub fn train_on<D: Accelerator>(
+        &self,
+        course: &TrainingContext<'_>,
+        device: &D,
+        precision: Precision,
+    ) -> Result<TrainingOutput> {
+        trainer::run(self, course, |_| Ok(DeviceEngine::new(self, device, precision)))
     }
 
     /// The loss.
-    pub fn loss(&self) -> Loss {
+    pub fn loss(&self) -> LossFunction {
         self.loss.unwrap_or(match self.model {
-            ModelKind::Logistic => Loss::Logistic,
-            ModelKind::Linear | ModelKind::Mlp => Loss::SquaredError,
+            ModelKind::Logistic => LossFunction::Logistic,
+            ModelKind::Linear | ModelKind::Mlp => LossFunction::SquaredError,
         })
     }
 
@@ -240,8 +245,8 @@ impl Train {
 /// The widest layer: beyond, a batch alone would take gigabytes.
 const WIDTH_MAX: u32 = 65_536;
 
-impl Configured for Train {
-    fn check(&self) -> Read<()> {
+impl ConnectorConfig for TrainConfig {
+    fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err((message, field.to_owned()));
         if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
             let field = if self.hidden.is_some() { "hidden" } else { "loss" };
@@ -265,7 +270,7 @@ impl Configured for Train {
         if self.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
             return wrong("clip_norm", "a norm is above 0".to_owned());
         }
-        if self.device == TrainOn::Cpu && self.precision == Some(Precision::Bf16) {
+        if self.device == TrainingDevice::Cpu && self.precision == Some(Precision::Bf16) {
             return wrong("precision", "`bf16` is for a GPU: say `device: cuda` or `device: auto`".to_owned());
         }
         let counts = [
@@ -282,26 +287,26 @@ impl Configured for Train {
     }
 }
 
-impl Trainer for Train {
+impl Trainer for TrainConfig {
     fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
     fn feed(&self) -> FeedConfig {
-        let features = |names: &Vec<String>| names.iter().map(|name| Feature::from(name.as_str())).collect();
+        let features = |names: &Vec<String>| names.iter().map(|name| FeatureColumn::from(name.as_str())).collect();
         FeedConfig {
             dense: self.dense.as_ref().map(features),
             categorical: self.categorical.as_ref().map(features),
-            label: self.label.as_deref().map(Feature::from),
-            weight: self.weight.as_deref().map(Feature::from),
+            label: self.label.as_deref().map(FeatureColumn::from),
+            weight: self.weight.as_deref().map(FeatureColumn::from),
             missing: self.missing,
             missing_id: Some(MISSING_ID),
-            categorical_type: Whole::I32,
-            non_finite: self.non_finite.of_feed(),
+            categorical_type: CategoricalType::I32,
+            non_finite: self.non_finite.feed_policy(),
             window_rows: self.window_rows,
             cache: self.cache.clone(),
             batch_rows: Some(self.batch_rows),
-            last: Some(forebay_feed::Last::Short),
+            last: Some(forebay_feed::RemainderPolicy::Short),
             ..FeedConfig::default()
         }
     }
@@ -313,36 +318,36 @@ impl Trainer for Train {
     fn identity(&self) -> Result<Value> {
         // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed changes it; what
         // computes it does, but not how that was asked for.
-        let same = Train {
+        let same = TrainConfig {
             path: None,
             cache: None,
-            checkpoint_steps: Train::default().checkpoint_steps,
-            device: TrainOn::Cpu,
+            checkpoint_steps: TrainConfig::default().checkpoint_steps,
+            device: TrainingDevice::Cpu,
             precision: None,
             ..self.clone()
         };
         let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
         let mut identity = serde_json::json!({ "trainer": trainer::VERSION, "config": config });
-        if let Some(precision) = choose::precision(self)? {
+        if let Some(precision) = choose::gpu_precision(self)? {
             identity["device"] = serde_json::json!({ "cuda": precision, "version": device::VERSION });
         }
         Ok(identity)
     }
 
-    fn ready(&self) -> Result<()> {
-        choose::precision(self).map(drop)
+    fn check_ready(&self) -> Result<()> {
+        choose::gpu_precision(self).map(drop)
     }
 
-    fn train(&self, course: &Course<'_>) -> Result<Trained> {
+    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
         if self.patience_epochs.is_some() && course.validation.is_none() {
             return Err(Fault::new(codes::MISSING_FIELD, "`patience_epochs` needs rows to validate on")
                 .hint("declare a part `validation` under `split:`, or name one: `validation: <part>`"));
         }
-        choose::train(self, course)
+        choose::train_where_chosen(self, course)
     }
 }
 
 /// The trainer of a configuration.
-pub(crate) fn of(config: Train) -> Arc<dyn Trainer> {
+pub(crate) fn into_trainer(config: TrainConfig) -> Arc<dyn Trainer> {
     Arc::new(config)
 }

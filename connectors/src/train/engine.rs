@@ -2,51 +2,51 @@
 
 use std::sync::Arc;
 
-use forebay_feed::{Batch, SlotAllocator};
+use forebay_feed::{FeedBatch, SlotAllocator};
 use forebay_model::Result;
 
 use super::adam::learning_rate;
-use super::config::Train;
-use super::gradient::Gradient;
-use super::network::Shape;
-use super::rows::rows_of;
-use super::state::State;
+use super::config::TrainConfig;
+use super::gradient::BatchGradient;
+use super::network::ModelShape;
+use super::rows::model_input;
+use super::state::TrainingState;
 
 /// Computes steps, at once or a little later.
-pub trait Engine {
+pub trait TrainingEngine {
     /// Where slots come from, where that matters to the engine.
-    fn slots(&self) -> Option<Arc<dyn SlotAllocator>>;
+    fn slot_allocator(&self) -> Option<Arc<dyn SlotAllocator>>;
 
     /// Learns from a batch. What is learned may be told later, and need not be in the state before
     /// [`Engine::settle`].
-    fn step(&mut self, state: &mut State, batch: Batch, pace: Pace) -> Result<()>;
+    fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, pace: StepSchedule) -> Result<()>;
 
     /// What the next step came to, in the order of steps; `None` where that is not told yet.
-    fn told(&mut self) -> Option<Told>;
+    fn next_result(&mut self) -> Option<StepResult>;
 
     /// Waits until all steps are done, and brings into the state what they have learned.
-    fn settle(&mut self, state: &mut State) -> Result<()>;
+    fn finish_steps(&mut self, state: &mut TrainingState) -> Result<()>;
 }
 
 /// Where a step stands among all.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct StepSchedule {
     /// Counts from 1.
     pub step: u64,
     /// The learning rate.
     pub rate: f64,
 }
 
-impl Pace {
+impl StepSchedule {
     /// Of a step among so many.
-    pub fn of(config: &Train, step: u64, steps: u64) -> Pace {
-        Pace { step, rate: learning_rate(config, step, steps) }
+    pub fn at_step(config: &TrainConfig, step: u64, steps: u64) -> StepSchedule {
+        StepSchedule { step, rate: learning_rate(config, step, steps) }
     }
 }
 
 /// What a step came to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Told {
+pub struct StepResult {
     /// Counts from 1.
     pub step: u64,
     /// The mean loss, before the step.
@@ -58,28 +58,33 @@ pub struct Told {
 }
 
 /// The host, which does everything at once.
-pub struct Host<'a> {
-    config: &'a Train,
-    gradient: Gradient,
-    told: Option<Told>,
+pub struct HostEngine<'a> {
+    config: &'a TrainConfig,
+    gradient: BatchGradient,
+    told: Option<StepResult>,
 }
 
-impl<'a> Host<'a> {
-    pub fn new(config: &'a Train, shape: &Shape, threads: usize) -> Host<'a> {
-        Host { config, gradient: Gradient::new(shape, config.batch_rows as usize, threads), told: None }
+impl<'a> HostEngine<'a> {
+    pub fn new(config: &'a TrainConfig, shape: &ModelShape, threads: usize) -> HostEngine<'a> {
+        HostEngine { config, gradient: BatchGradient::new(shape, config.batch_rows as usize, threads), told: None }
     }
 }
 
-impl Engine for Host<'_> {
-    fn slots(&self) -> Option<Arc<dyn SlotAllocator>> {
+impl TrainingEngine for HostEngine<'_> {
+    fn slot_allocator(&self) -> Option<Arc<dyn SlotAllocator>> {
         None
     }
 
-    fn step(&mut self, state: &mut State, batch: Batch, Pace { step, rate }: Pace) -> Result<()> {
+    fn step(
+        &mut self,
+        state: &mut TrainingState,
+        batch: FeedBatch,
+        StepSchedule { step, rate }: StepSchedule,
+    ) -> Result<()> {
         let (config, gradient) = (self.config, &mut self.gradient);
-        gradient.of(&state.shape, &state.parameters, &rows_of(&batch), config.loss());
+        gradient.compute_batch(&state.shape, &state.parameters, &model_input(&batch), config.loss());
         let (loss, weight, strange) = (gradient.loss, gradient.weight, gradient.strange);
-        self.told = Some(Told { step, loss, weight, strange });
+        self.told = Some(StepResult { step, loss, weight, strange });
         // Rows that do not count teach nothing.
         if weight > 0.0 {
             if let Some(norm) = config.clip_norm {
@@ -90,11 +95,11 @@ impl Engine for Host<'_> {
         Ok(())
     }
 
-    fn told(&mut self) -> Option<Told> {
+    fn next_result(&mut self) -> Option<StepResult> {
         self.told.take()
     }
 
-    fn settle(&mut self, _state: &mut State) -> Result<()> {
+    fn finish_steps(&mut self, _state: &mut TrainingState) -> Result<()> {
         Ok(())
     }
 }

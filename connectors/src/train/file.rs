@@ -1,14 +1,14 @@
 //! Models in files, and what they predict.
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Learning};
+use forebay_run::{TrainingContext, TrainingReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::compute::{Rows, SLICE_ROWS, Workspace};
-use super::config::{Loss, OnNonFinite, Train};
-use super::network::{Parameters, Shape};
-use super::tensors::{File, broken, named, write};
+use super::compute::{ModelInput, SLICE_ROWS, SliceWorkspace};
+use super::config::{LossFunction, OnNonFinite, TrainConfig};
+use super::network::{ModelParameters, ModelShape};
+use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
 /// The version of model files.
 const FORMAT: u32 = 1;
@@ -22,15 +22,15 @@ const LEARNED_FILE: &str = "training.json";
 /// What a model says of itself, in the metadata of its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Card {
+pub struct ModelCard {
     /// The version of this file.
     pub format: u32,
     /// Ids of training and artifact, the pipeline, and the step whose rows the model takes.
-    pub origin: Origin,
+    pub origin: ModelOrigin,
     /// What it takes and which layers it has.
-    pub shape: Shape,
+    pub shape: ModelShape,
     /// What was made small.
-    pub loss: Loss,
+    pub loss: LossFunction,
     /// The column that is predicted.
     pub label: String,
     /// What becomes of numbers that are not finite.
@@ -39,7 +39,7 @@ pub struct Card {
 
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct ModelOrigin {
     /// Names everything that determines the model.
     pub training: String,
     /// What the features were made with.
@@ -54,21 +54,21 @@ pub struct Origin {
 #[derive(Debug)]
 pub struct Predictor {
     /// What it says of itself.
-    pub card: Card,
-    parameters: Parameters,
+    pub card: ModelCard,
+    parameters: ModelParameters,
 }
 
 /// The files of a model.
 pub(super) fn write_model(
-    config: &Train,
-    course: &Course<'_>,
-    shape: &Shape,
-    parameters: &Parameters,
-    learned: &Learning,
+    config: &TrainConfig,
+    course: &TrainingContext<'_>,
+    shape: &ModelShape,
+    parameters: &ModelParameters,
+    learned: &TrainingReport,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let json = |error| Fault::internal("a model cannot be described").cause(error);
     let origin: Value = course.origin.clone();
-    let card = Card {
+    let card = ModelCard {
         format: FORMAT,
         origin: serde_json::from_value(origin).map_err(json)?,
         shape: shape.clone(),
@@ -76,7 +76,7 @@ pub(super) fn write_model(
         label: course.rows.features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
         non_finite: config.non_finite,
     };
-    let model = write(&named(shape, parameters, ""), serde_json::to_string(&card).map_err(json)?)?;
+    let model = write_tensors(&named_tensors(shape, parameters, ""), serde_json::to_string(&card).map_err(json)?)?;
     let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
     Ok(vec![(MODEL_FILE.to_owned(), model), (LEARNED_FILE.to_owned(), learned)])
 }
@@ -84,27 +84,27 @@ pub(super) fn write_model(
 impl Predictor {
     /// From the bytes of a model's file.
     pub fn read(bytes: &[u8]) -> Result<Predictor> {
-        let file = File::read(bytes)?;
-        let words: Value = serde_json::from_str(&file.words).map_err(|error| broken().cause(error))?;
+        let file = TensorFile::read(bytes)?;
+        let words: Value = serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
         if words["format"] != FORMAT {
             let message = format!("the model has format {}, this program reads {FORMAT}", words["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
-        let card: Card = serde_json::from_value(words).map_err(|error| broken().cause(error))?;
+        let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
         // A shape is believed once the file has room for its numbers.
-        card.shape.parameters().filter(|numbers| *numbers <= bytes.len() / 4).ok_or_else(broken)?;
+        card.shape.parameter_count().filter(|numbers| *numbers <= bytes.len() / 4).ok_or_else(invalid_model_fault)?;
         Ok(Predictor { parameters: file.parameters(&card.shape, "")?, card })
     }
 
     /// Predictions for rows: numbers side by side, and ids side by side, in the order of the card.
     pub fn predict(&self, rows: usize, dense: &[f32], ids: &[i32]) -> Vec<f32> {
-        let all = Rows { rows, dense, ids, labels: &[], weights: &[], mask: &[] };
-        let mut workspace = Workspace::new(&self.card.shape);
+        let all = ModelInput { rows, dense, ids, labels: &[], weights: &[], mask: &[] };
+        let mut workspace = SliceWorkspace::new(&self.card.shape);
         let mut predicted = Vec::with_capacity(rows);
         for number in 0..rows.div_ceil(SLICE_ROWS) {
             let rows = all.slice(number);
             workspace.forward(&self.card.shape, &self.parameters, &rows);
-            predicted.extend(workspace.outputs(rows.rows).iter().map(|output| self.card.loss.predicted(*output)));
+            predicted.extend(workspace.outputs(rows.rows).iter().map(|output| self.card.loss.prediction(*output)));
         }
         predicted
     }

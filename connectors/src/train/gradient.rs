@@ -1,15 +1,15 @@
 //! The gradient of a batch: slices on threads, added up in their order.
 
-use super::compute::{Rows, Workspace, table_row};
-use super::config::Loss;
-use super::network::{Parameters, Shape};
+use super::compute::{ModelInput, SliceWorkspace, table_row};
+use super::config::LossFunction;
+use super::network::{ModelParameters, ModelShape};
 
 /// No place.
 const NOWHERE: u32 = u32::MAX;
 
 /// The gradient of an embedding: of the rows of the table that the batch touches.
 #[derive(Debug)]
-pub struct Touched {
+pub struct SparseGradient {
     /// For each row of the table, its place among those that are touched.
     place: Vec<u32>,
     /// In the order in which they were touched first.
@@ -21,12 +21,12 @@ pub struct Touched {
 
 /// The gradient of a batch, used again and again.
 #[derive(Debug)]
-pub struct Gradient {
-    slices: Vec<Workspace>,
+pub struct BatchGradient {
+    slices: Vec<SliceWorkspace>,
     /// Of the layers.
     pub layers: Vec<f32>,
     /// Of the embeddings.
-    pub tables: Vec<Touched>,
+    pub tables: Vec<SparseGradient>,
     /// The mean loss.
     pub loss: f64,
     /// The sum of the rows' weights.
@@ -36,9 +36,9 @@ pub struct Gradient {
     threads: usize,
 }
 
-impl Touched {
-    fn new(rows: usize, width: usize) -> Touched {
-        Touched { place: vec![NOWHERE; rows], rows: Vec::new(), gradient: Vec::new(), width }
+impl SparseGradient {
+    fn new(rows: usize, width: usize) -> SparseGradient {
+        SparseGradient { place: vec![NOWHERE; rows], rows: Vec::new(), gradient: Vec::new(), width }
     }
 
     fn clear(&mut self) {
@@ -46,7 +46,7 @@ impl Touched {
         self.gradient.clear();
     }
 
-    fn add(&mut self, row: usize, slopes: &[f32]) {
+    fn add_slopes(&mut self, row: usize, slopes: &[f32]) {
         // Ids that training has not seen have nothing to learn.
         if row == 0 {
             return;
@@ -65,13 +65,13 @@ impl Touched {
     }
 }
 
-impl Gradient {
+impl BatchGradient {
     /// For batches of so many rows at most.
-    pub fn new(shape: &Shape, batch_rows: usize, threads: usize) -> Gradient {
-        let all = Rows { rows: batch_rows, dense: &[], ids: &[], labels: &[], weights: &[], mask: &[] };
-        let tables = shape.embeddings.iter().map(|embedding| Touched::new(embedding.rows, embedding.width));
-        Gradient {
-            slices: (0..all.slices()).map(|_| Workspace::new(shape)).collect(),
+    pub fn new(shape: &ModelShape, batch_rows: usize, threads: usize) -> BatchGradient {
+        let all = ModelInput { rows: batch_rows, dense: &[], ids: &[], labels: &[], weights: &[], mask: &[] };
+        let tables = shape.embeddings.iter().map(|embedding| SparseGradient::new(embedding.rows, embedding.width));
+        BatchGradient {
+            slices: (0..all.slices()).map(|_| SliceWorkspace::new(shape)).collect(),
             layers: vec![0.0; shape.layers().last().map_or(0, |layer| layer.biases.end)],
             tables: tables.collect(),
             loss: 0.0,
@@ -82,10 +82,16 @@ impl Gradient {
     }
 
     /// The gradient of the mean loss of a batch.
-    pub fn of(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) {
+    pub fn compute_batch(
+        &mut self,
+        shape: &ModelShape,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+        loss: LossFunction,
+    ) {
         let count = rows.slices();
         let slices = &mut self.slices[..count];
-        in_parallel(self.threads, slices, |number, slice| {
+        for_each_parallel(self.threads, slices, |number, slice| {
             let rows = rows.slice(number);
             slice.forward(shape, parameters, &rows);
             slice.backward(parameters, &rows, loss);
@@ -100,9 +106,9 @@ impl Gradient {
         }
         self.layers.iter_mut().for_each(|sum| *sum *= scale);
         let (slices, ids) = (&*slices, shape.ids());
-        in_parallel(self.threads, &mut self.tables, |number, touched| {
+        for_each_parallel(self.threads, &mut self.tables, |number, touched| {
             touched.clear();
-            let Some((_, embedding, own)) = shape.columns().nth(number) else { return };
+            let Some((_, embedding, own)) = shape.embedding_columns().nth(number) else { return };
             let before: usize = shape.embeddings[..number].iter().map(|other| other.ids * other.width).sum();
             for (number, slice) in slices.iter().enumerate() {
                 let rows = rows.slice(number);
@@ -111,7 +117,7 @@ impl Gradient {
                     for (place, id) in ids[own.clone()].iter().enumerate() {
                         let start = if shape.added { 0 } else { before + place * embedding.width };
                         let row = table_row(*id, embedding.rows);
-                        touched.add(row, &slopes[start..start + embedding.width]);
+                        touched.add_slopes(row, &slopes[start..start + embedding.width]);
                     }
                 }
             }
@@ -133,7 +139,7 @@ impl Gradient {
 }
 
 /// Does some work for each item; which thread does which changes nothing.
-pub fn in_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
+pub fn for_each_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
     let each = items.len().div_ceil(threads.max(1)).max(1);
     let mut shares = items.chunks_mut(each).enumerate();
     let Some((_, first)) = shares.next() else { return };
@@ -149,14 +155,14 @@ pub fn in_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::network::Embedding;
-    use forebay_feed::Field;
+    use crate::train::network::EmbeddingTable;
+    use forebay_feed::FeatureField;
 
-    fn shape(hidden: &[usize], added: bool) -> Shape {
-        let table = |column: &str, ids, rows, width| Embedding { column: column.into(), ids, rows, width };
+    fn shape(hidden: &[usize], added: bool) -> ModelShape {
+        let table = |column: &str, ids, rows, width| EmbeddingTable { column: column.into(), ids, rows, width };
         let (first, second) = if added { (1, 1) } else { (3, 2) };
-        Shape {
-            dense: vec![Field::new("x"), Field { width: 2, ..Field::new("y") }],
+        ModelShape {
+            dense: vec![FeatureField::new("x"), FeatureField { width: 2, ..FeatureField::new("y") }],
             embeddings: vec![table("a", 1, 5, first), table("b", 2, 4, second)],
             hidden: hidden.to_vec(),
             added,
@@ -164,14 +170,14 @@ mod tests {
     }
 
     /// The mean loss, in double precision but for the forward pass.
-    fn loss_of(shape: &Shape, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) -> f64 {
-        let mut workspace = Workspace::new(shape);
+    fn loss_of(shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>, loss: LossFunction) -> f64 {
+        let mut workspace = SliceWorkspace::new(shape);
         let (mut lost, mut weight) = (0.0, 0.0);
         for number in 0..rows.slices() {
             let rows = rows.slice(number);
             workspace.forward(shape, parameters, &rows);
             for (row, output) in workspace.outputs(rows.rows).iter().enumerate() {
-                lost += f64::from(rows.weight(row)) * loss.of(*output, rows.labels[row]).0;
+                lost += f64::from(rows.weight(row)) * loss.value_and_slope(*output, rows.labels[row]).0;
                 weight += f64::from(rows.weight(row));
             }
         }
@@ -188,21 +194,21 @@ mod tests {
         let labels: Vec<f32> = (0..rows).map(|at| f32::from(u8::from(at * 13 % 5 < 2))).collect();
         let weights: Vec<f32> = (0..rows).map(|at| 0.5 + (at % 3) as f32).collect();
         let mask: Vec<u8> = (0..rows).map(|at| u8::from(at % 11 != 0)).collect();
-        let rows = Rows { rows, dense: &dense, ids: &ids, labels: &labels, weights: &weights, mask: &mask };
+        let rows = ModelInput { rows, dense: &dense, ids: &ids, labels: &labels, weights: &weights, mask: &mask };
         for (shape, loss) in [
-            (shape(&[5, 4], false), Loss::Logistic),
-            (shape(&[6], false), Loss::SquaredError),
-            (shape(&[], true), Loss::Logistic),
-            (shape(&[], true), Loss::SquaredError),
+            (shape(&[5, 4], false), LossFunction::Logistic),
+            (shape(&[6], false), LossFunction::SquaredError),
+            (shape(&[], true), LossFunction::Logistic),
+            (shape(&[], true), LossFunction::SquaredError),
         ] {
-            let mut parameters = Parameters::first(&shape, 3);
+            let mut parameters = ModelParameters::initial(&shape, 3);
             let all = parameters.layers.iter_mut().chain(parameters.tables.iter_mut().flatten());
             // Larger than the first weights are: then slopes are as well.
             all.enumerate().for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
-            let mut gradient = Gradient::new(&shape, rows.rows, 2);
-            gradient.of(&shape, &parameters, &rows, loss);
+            let mut gradient = BatchGradient::new(&shape, rows.rows, 2);
+            gradient.compute_batch(&shape, &parameters, &rows, loss);
             assert!((gradient.loss - loss_of(&shape, &parameters, &rows, loss)).abs() < 1e-9);
-            let slope = |change: &dyn Fn(&mut Parameters, f32)| {
+            let slope = |change: &dyn Fn(&mut ModelParameters, f32)| {
                 const STEP: f32 = 1.0 / 128.0;
                 let at = |step: f32| {
                     let mut moved = parameters.clone();

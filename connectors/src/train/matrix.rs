@@ -4,7 +4,7 @@ use matrixmultiply::sgemm;
 
 /// How a matrix lies in its slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lies {
+pub enum MatrixLayout {
     /// Row after row.
     Rows,
     /// Column after column: the transpose of what lies there row after row.
@@ -14,14 +14,14 @@ pub enum Lies {
 /// `c = a b + beta c`, where `a` is `m x k`, `b` is `k x n`, and `c` is `m x n`, row after row.
 pub fn multiply(
     (m, k, n): (usize, usize, usize),
-    (a, a_lies): (&[f32], Lies),
-    (b, b_lies): (&[f32], Lies),
+    (a, a_lies): (&[f32], MatrixLayout),
+    (b, b_lies): (&[f32], MatrixLayout),
     beta: f32,
     c: &mut [f32],
 ) {
-    let strides = |lies: Lies, rows: usize, columns: usize| match lies {
-        Lies::Rows => (columns as isize, 1),
-        Lies::Columns => (1, rows as isize),
+    let strides = |lies: MatrixLayout, rows: usize, columns: usize| match lies {
+        MatrixLayout::Rows => (columns as isize, 1),
+        MatrixLayout::Columns => (1, rows as isize),
     };
     let ((row_a, column_a), (row_b, column_b)) = (strides(a_lies, m, k), strides(b_lies, k, n));
     let (a, b, c) = (&a[..m * k], &b[..k * n], &mut c[..m * n]);
@@ -41,8 +41,8 @@ mod tests {
     fn any_side_may_be_a_transpose() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, 2.0, 1.0, 0.0, 3.0]);
         let (a_columns, b_columns) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [1.0, 2.0, 0.0, 0.0, 1.0, 3.0]);
-        for a in [(&a[..], Lies::Rows), (&a_columns[..], Lies::Columns)] {
-            for b in [(&b[..], Lies::Rows), (&b_columns[..], Lies::Columns)] {
+        for a in [(&a[..], MatrixLayout::Rows), (&a_columns[..], MatrixLayout::Columns)] {
+            for b in [(&b[..], MatrixLayout::Rows), (&b_columns[..], MatrixLayout::Columns)] {
                 let mut c = [1.0; 4];
                 multiply((2, 3, 2), a, b, 1.0, &mut c);
                 assert_eq!(c, [6.0, 12.0, 15.0, 24.0]);

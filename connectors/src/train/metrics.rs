@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::compute::Rows;
-use super::config::Loss;
+use super::compute::ModelInput;
+use super::config::LossFunction;
 
 /// Bits of a result that its rank goes by: sign, exponent and eleven of the fraction. So no row's
 /// result has to be kept, and the area under the curve is exact to five digits or so.
@@ -11,8 +11,8 @@ const RANK_BITS: u32 = 20;
 
 /// Sums over rows.
 #[derive(Debug)]
-pub struct Metrics {
-    loss: Loss,
+pub struct PredictionMetrics {
+    loss: LossFunction,
     weight: f64,
     lost: f64,
     square: f64,
@@ -22,26 +22,34 @@ pub struct Metrics {
     ranks: Vec<[f64; 2]>,
 }
 
-impl Metrics {
-    pub fn new(loss: Loss) -> Metrics {
-        let ranks = if loss == Loss::Logistic { 1 << RANK_BITS } else { 0 };
-        Metrics { loss, weight: 0.0, lost: 0.0, square: 0.0, absolute: 0.0, labels: 0.0, ranks: vec![[0.0; 2]; ranks] }
+impl PredictionMetrics {
+    pub fn new(loss: LossFunction) -> PredictionMetrics {
+        let ranks = if loss == LossFunction::Logistic { 1 << RANK_BITS } else { 0 };
+        PredictionMetrics {
+            loss,
+            weight: 0.0,
+            lost: 0.0,
+            square: 0.0,
+            absolute: 0.0,
+            labels: 0.0,
+            ranks: vec![[0.0; 2]; ranks],
+        }
     }
 
     /// Adds rows and their results.
-    pub fn add(&mut self, rows: &Rows<'_>, outputs: &[f32]) {
+    pub fn add(&mut self, rows: &ModelInput<'_>, outputs: &[f32]) {
         for (row, output) in outputs.iter().enumerate() {
             let (label, weight) = (rows.labels[row], f64::from(rows.weight(row)));
             if weight == 0.0 {
                 continue;
             }
             self.weight += weight;
-            self.lost += weight * self.loss.of(*output, label).0;
-            let error = f64::from(self.loss.predicted(*output)) - f64::from(label);
+            self.lost += weight * self.loss.value_and_slope(*output, label).0;
+            let error = f64::from(self.loss.prediction(*output)) - f64::from(label);
             self.square += weight * error * error;
             self.absolute += weight * error.abs();
             self.labels += weight * f64::from(label).abs();
-            if let Some(counts) = self.ranks.get_mut(rank(*output)) {
+            if let Some(counts) = self.ranks.get_mut(output_rank(*output)) {
                 // A label between counts as a bit of both.
                 counts[0] += weight * (1.0 - f64::from(label));
                 counts[1] += weight * f64::from(label);
@@ -58,14 +66,14 @@ impl Metrics {
     pub fn finish(&self) -> BTreeMap<String, f64> {
         let mut found = vec![("loss", self.loss())];
         match self.loss {
-            Loss::SquaredError => {
+            LossFunction::SquaredError => {
                 found.push(("rmse", (self.square / self.weight).sqrt()));
                 found.push(("mae", self.absolute / self.weight));
                 found.push(("wmape", self.absolute / self.labels));
             }
-            Loss::Logistic => {
+            LossFunction::Logistic => {
                 found.push(("log_loss", self.loss()));
-                found.push(("auc", area(&self.ranks)));
+                found.push(("auc", area_under_curve(&self.ranks)));
             }
         }
         // No rows, or labels of one kind only, tell nothing.
@@ -74,14 +82,14 @@ impl Metrics {
 }
 
 /// Where a result lies among all: larger results have larger ranks.
-fn rank(output: f32) -> usize {
+fn output_rank(output: f32) -> usize {
     let bits = output.to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     (ordered >> (32 - RANK_BITS)) as usize
 }
 
 /// The share of pairs of a 1 and a 0 in which the 1 has the higher rank; equal ranks count half.
-fn area(ranks: &[[f64; 2]]) -> f64 {
+fn area_under_curve(ranks: &[[f64; 2]]) -> f64 {
     let (mut below, mut right) = (0.0, 0.0);
     for [zeros, ones] in ranks {
         right += ones * (below + zeros / 2.0);
@@ -94,24 +102,24 @@ fn area(ranks: &[[f64; 2]]) -> f64 {
 mod tests {
     use super::*;
 
-    fn of(loss: Loss, outputs: &[f32], labels: &[f32], weights: &[f32]) -> BTreeMap<String, f64> {
-        let mut metrics = Metrics::new(loss);
-        metrics.add(&Rows { rows: labels.len(), dense: &[], ids: &[], labels, weights, mask: &[] }, outputs);
+    fn metrics_of(loss: LossFunction, outputs: &[f32], labels: &[f32], weights: &[f32]) -> BTreeMap<String, f64> {
+        let mut metrics = PredictionMetrics::new(loss);
+        metrics.add(&ModelInput { rows: labels.len(), dense: &[], ids: &[], labels, weights, mask: &[] }, outputs);
         metrics.finish()
     }
 
     #[test]
     fn the_area_counts_pairs() {
         // Of the six pairs, four are right and one is even.
-        let found = of(Loss::Logistic, &[-1.0, 0.5, 0.5, 2.0, 0.1], &[0.0, 0.0, 1.0, 1.0, 1.0], &[]);
+        let found = metrics_of(LossFunction::Logistic, &[-1.0, 0.5, 0.5, 2.0, 0.1], &[0.0, 0.0, 1.0, 1.0, 1.0], &[]);
         assert_eq!(found["auc"], (3.0 + 1.5) / 6.0);
-        let found = of(Loss::Logistic, &[-1.0, 1.0], &[1.0, 1.0], &[]);
+        let found = metrics_of(LossFunction::Logistic, &[-1.0, 1.0], &[1.0, 1.0], &[]);
         assert!(!found.contains_key("auc"), "labels of one kind have no area");
     }
 
     #[test]
     fn errors_are_weighted() {
-        let found = of(Loss::SquaredError, &[1.0, 5.0], &[2.0, 2.0], &[3.0, 1.0]);
+        let found = metrics_of(LossFunction::SquaredError, &[1.0, 5.0], &[2.0, 2.0], &[3.0, 1.0]);
         assert_eq!((found["mae"], found["wmape"], found["rmse"]), (1.5, 0.75, 3.0_f64.sqrt()));
     }
 }

@@ -24,11 +24,14 @@ mod state;
 mod tensors;
 mod trainer;
 
-pub(crate) use config::of;
-pub use config::{Decay, Loss, ModelKind, OnNonFinite, Train};
-pub use device::{Accelerator, ColumnMajor, Compared, Matrix, Product, Trial, check as check_accelerator};
+pub(crate) use config::into_trainer;
+pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig};
+pub use device::{
+    Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, MatrixProduct, TrialComparison,
+    check_device as check_accelerator,
+};
 #[cfg(feature = "cuda")]
 pub(crate) use device::{KERNELS, SOURCE};
-pub use file::{Card, MODEL_FILE, Origin, Predictor};
-pub use network::{Embedding, Shape};
-pub use place::{Precision, TrainOn};
+pub use file::{MODEL_FILE, ModelCard, ModelOrigin, Predictor};
+pub use network::{EmbeddingTable, ModelShape};
+pub use place::{Precision, TrainingDevice};

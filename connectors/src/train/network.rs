@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use forebay_feed::Field;
+use forebay_feed::FeatureField;
 use serde::{Deserialize, Serialize};
 
-use super::random::Uniform;
+use super::random::UniformGenerator;
 
 /// First values of embeddings lie between this and its negative.
 const EMBEDDING_SPREAD: f32 = 0.05;
@@ -13,7 +13,7 @@ const EMBEDDING_SPREAD: f32 = 0.05;
 /// A table with a row for each id of a column. The first row is that of ids that training has not seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Embedding {
+pub struct EmbeddingTable {
     /// The column.
     pub column: String,
     /// Ids per row of the data.
@@ -27,11 +27,11 @@ pub struct Embedding {
 /// What a model takes and which layers it has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub struct ModelShape {
     /// Columns of numbers.
-    pub dense: Vec<Field>,
+    pub dense: Vec<FeatureField>,
     /// Columns of ids.
-    pub embeddings: Vec<Embedding>,
+    pub embeddings: Vec<EmbeddingTable>,
     /// Widths of hidden layers.
     pub hidden: Vec<usize>,
     /// Whether ids have weights that are added to the result, instead of going through the layers.
@@ -40,14 +40,14 @@ pub struct Shape {
 
 /// A layer among the parameters: `[outputs, inputs]` weights, and a bias for each output.
 #[derive(Debug, Clone)]
-pub struct Layer {
+pub struct DenseLayer {
     pub inputs: usize,
     pub outputs: usize,
     pub weights: Range<usize>,
     pub biases: Range<usize>,
 }
 
-impl Shape {
+impl ModelShape {
     /// Numbers per row.
     pub fn dense_width(&self) -> usize {
         self.dense.iter().map(|field| field.width as usize).sum()
@@ -65,22 +65,22 @@ impl Shape {
     }
 
     /// The layers; the last one has one output.
-    pub fn layers(&self) -> Vec<Layer> {
+    pub fn layers(&self) -> Vec<DenseLayer> {
         let mut inputs = self.input_width();
         let mut start = 0;
         let layer = |outputs: usize| {
             let weights = start..start + inputs * outputs;
             let biases = weights.end..weights.end + outputs;
             start = biases.end;
-            Layer { inputs: std::mem::replace(&mut inputs, outputs), outputs, weights, biases }
+            DenseLayer { inputs: std::mem::replace(&mut inputs, outputs), outputs, weights, biases }
         };
         self.hidden.iter().copied().chain([1]).map(layer).collect()
     }
 
     /// How many numbers the parameters are; `None` where they are more than can be counted.
-    pub fn parameters(&self) -> Option<usize> {
+    pub fn parameter_count(&self) -> Option<usize> {
         let (mut inputs, mut all) = (self.dense_width(), 0usize);
-        for Embedding { ids, rows, width, .. } in &self.embeddings {
+        for EmbeddingTable { ids, rows, width, .. } in &self.embeddings {
             all = all.checked_add(rows.checked_mul(*width)?)?;
             inputs = inputs.checked_add(if self.added { 0 } else { ids.checked_mul(*width)? })?;
         }
@@ -93,7 +93,7 @@ impl Shape {
     }
 
     /// The ids among those of a row that an embedding has.
-    pub fn columns(&self) -> impl Iterator<Item = (usize, &Embedding, Range<usize>)> {
+    pub fn embedding_columns(&self) -> impl Iterator<Item = (usize, &EmbeddingTable, Range<usize>)> {
         let mut start = 0;
         self.embeddings.iter().enumerate().map(move |(number, embedding)| {
             let ids = start..start + embedding.ids;
@@ -105,37 +105,37 @@ impl Shape {
 
 /// The numbers that are learned.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parameters {
+pub struct ModelParameters {
     /// Of all layers.
     pub layers: Vec<f32>,
     /// Of each embedding.
     pub tables: Vec<Vec<f32>>,
 }
 
-impl Parameters {
+impl ModelParameters {
     /// Nothing but zeros.
-    pub fn zeros(shape: &Shape) -> Parameters {
+    pub fn zeros(shape: &ModelShape) -> ModelParameters {
         let layers = shape.layers().last().map_or(0, |layer| layer.biases.end);
         let tables = shape.embeddings.iter().map(|embedding| vec![0.0; embedding.rows * embedding.width]);
-        Parameters { layers: vec![0.0; layers], tables: tables.collect() }
+        ModelParameters { layers: vec![0.0; layers], tables: tables.collect() }
     }
 
     /// Where learning begins: a model without hidden layers at zero, others at random. Ids that were
     /// not seen stand at zero, and stay there.
-    pub fn first(shape: &Shape, seed: u64) -> Parameters {
-        let mut first = Parameters::zeros(shape);
+    pub fn initial(shape: &ModelShape, seed: u64) -> ModelParameters {
+        let mut first = ModelParameters::zeros(shape);
         if shape.hidden.is_empty() {
             return first;
         }
-        let mut uniform = Uniform::new(seed);
+        let mut uniform = UniformGenerator::new(seed);
         for layer in shape.layers() {
             let spread = 1.0 / (layer.inputs.max(1) as f32).sqrt();
             let all = layer.weights.start..layer.biases.end;
-            first.layers[all].iter_mut().for_each(|value| *value = uniform.next() * spread);
+            first.layers[all].iter_mut().for_each(|value| *value = uniform.next_value() * spread);
         }
         for (table, embedding) in first.tables.iter_mut().zip(&shape.embeddings) {
             let seen = table.iter_mut().skip(embedding.width);
-            seen.for_each(|value| *value = uniform.next() * EMBEDDING_SPREAD);
+            seen.for_each(|value| *value = uniform.next_value() * EMBEDDING_SPREAD);
         }
         first
     }

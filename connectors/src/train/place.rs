@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// What a model is trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum TrainOn {
+pub enum TrainingDevice {
     /// The processor.
     #[default]
     Cpu,
@@ -29,39 +29,39 @@ pub enum Precision {
     Bf16,
 }
 
-impl fmt::Display for TrainOn {
+impl fmt::Display for TrainingDevice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TrainOn::Cpu => out.write_str("cpu"),
-            TrainOn::Auto => out.write_str("auto"),
-            TrainOn::Cuda(0) => out.write_str("cuda"),
-            TrainOn::Cuda(number) => write!(out, "cuda:{number}"),
+            TrainingDevice::Cpu => out.write_str("cpu"),
+            TrainingDevice::Auto => out.write_str("auto"),
+            TrainingDevice::Cuda(0) => out.write_str("cuda"),
+            TrainingDevice::Cuda(number) => write!(out, "cuda:{number}"),
         }
     }
 }
 
-impl From<TrainOn> for String {
-    fn from(on: TrainOn) -> String {
+impl From<TrainingDevice> for String {
+    fn from(on: TrainingDevice) -> String {
         on.to_string()
     }
 }
 
-impl TryFrom<String> for TrainOn {
+impl TryFrom<String> for TrainingDevice {
     type Error = String;
 
-    fn try_from(text: String) -> Result<TrainOn, String> {
+    fn try_from(text: String) -> Result<TrainingDevice, String> {
         let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
         match text.as_str() {
-            "cpu" => Some(TrainOn::Cpu),
-            "auto" => Some(TrainOn::Auto),
-            "cuda" => Some(TrainOn::Cuda(0)),
-            _ => text.strip_prefix("cuda:").and_then(number).map(TrainOn::Cuda),
+            "cpu" => Some(TrainingDevice::Cpu),
+            "auto" => Some(TrainingDevice::Auto),
+            "cuda" => Some(TrainingDevice::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(number).map(TrainingDevice::Cuda),
         }
         .ok_or_else(|| format!("`{text}` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"))
     }
 }
 
-impl JsonSchema for TrainOn {
+impl JsonSchema for TrainingDevice {
     fn schema_name() -> Cow<'static, str> {
         "TrainOn".into()
     }

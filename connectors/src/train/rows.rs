@@ -1,37 +1,37 @@
 //! From batches to what a model takes, and what must be known of the rows before a training.
 
-use forebay_feed::{Batch, Feed, Field, Order, Role};
+use forebay_feed::{FeatureField, Feed, FeedBatch, PartRole, SampleOrder};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Fed, FeedCache, FeedConfig, FeedOrder};
+use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext};
 
-use super::compute::{Rows, Workspace};
-use super::config::{MISSING_ID, ModelKind, Train};
-use super::gradient::in_parallel;
-use super::metrics::Metrics;
-use super::network::{Embedding, Parameters, Shape};
+use super::compute::{ModelInput, SliceWorkspace};
+use super::config::{MISSING_ID, ModelKind, TrainConfig};
+use super::gradient::for_each_parallel;
+use super::metrics::PredictionMetrics;
+use super::network::{EmbeddingTable, ModelParameters, ModelShape};
 
 /// Widths of embeddings nobody gave a width are at most this.
 const EMBEDDING_WIDTH_MAX: usize = 600;
 
 /// The rows of a batch.
-pub fn rows_of(batch: &Batch) -> Rows<'_> {
+pub fn model_input(batch: &FeedBatch) -> ModelInput<'_> {
     let rows = batch.rows();
-    fn part<T: bytemuck::AnyBitPattern>(batch: &Batch, role: Role) -> &[T] {
+    fn part<T: bytemuck::AnyBitPattern>(batch: &FeedBatch, role: PartRole) -> &[T] {
         let all = batch.numbers::<T>(role);
         &all[..all.len() / batch.shape_rows().max(1) * batch.rows()]
     }
-    Rows {
+    ModelInput {
         rows,
-        dense: part(batch, Role::Dense),
-        ids: part(batch, Role::Categorical),
-        labels: part(batch, Role::Label),
-        weights: part(batch, Role::Weight),
-        mask: part(batch, Role::Mask),
+        dense: part(batch, PartRole::Dense),
+        ids: part(batch, PartRole::Categorical),
+        labels: part(batch, PartRole::Label),
+        weights: part(batch, PartRole::Weight),
+        mask: part(batch, PartRole::Mask),
     }
 }
 
 /// The shape of a model for some rows: how many ids there are is looked up in them.
-pub fn shape(config: &Train, course: &Course<'_>) -> Result<Shape> {
+pub fn model_shape(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<ModelShape> {
     let features = &course.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
         let fault = Fault::new(codes::EMPTY, "there is nothing to learn from: no column is a number");
@@ -50,9 +50,14 @@ pub fn shape(config: &Train, course: &Course<'_>) -> Result<Shape> {
         let given = config.embeddings.get(&field.column).map(|width| *width as usize);
         let rule = ((1.6 * (ids as f64).powf(0.56)).round() as usize).clamp(1, EMBEDDING_WIDTH_MAX);
         let width = if added { 1 } else { given.unwrap_or(rule) };
-        embeddings.push(Embedding { column: field.column.clone(), ids: field.width as usize, rows: ids + 1, width });
+        embeddings.push(EmbeddingTable {
+            column: field.column.clone(),
+            ids: field.width as usize,
+            rows: ids + 1,
+            width,
+        });
     }
-    let shape = Shape { dense: features.dense.clone(), embeddings, hidden: config.hidden(), added };
+    let shape = ModelShape { dense: features.dense.clone(), embeddings, hidden: config.hidden(), added };
     check_memory(&shape, course.memory_bytes)?;
     Ok(shape)
 }
@@ -60,21 +65,21 @@ pub fn shape(config: &Train, course: &Course<'_>) -> Result<Shape> {
 /// Parameters, their gradients, what AdamW remembers of them, the best ones, and a checkpoint of all.
 const COPIES: u64 = 8;
 
-fn layers_len(shape: &Shape) -> u64 {
+fn layers_len(shape: &ModelShape) -> u64 {
     shape.layers().last().map_or(0, |layer| layer.biases.end) as u64
 }
 
-fn table_len(embedding: &Embedding) -> u64 {
+fn table_len(embedding: &EmbeddingTable) -> u64 {
     embedding.rows as u64 * embedding.width as u64
 }
 
 /// Bytes that the training of a model holds beside its rows.
-pub fn held_bytes(shape: &Shape) -> u64 {
+pub fn training_bytes(shape: &ModelShape) -> u64 {
     (layers_len(shape) + shape.embeddings.iter().map(table_len).sum::<u64>()) * 4 * COPIES
 }
 
-fn check_memory(shape: &Shape, memory_bytes: u64) -> Result<()> {
-    let (layers, bytes) = (layers_len(shape), held_bytes(shape));
+fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
+    let (layers, bytes) = (layers_len(shape), training_bytes(shape));
     if bytes <= memory_bytes / 2 {
         return Ok(());
     }
@@ -93,22 +98,22 @@ fn check_memory(shape: &Shape, memory_bytes: u64) -> Result<()> {
 }
 
 /// For each column, one more than its largest id.
-fn count_ids(course: &Course<'_>, fields: &[Field], cache: Option<&FeedCache>) -> Result<Vec<usize>> {
+fn count_ids(course: &TrainingContext<'_>, fields: &[FeatureField], cache: Option<&FeedCache>) -> Result<Vec<usize>> {
     if fields.is_empty() {
         return Ok(Vec::new());
     }
-    let fed = course.columns(FeedConfig {
+    let fed = course.feed_columns(FeedConfig {
         dense: Some(Vec::new()),
         categorical: Some(fields.iter().map(|field| field.column.as_str().into()).collect()),
         missing_id: Some(MISSING_ID),
-        categorical_type: forebay_feed::Whole::I32,
+        categorical_type: forebay_feed::CategoricalType::I32,
         cache: cache.cloned(),
         order: FeedOrder::Sequential,
         ..FeedConfig::default()
     })?;
     let mut largest = vec![-1; fields.len()];
-    each(&fed, course, &mut |batch| {
-        let ids = batch.numbers::<i32>(Role::Categorical);
+    for_each_batch(&fed, course, &mut |batch| {
+        let ids = batch.numbers::<i32>(PartRole::Categorical);
         let width: usize = fields.iter().map(|field| field.width as usize).sum();
         for row in ids.chunks_exact(width) {
             let mut rest = row;
@@ -124,10 +129,14 @@ fn count_ids(course: &Course<'_>, fields: &[Field], cache: Option<&FeedCache>) -
 }
 
 /// All rows once, as they lie.
-fn each(fed: &Fed, course: &Course<'_>, work: &mut dyn FnMut(&Batch) -> Result<()>) -> Result<()> {
+fn for_each_batch(
+    fed: &FeedSource,
+    course: &TrainingContext<'_>,
+    work: &mut dyn FnMut(&FeedBatch) -> Result<()>,
+) -> Result<()> {
     let mut config = fed.config(0)?;
-    config.order = Order::sequential();
-    config.last = forebay_feed::Last::Short;
+    config.order = SampleOrder::sequential();
+    config.last = forebay_feed::RemainderPolicy::Short;
     for batch in Feed::start(config)? {
         course.check()?;
         work(&batch?)?;
@@ -137,20 +146,22 @@ fn each(fed: &Fed, course: &Course<'_>, work: &mut dyn FnMut(&Batch) -> Result<(
 
 /// How good the model is on some rows.
 pub fn evaluate(
-    fed: &Fed,
-    course: &Course<'_>,
-    config: &Train,
-    (shape, parameters): (&Shape, &Parameters),
-) -> Result<Metrics> {
-    let mut metrics = Metrics::new(config.loss());
-    let mut slices: Vec<Workspace> = Vec::new();
-    each(fed, course, &mut |batch| {
-        let rows = rows_of(batch);
+    fed: &FeedSource,
+    course: &TrainingContext<'_>,
+    config: &TrainConfig,
+    (shape, parameters): (&ModelShape, &ModelParameters),
+) -> Result<PredictionMetrics> {
+    let mut metrics = PredictionMetrics::new(config.loss());
+    let mut slices: Vec<SliceWorkspace> = Vec::new();
+    for_each_batch(fed, course, &mut |batch| {
+        let rows = model_input(batch);
         while slices.len() < rows.slices() {
-            slices.push(Workspace::new(shape));
+            slices.push(SliceWorkspace::new(shape));
         }
         let slices = &mut slices[..rows.slices()];
-        in_parallel(course.threads, slices, |number, slice| slice.forward(shape, parameters, &rows.slice(number)));
+        for_each_parallel(course.threads, slices, |number, slice| {
+            slice.forward(shape, parameters, &rows.slice(number))
+        });
         for (number, slice) in slices.iter().enumerate() {
             let rows = rows.slice(number);
             metrics.add(&rows, slice.outputs(rows.rows));

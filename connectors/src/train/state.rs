@@ -1,38 +1,38 @@
 //! Where a training stands: everything that what comes after depends on.
 
-use forebay_feed::Cursor;
+use forebay_feed::FeedCursor;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Learning;
+use forebay_run::TrainingReport;
 use serde::{Deserialize, Serialize};
 
-use super::adam::Adam;
-use super::network::{Parameters, Shape};
-use super::tensors::{File, broken, named, write};
+use super::adam::AdamState;
+use super::network::{ModelParameters, ModelShape};
+use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
 /// The version of checkpoints.
 const VERSION: u32 = 1;
 
 /// A training between two steps.
 #[derive(Debug)]
-pub struct State {
-    pub shape: Shape,
-    pub parameters: Parameters,
-    pub adam: Adam,
+pub struct TrainingState {
+    pub shape: ModelShape,
+    pub parameters: ModelParameters,
+    pub adam: AdamState,
     /// The parameters of the best epoch so far, where there is stopping early.
-    pub best: Option<Parameters>,
-    pub progress: Progress,
+    pub best: Option<ModelParameters>,
+    pub progress: TrainingProgress,
 }
 
 /// Where it stands, in a few numbers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Progress {
+pub struct TrainingProgress {
     /// Where its feed stands; `None` before the first step.
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<FeedCursor>,
     /// Steps done.
     pub step: u64,
     /// What has been learned of the training itself.
-    pub learned: Learning,
+    pub learned: TrainingReport,
     /// The losses of this epoch's batches, times their weights, and the weights.
     pub epoch: (f64, f64),
     /// The same since the last point of the curve.
@@ -47,45 +47,47 @@ pub struct Progress {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Words {
+struct CheckpointHeader {
     version: u32,
-    shape: Shape,
-    progress: Progress,
+    shape: ModelShape,
+    progress: TrainingProgress,
     best: bool,
 }
 
-impl State {
+impl TrainingState {
     /// The beginning.
-    pub fn first(shape: Shape, seed: u64) -> State {
-        let (parameters, adam) = (Parameters::first(&shape, seed), Adam::new(&shape));
-        State { parameters, adam, best: None, progress: Progress::default(), shape }
+    pub fn initial(shape: ModelShape, seed: u64) -> TrainingState {
+        let (parameters, adam) = (ModelParameters::initial(&shape, seed), AdamState::new(&shape));
+        TrainingState { parameters, adam, best: None, progress: TrainingProgress::default(), shape }
     }
 
     /// As the bytes of a checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let (shape, best) = (self.shape.clone(), self.best.is_some());
-        let words = Words { version: VERSION, shape, progress: self.progress.clone(), best };
+        let words = CheckpointHeader { version: VERSION, shape, progress: self.progress.clone(), best };
         let words = serde_json::to_string(&words).map_err(|error| Fault::internal("a checkpoint").cause(error))?;
-        let mut tensors = named(&self.shape, &self.parameters, "");
-        tensors.extend(named(&self.shape, &self.adam.means, "means."));
-        tensors.extend(named(&self.shape, &self.adam.squares, "squares."));
+        let mut tensors = named_tensors(&self.shape, &self.parameters, "");
+        tensors.extend(named_tensors(&self.shape, &self.adam.means, "means."));
+        tensors.extend(named_tensors(&self.shape, &self.adam.squares, "squares."));
         if let Some(best) = &self.best {
-            tensors.extend(named(&self.shape, best, "best."));
+            tensors.extend(named_tensors(&self.shape, best, "best."));
         }
-        write(&tensors, words)
+        write_tensors(&tensors, words)
     }
 
     /// From the bytes of a checkpoint.
-    pub fn decode(bytes: &[u8]) -> Result<State> {
-        let file = File::read(bytes)?;
-        let words: Words = serde_json::from_str(&file.words).map_err(|error| broken().cause(error))?;
+    pub fn decode(bytes: &[u8]) -> Result<TrainingState> {
+        let file = TensorFile::read(bytes)?;
+        let words: CheckpointHeader =
+            serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
         if words.version != VERSION {
             let message = format!("the checkpoint has version {}, not {VERSION}", words.version);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("go on with the program that wrote it"));
         }
         let shape = words.shape;
         let best = if words.best { Some(file.parameters(&shape, "best.")?) } else { None };
-        let adam = Adam { means: file.parameters(&shape, "means.")?, squares: file.parameters(&shape, "squares.")? };
-        Ok(State { parameters: file.parameters(&shape, "")?, adam, best, progress: words.progress, shape })
+        let adam =
+            AdamState { means: file.parameters(&shape, "means.")?, squares: file.parameters(&shape, "squares.")? };
+        Ok(TrainingState { parameters: file.parameters(&shape, "")?, adam, best, progress: words.progress, shape })
     }
 }

@@ -6,16 +6,16 @@ use forebay_model::{Fault, Result, codes};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::network::{Parameters, Shape};
+use super::network::{ModelParameters, ModelShape};
 
 /// The one key of the file's own words: maps of several have no order.
 const KEY: &str = "forebay";
 
 /// Tensors by name.
-pub type Named<'a> = Vec<(String, Vec<usize>, &'a [f32])>;
+pub type NamedTensors<'a> = Vec<(String, Vec<usize>, &'a [f32])>;
 
 /// The tensors of some parameters, named as PyTorch would: `layers.0.weight` is `[outputs, inputs]`.
-pub fn named<'a>(shape: &Shape, parameters: &'a Parameters, prefix: &str) -> Named<'a> {
+pub fn named_tensors<'a>(shape: &ModelShape, parameters: &'a ModelParameters, prefix: &str) -> NamedTensors<'a> {
     let mut tensors = Vec::new();
     for (number, layer) in shape.layers().into_iter().enumerate() {
         let weights = &parameters.layers[layer.weights];
@@ -31,7 +31,7 @@ pub fn named<'a>(shape: &Shape, parameters: &'a Parameters, prefix: &str) -> Nam
 }
 
 /// A file of tensors and words.
-pub fn write(tensors: &Named<'_>, words: String) -> Result<Vec<u8>> {
+pub fn write_tensors(tensors: &NamedTensors<'_>, words: String) -> Result<Vec<u8>> {
     let fault = |error| Fault::internal("a model cannot be written").cause(error);
     let mut views = Vec::new();
     let bytes: Vec<Vec<u8>> =
@@ -43,26 +43,27 @@ pub fn write(tensors: &Named<'_>, words: String) -> Result<Vec<u8>> {
 }
 
 /// A file that was read.
-pub struct File<'a> {
+pub struct TensorFile<'a> {
     tensors: SafeTensors<'a>,
     /// What it says of itself.
     pub words: String,
 }
 
-impl<'a> File<'a> {
+impl<'a> TensorFile<'a> {
     /// Looks into the bytes of a file.
-    pub fn read(bytes: &'a [u8]) -> Result<File<'a>> {
-        let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| broken().cause(error))?;
-        let words = head.metadata().as_ref().and_then(|words| words.get(KEY)).cloned().ok_or_else(broken)?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(|error| broken().cause(error))?;
-        Ok(File { tensors, words })
+    pub fn read(bytes: &'a [u8]) -> Result<TensorFile<'a>> {
+        let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| invalid_model_fault().cause(error))?;
+        let words =
+            head.metadata().as_ref().and_then(|words| words.get(KEY)).cloned().ok_or_else(invalid_model_fault)?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
+        Ok(TensorFile { tensors, words })
     }
 
     /// The parameters of a shape.
-    pub fn parameters(&self, shape: &Shape, prefix: &str) -> Result<Parameters> {
-        let mut parameters = Parameters::zeros(shape);
+    pub fn parameters(&self, shape: &ModelShape, prefix: &str) -> Result<ModelParameters> {
+        let mut parameters = ModelParameters::zeros(shape);
         let names: Vec<(String, Vec<usize>)> =
-            named(shape, &parameters, prefix).into_iter().map(|(name, size, _)| (name, size)).collect();
+            named_tensors(shape, &parameters, prefix).into_iter().map(|(name, size, _)| (name, size)).collect();
         let layers = shape.layers();
         let ranges = layers.iter().flat_map(|layer| [layer.weights.clone(), layer.biases.clone()]);
         let (of_layers, of_tables) = names.split_at(layers.len() * 2);
@@ -76,7 +77,7 @@ impl<'a> File<'a> {
     }
 
     fn copy(&self, name: &str, size: &[usize], to: &mut [f32]) -> Result<()> {
-        let tensor = self.tensors.tensor(name).map_err(|error| broken().cause(error))?;
+        let tensor = self.tensors.tensor(name).map_err(|error| invalid_model_fault().cause(error))?;
         if tensor.dtype() != Dtype::F32 || tensor.shape() != size {
             let message = format!("the tensor `{name}` is {:?}, not {size:?}", tensor.shape());
             return Err(Fault::new(codes::CORRUPT, message).hint("train the model again"));
@@ -89,7 +90,7 @@ impl<'a> File<'a> {
 }
 
 /// The fault of a file that is no model.
-pub fn broken() -> Fault {
+pub fn invalid_model_fault() -> Fault {
     Fault::new(codes::CORRUPT, "this is no model that Forebay has trained")
         .hint("give the directory of a `train` sink, or train the model again")
 }

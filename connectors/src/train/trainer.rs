@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_feed::{Batch, Feed, Stats};
+use forebay_feed::{Feed, FeedBatch, FeedStats};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Trained};
-use forebay_storage::{EpochReport, Event, Memory};
+use forebay_run::{TrainingContext, TrainingOutput};
+use forebay_storage::{EpochReport, Event, MemoryBudget};
 
-use super::compute::Rows;
-use super::config::{Loss, Train};
-use super::engine::{Engine, Pace, Told};
+use super::compute::ModelInput;
+use super::config::{LossFunction, TrainConfig};
+use super::engine::{StepResult, StepSchedule, TrainingEngine};
 use super::file::write_model;
-use super::rows::{evaluate, held_bytes, rows_of, shape};
-use super::state::State;
+use super::rows::{evaluate, model_input, model_shape, training_bytes};
+use super::state::TrainingState;
 
 /// Changes whenever the same configuration and rows would give another model.
 pub const VERSION: u32 = 1;
@@ -21,80 +21,80 @@ pub const VERSION: u32 = 1;
 const CURVE_POINTS_MAX: u64 = 200;
 
 /// How often a step is told.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Trains from the beginning, or from the last checkpoint. `engine` makes what computes the steps.
-pub fn run<E: Engine>(
-    config: &Train,
-    course: &Course<'_>,
-    engine: impl FnOnce(&State) -> Result<E>,
-) -> Result<Trained> {
+pub fn run<E: TrainingEngine>(
+    config: &TrainConfig,
+    course: &TrainingContext<'_>,
+    engine: impl FnOnce(&TrainingState) -> Result<E>,
+) -> Result<TrainingOutput> {
     let state = match course.checkpoint()? {
-        Some(bytes) => State::decode(&bytes)?,
-        None => State::first(shape(config, course)?, config.seed),
+        Some(bytes) => TrainingState::decode(&bytes)?,
+        None => TrainingState::initial(model_shape(config, course)?, config.seed),
     };
     let rows = course.rows.rows();
     let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
     let engine = engine(&state)?;
-    let mut training = Training { config, course, state, engine, steps, lately: Lately::default() };
+    let mut training = TrainingLoop { config, course, state, engine, steps, lately: RecentLoss::default() };
     training.state.progress.learned.rows = rows;
     training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
     training.run()?;
-    let State { shape, parameters, best, progress, .. } = training.state;
+    let TrainingState { shape, parameters, best, progress, .. } = training.state;
     let parameters = best.unwrap_or(parameters);
     let files = write_model(config, course, &shape, &parameters, &progress.learned)?;
-    Ok(Trained { files, learned: progress.learned })
+    Ok(TrainingOutput { files, learned: progress.learned })
 }
 
-struct Training<'a, E> {
-    config: &'a Train,
-    course: &'a Course<'a>,
-    state: State,
+struct TrainingLoop<'a, E> {
+    config: &'a TrainConfig,
+    course: &'a TrainingContext<'a>,
+    state: TrainingState,
     engine: E,
     /// Of all epochs.
     steps: u64,
-    lately: Lately,
+    lately: RecentLoss,
 }
 
 /// When it was told last how the training goes, and the losses since then.
-struct Lately {
+struct RecentLoss {
     at: Instant,
     sums: (f64, f64),
 }
 
-impl Default for Lately {
-    fn default() -> Lately {
-        Lately { at: Instant::now(), sums: (0.0, 0.0) }
+impl Default for RecentLoss {
+    fn default() -> RecentLoss {
+        RecentLoss { at: Instant::now(), sums: (0.0, 0.0) }
     }
 }
 
-impl<E: Engine> Training<'_, E> {
+impl<E: TrainingEngine> TrainingLoop<'_, E> {
     fn run(&mut self) -> Result<()> {
         if self.state.progress.stopped {
             return Ok(());
         }
         if self.state.progress.step > 0 {
             let (sink, step, steps) = (self.course.sink().to_owned(), self.state.progress.step, self.steps);
-            self.course.tell(Event::TrainingResumed { sink, step, steps });
+            self.course.emit(Event::TrainingResumed { sink, step, steps });
         }
         let mut feed_config = self.course.rows.config(self.config.seed)?;
-        feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(held_bytes(&self.state.shape)));
+        feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(training_bytes(&self.state.shape)));
         feed_config.epochs = u64::from(self.config.epochs);
         feed_config.cursor = self.state.progress.cursor.clone();
-        feed_config.allocator = self.engine.slots().unwrap_or(feed_config.allocator);
+        feed_config.allocator = self.engine.slot_allocator().unwrap_or(feed_config.allocator);
         let mut feed = Feed::start(feed_config)?;
         let mut epoch_began = Instant::now();
-        self.lately = Lately::default();
+        self.lately = RecentLoss::default();
         while let Some(batch) = feed.next() {
             let batch = batch?;
             let epoch = batch.epoch();
-            let rate = self.step(batch)?;
-            self.tell(epoch, rate);
+            let rate = self.train_batch(batch)?;
+            self.report_progress(epoch, rate);
             let ended = feed.cursor().epoch > epoch;
             self.state.progress.cursor = Some(feed.cursor().clone());
             if ended {
-                self.settle()?;
+                self.finish_steps()?;
                 let stats = feed.take_stats();
                 self.end_epoch(epoch, rate, &stats, std::mem::replace(&mut epoch_began, Instant::now()))?;
             }
@@ -102,8 +102,8 @@ impl<E: Engine> Training<'_, E> {
             let step = self.state.progress.step;
             let due = step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
             if (due || stop.is_err()) && step < self.steps {
-                self.settle()?;
-                self.course.keep(&self.state.encode()?)?;
+                self.finish_steps()?;
+                self.course.save_checkpoint(&self.state.encode()?)?;
             }
             stop?;
             if self.state.progress.stopped {
@@ -114,32 +114,32 @@ impl<E: Engine> Training<'_, E> {
     }
 
     /// One batch; gives the learning rate.
-    fn step(&mut self, batch: Batch) -> Result<f64> {
+    fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
         if self.state.progress.step == 0 {
-            set_bias(&mut self.state, &rows_of(&batch), self.config.loss());
+            set_bias(&mut self.state, &model_input(&batch), self.config.loss());
         }
         self.state.progress.step += 1;
-        let pace = Pace::of(self.config, self.state.progress.step, self.steps);
+        let pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);
         self.engine.step(&mut self.state, batch, pace)?;
-        self.hear()?;
+        self.take_results()?;
         Ok(pace.rate)
     }
 
     /// Waits for all steps so far: then the state is that after the last of them.
-    fn settle(&mut self) -> Result<()> {
-        self.engine.settle(&mut self.state)?;
-        self.hear()
+    fn finish_steps(&mut self) -> Result<()> {
+        self.engine.finish_steps(&mut self.state)?;
+        self.take_results()
     }
 
     /// Takes note of what steps came to.
-    fn hear(&mut self) -> Result<()> {
-        while let Some(told) = self.engine.told() {
-            self.note(told)?;
+    fn take_results(&mut self) -> Result<()> {
+        while let Some(told) = self.engine.next_result() {
+            self.record_result(told)?;
         }
         Ok(())
     }
 
-    fn note(&mut self, Told { step, loss, weight, strange }: Told) -> Result<()> {
+    fn record_result(&mut self, StepResult { step, loss, weight, strange }: StepResult) -> Result<()> {
         if let Some(label) = strange {
             let message = format!("the label {label} is not between 0 and 1, as probabilities are");
             let hint = "derive a label of 0 and 1, or choose `loss: squared_error`";
@@ -167,19 +167,19 @@ impl<E: Engine> Training<'_, E> {
         Ok(())
     }
 
-    fn tell(&mut self, epoch: u64, learning_rate: f64) {
-        if self.lately.at.elapsed() < TELL_EVERY || self.lately.sums.1 == 0.0 {
+    fn report_progress(&mut self, epoch: u64, learning_rate: f64) {
+        if self.lately.at.elapsed() < REPORT_INTERVAL || self.lately.sums.1 == 0.0 {
             return;
         }
         let (lost, weight) = std::mem::take(&mut self.lately).sums;
         let (sink, loss) = (self.course.sink().to_owned(), lost / weight);
         let (step, steps) = (self.state.progress.step, self.steps);
-        self.course.tell(Event::TrainingStep { sink, epoch, step, steps, loss, learning_rate });
+        self.course.emit(Event::TrainingStep { sink, epoch, step, steps, loss, learning_rate });
     }
 
-    fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &Stats, began: Instant) -> Result<()> {
+    fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &FeedStats, began: Instant) -> Result<()> {
         let (course, config) = (self.course, self.config);
-        Memory::new(course.memory_bytes).check()?;
+        MemoryBudget::new(course.memory_bytes).check()?;
         let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
         if weight == 0.0 {
             let fault = Fault::new(codes::EMPTY, "no row counts: all of them have weight 0");
@@ -210,13 +210,13 @@ impl<E: Engine> Training<'_, E> {
             }
             _ => progress.learned.best_epoch = epoch,
         }
-        course.tell(Event::TrainingEpoch {
+        course.emit(Event::TrainingEpoch {
             sink: course.sink().to_owned(),
             epoch: report,
             seconds: began.elapsed().as_secs_f64(),
             wait_seconds: stats.consumer_wait.as_secs_f64(),
             starved_steps: stats.starved_steps,
-            bottleneck: stats.bottleneck().word(),
+            bottleneck: stats.bottleneck().name(),
             non_finite: stats.times.found.non_finite,
             skipped_rows: stats.times.found.skipped,
         });
@@ -225,7 +225,7 @@ impl<E: Engine> Training<'_, E> {
 }
 
 /// The model begins with the mean label of its first batch, whatever its inputs.
-fn set_bias(state: &mut State, rows: &Rows<'_>, loss: Loss) {
+fn set_bias(state: &mut TrainingState, rows: &ModelInput<'_>, loss: LossFunction) {
     let (mut sum, mut weight) = (0.0, 0.0);
     for (row, label) in rows.labels.iter().enumerate() {
         let of_row = f64::from(rows.weight(row));
@@ -237,8 +237,8 @@ fn set_bias(state: &mut State, rows: &Rows<'_>, loss: Loss) {
     }
     let mean = sum / weight;
     let bias = match loss {
-        Loss::SquaredError => mean,
-        Loss::Logistic => {
+        LossFunction::SquaredError => mean,
+        LossFunction::Logistic => {
             let share = mean.clamp(1e-6, 1.0 - 1e-6);
             (share / (1.0 - share)).ln()
         }

@@ -10,8 +10,8 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use forebay_model::{Dataset, Extent, Point};
-use forebay_storage::Io;
+use forebay_model::{BoundValue, ColumnExtent, Dataset};
+use forebay_storage::StorageClient;
 use serde_json::{Value, json};
 
 use crate::help::{source, write};
@@ -26,15 +26,15 @@ fn put(dir: &Path, format: &str, name: &str, arrays: &[ArrayRef]) {
 
 fn discover(format: &str, dir: &Path, schema: Value, watch: &[&str]) -> Dataset {
     let watch: Vec<String> = watch.iter().map(|name| (*name).to_owned()).collect();
-    source(format, json!({"path": dir, "schema": schema})).discover(&Io::new().unwrap(), &watch).unwrap()
+    source(format, json!({"path": dir, "schema": schema})).discover(&StorageClient::new().unwrap(), &watch).unwrap()
 }
 
-fn ints(min: i64, max: i64) -> Option<Extent> {
-    Some(Extent { min: Point::Int(min), max: Point::Int(max), nulls: false })
+fn ints(min: i64, max: i64) -> Option<ColumnExtent> {
+    Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), nulls: false })
 }
 
-fn texts(min: &str, max: &str) -> Option<Extent> {
-    Some(Extent { min: Point::Text(min.to_owned()), max: Point::Text(max.to_owned()), nulls: false })
+fn texts(min: &str, max: &str) -> Option<ColumnExtent> {
+    Some(ColumnExtent { min: BoundValue::Text(min.to_owned()), max: BoundValue::Text(max.to_owned()), nulls: false })
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn every_ordered_type_has_extents() {
     let keyed =
         cast(&words(&[Some("a"), Some("b")]), &DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into()));
     let big = 1 << 53;
-    let cases: Vec<(Vec<ArrayRef>, Option<Extent>)> = vec![
+    let cases: Vec<(Vec<ArrayRef>, Option<ColumnExtent>)> = vec![
         (vec![Arc::new(Int32Array::from(vec![Some(3), None])), Arc::new(Int32Array::from(vec![-5, 1]))], ints(-5, 3)),
         (vec![Arc::new(Int64Array::from(vec![big + 1, big]))], ints(big, big + 1)),
         (vec![Arc::new(UInt32Array::from(vec![7, u32::MAX]))], ints(7, u32::MAX.into())),
@@ -69,18 +69,18 @@ fn every_ordered_type_has_extents() {
         assert_eq!(dataset.watched, ["nowhere", "x"]);
         let found: Vec<_> = dataset.spans.iter().map(|span| (span.extent(0), span.extent(1))).collect();
         let nulls = arrays.iter().any(|array| array.null_count() > 0);
-        let expected = expected.map(|extent| Extent { nulls, ..extent });
+        let expected = expected.map(|extent| ColumnExtent { nulls, ..extent });
         assert_eq!(found, [(None, expected)], "{}", arrays[0].data_type());
     }
 }
 
 #[test]
-fn long_strings_are_bounded_by_what_is_not_less() {
+fn long_strings_have_an_upper_bound() {
     let dir = tempfile::tempdir().unwrap();
     let long = "x".repeat(200);
     put(dir.path(), "parquet", "a.parquet", &[Arc::new(StringArray::from(vec![long.as_str()]))]);
     let extent = discover("parquet", dir.path(), json!({}), &["x"]).spans[0].extent(0).unwrap();
-    assert!(extent.min <= Point::Text(long.clone()) && Point::Text(long) <= extent.max, "{extent:?}");
+    assert!(extent.min <= BoundValue::Text(long.clone()) && BoundValue::Text(long) <= extent.max, "{extent:?}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn folders_and_differing_files_have_extents() {
     let one = |x: i32| -> ArrayRef { Arc::new(Int32Array::from(vec![x])) };
     let wide: ArrayRef = Arc::new(Int64Array::from(vec![8]));
     let policy = json!({"widening": true, "missing": "null", "added": "include"});
-    let check = |files: &[(&str, &ArrayRef)], x: Option<Extent>, k: Option<Extent>| {
+    let check = |files: &[(&str, &ArrayRef)], x: Option<ColumnExtent>, k: Option<ColumnExtent>| {
         let dir = tempfile::tempdir().unwrap();
         for (name, array) in files {
             put(dir.path(), "parquet", name, std::slice::from_ref(*array));
@@ -96,7 +96,7 @@ fn folders_and_differing_files_have_extents() {
         let dataset = discover("parquet", dir.path(), policy.clone(), &["x", "k"]);
         let over = |watched| {
             let spans: Vec<_> = dataset.spans.iter().map(|span| span.extent(watched)).collect();
-            Extent::union(spans.iter().map(Option::as_ref))
+            ColumnExtent::union(spans.iter().map(Option::as_ref))
         };
         assert_eq!((over(0), over(1)), (x, k), "{files:?}");
     };
@@ -124,7 +124,8 @@ fn formats_without_metadata_have_those_of_folders() {
             }
         }
         let watch = ["x".to_owned(), "k".to_owned()];
-        let dataset = source(format, json!({"path": dir.path()})).discover(&Io::new().unwrap(), &watch).unwrap();
+        let dataset =
+            source(format, json!({"path": dir.path()})).discover(&StorageClient::new().unwrap(), &watch).unwrap();
         assert_eq!((dataset.spans[0].extent(0), dataset.spans[0].extent(1)), (None, ints(3, 3)), "{format}");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_model::{Fault, codes};
-use forebay_storage::Io;
+use forebay_storage::StorageClient;
 use serde_json::{Value, json};
 
 use crate::help::{chunks, read, request, rows, source, write};
@@ -101,7 +101,7 @@ fn a_file_that_changes_is_noticed() {
             _ => std::fs::write(&file, text.repeat(count)).unwrap(),
         };
         put(10);
-        let io = Io::new().unwrap();
+        let io = StorageClient::new().unwrap();
         let source = source(format, json!({"path": file}));
         let dataset = source.discover(&io, &[]).unwrap();
         put(11);
@@ -163,7 +163,7 @@ fn a_file_that_is_written_over_while_it_is_read_is_noticed() {
             "parquet" => write(format, json!({"path": "out"}), &file, &[rows(0, 100), rows(100, 100)]),
             _ => std::fs::write(&file, "a,b\n".to_owned() + &"1,2\n".repeat(1000)).unwrap(),
         }
-        let io = Io::new().unwrap();
+        let io = StorageClient::new().unwrap();
         let source = source(format, json!({"path": file}));
         let dataset = source.discover(&io, &[]).unwrap();
         let mut chunks = source.open(&io, &dataset.spans[0], &request(&dataset)).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
-use forebay_storage::{Io, ScanRequest};
+use forebay_storage::{ScanRequest, StorageClient};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
@@ -92,7 +92,7 @@ fn arrow_streams_are_told_from_files() {
 }
 
 /// One data set in every format, in three folders.
-fn everywhere(check: impl Fn(&str, Value, &Path)) {
+fn for_every_format(check: impl Fn(&str, Value, &Path)) {
     for format in ["parquet", "arrow", "csv", "json"] {
         let dir = tempfile::tempdir().unwrap();
         for (i, folder) in ["k=1/d=2020-01-01", "k=2/d=2020-01-01", "k=2/d=2020-01-02"].iter().enumerate() {
@@ -110,7 +110,7 @@ fn everywhere(check: impl Fn(&str, Value, &Path)) {
 
 #[test]
 fn folders_give_columns() {
-    everywhere(|format, config, _| {
+    for_every_format(|format, config, _| {
         let all = read(format, config).unwrap();
         let schema = all.schema();
         let last: Vec<_> =
@@ -124,7 +124,7 @@ fn folders_give_columns() {
 
 #[test]
 fn folders_can_be_plain() {
-    everywhere(|format, mut config, _| {
+    for_every_format(|format, mut config, _| {
         config["partitions"] = json!("none");
         assert!(read(format, config).unwrap().column_by_name("k").is_none());
     });
@@ -132,8 +132,8 @@ fn folders_can_be_plain() {
 
 #[test]
 fn columns_come_in_the_order_that_was_asked_for() {
-    everywhere(|format, config, _| {
-        let io = Io::new().unwrap();
+    for_every_format(|format, config, _| {
+        let io = StorageClient::new().unwrap();
         let source = source(format, config);
         let dataset = source.discover(&io, &[]).unwrap();
         let ask = |columns: &[&str]| ScanRequest {
@@ -152,8 +152,8 @@ fn columns_come_in_the_order_that_was_asked_for() {
 
 #[test]
 fn rows_and_keys_do_not_depend_on_batches() {
-    everywhere(|format, config, _| {
-        let io = Io::new().unwrap();
+    for_every_format(|format, config, _| {
+        let io = StorageClient::new().unwrap();
         let source = source(format, config);
         let dataset = source.discover(&io, &[]).unwrap();
         let with = |batch_rows| {
@@ -177,8 +177,8 @@ fn rows_and_keys_do_not_depend_on_batches() {
 
 #[test]
 fn keys_do_not_change_when_the_root_moves() {
-    everywhere(|format, config, root| {
-        let io = Io::new().unwrap();
+    for_every_format(|format, config, root| {
+        let io = StorageClient::new().unwrap();
         let all_keys = |config: Value| {
             let source = source(format, config);
             let dataset = source.discover(&io, &[]).unwrap();
@@ -196,7 +196,7 @@ fn keys_do_not_change_when_the_root_moves() {
 
 #[test]
 fn hidden_names_do_not_count_and_patterns_choose() {
-    everywhere(|format, config, root| {
+    for_every_format(|format, config, root| {
         std::fs::write(root.join("_SUCCESS"), "").unwrap();
         std::fs::write(root.join("README.md"), "no data").unwrap();
         std::fs::create_dir(root.join(".tmp")).unwrap();
@@ -219,13 +219,17 @@ fn hidden_names_do_not_count_and_patterns_choose() {
 fn the_same_rows_give_the_same_bytes() {
     for format in ["parquet", "arrow"] {
         let dir = tempfile::tempdir().unwrap();
-        let sink =
-            forebay_run::Connectors::sink(&forebay_connectors::BuiltIn, format, &json!({"path": "out"})).unwrap();
+        let sink = forebay_run::ConnectorRegistry::sink(
+            &forebay_connectors::BuiltInConnectors,
+            format,
+            &json!({"path": "out"}),
+        )
+        .unwrap();
         let encode = |name: &str, batches: &[RecordBatch]| {
             let file = dir.path().join(name);
             let schema = batches[0].schema();
             let mut out =
-                sink.begin(&schema, &[("a".into(), "b".into())], Box::new(File::create(&file).unwrap())).unwrap();
+                sink.open_writer(&schema, &[("a".into(), "b".into())], Box::new(File::create(&file).unwrap())).unwrap();
             out.append(sink.encode(&schema, batches).unwrap()).unwrap();
             out.finish().unwrap();
             std::fs::read(file).unwrap()
@@ -259,7 +263,7 @@ fn csv_variants() {
     let all = read("csv", json!({"path": quoted})).unwrap();
     assert_eq!(arrow::array::AsArray::as_string::<i32>(all.column(0)).value(0), "x, \"y\"\nz");
     let empty = put("empty.csv", "a,b\n");
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     assert_eq!(source("csv", json!({"path": empty})).discover(&io, &[]).unwrap().schema.fields().len(), 2);
     let _ = concat_batches(&all.schema(), [&all]).unwrap();
 }
@@ -277,7 +281,8 @@ fn configurations_are_completed_and_checked() {
             (format.schema)(&mut schemars::SchemaGenerator::default());
         }
     }
-    let fault = forebay_run::Connectors::source(&forebay_connectors::BuiltIn, "parqet", &json!({})).unwrap_err();
+    let fault = forebay_run::ConnectorRegistry::source(&forebay_connectors::BuiltInConnectors, "parqet", &json!({}))
+        .unwrap_err();
     assert_eq!((fault.code().name, fault.hint_text()), ("FB0105", Some("did you mean `parquet`?")));
     let csv = forebay_connectors::source_formats().iter().find(|format| format.name == "csv").unwrap();
     let (_, path) = (csv.canonical)(json!({"path": "x", "columns": {"a": "in64"}})).unwrap_err();

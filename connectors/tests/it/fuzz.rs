@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::*;
 use arrow::datatypes::{Field, Int32Type, Schema};
-use forebay_connectors::{BuiltIn, Predictor};
-use forebay_fuzz::{Counting, Target, fuzz};
+use forebay_connectors::{BuiltInConnectors, Predictor};
+use forebay_fuzz::{CountingAllocator, FuzzTarget, fuzz};
 use forebay_model::Result;
-use forebay_run::Connectors;
-use forebay_storage::{Io, Source};
+use forebay_run::ConnectorRegistry;
+use forebay_storage::{Source, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterVersion};
@@ -18,22 +18,27 @@ use serde_json::{Value, json};
 use crate::help::{chunks, request, rows, write};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Reads a file of these bytes as a source would be read by a run.
-struct Reader {
-    io: Io,
+struct FuzzReader {
+    io: StorageClient,
     dir: tempfile::TempDir,
     name: &'static str,
     source: Arc<dyn Source>,
 }
 
-impl Reader {
-    fn new(format: &str, name: &'static str, more: Value) -> Reader {
+impl FuzzReader {
+    fn new(format: &str, name: &'static str, more: Value) -> FuzzReader {
         let dir = tempfile::tempdir().unwrap();
         let mut config = json!({ "path": dir.path().join(name) });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Reader { io: Io::new().unwrap(), name, source: BuiltIn.source(format, &config).unwrap(), dir }
+        FuzzReader {
+            io: StorageClient::new().unwrap(),
+            name,
+            source: BuiltInConnectors.source(format, &config).unwrap(),
+            dir,
+        }
     }
 
     fn read(&self, bytes: &[u8]) -> Result<()> {
@@ -102,7 +107,7 @@ fn parquet_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Files of our own sinks.
-fn own(format: &str, compressions: &[&str]) -> Vec<Vec<u8>> {
+fn own_files(format: &str, compressions: &[&str]) -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let one = |compression: &&str| {
         let file = dir.path().join(compression);
@@ -114,23 +119,23 @@ fn own(format: &str, compressions: &[&str]) -> Vec<Vec<u8>> {
 
 #[test]
 fn parquet_files() {
-    let reader = Reader::new("parquet", "a.parquet", json!({}));
-    let seeds = parquet_seeds().into_iter().chain(own("parquet", &["none", "snappy"]));
-    fuzz!(Target::new("parquet").seeds(seeds), |bytes: &[u8]| {
+    let reader = FuzzReader::new("parquet", "a.parquet", json!({}));
+    let seeds = parquet_seeds().into_iter().chain(own_files("parquet", &["none", "snappy"]));
+    fuzz!(FuzzTarget::new("parquet").seeds(seeds), |bytes: &[u8]| {
         let _ = reader.read(bytes);
     });
 }
 
 #[test]
 fn arrow_files() {
-    let reader = Reader::new("arrow", "a.arrow", json!({}));
+    let reader = FuzzReader::new("arrow", "a.arrow", json!({}));
     let mut stream = Vec::new();
     let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut stream, &columns().schema()).unwrap();
     writer.write(&columns()).unwrap();
     writer.finish().unwrap();
     drop(writer);
-    let seeds = own("arrow", &["none", "lz4", "zstd"]).into_iter().chain([stream]);
-    fuzz!(Target::new("arrow").seeds(seeds), |bytes: &[u8]| {
+    let seeds = own_files("arrow", &["none", "lz4", "zstd"]).into_iter().chain([stream]);
+    fuzz!(FuzzTarget::new("arrow").seeds(seeds), |bytes: &[u8]| {
         let _ = reader.read(bytes);
     });
 }
@@ -139,13 +144,13 @@ fn arrow_files() {
 fn text_files() {
     let types = json!({ "columns": { "id": "int64", "x": "float64", "word": "string", "day": "date" } });
     let readers = [
-        Reader::new("csv", "a.csv", json!({})),
-        Reader::new("csv", "b.csv", types.clone()),
-        Reader::new("json", "a.jsonl", json!({})),
-        Reader::new("json", "b.jsonl", types),
+        FuzzReader::new("csv", "a.csv", json!({})),
+        FuzzReader::new("csv", "b.csv", types.clone()),
+        FuzzReader::new("json", "a.jsonl", json!({})),
+        FuzzReader::new("json", "b.jsonl", types),
     ];
     fuzz!(
-        Target::new("text").words(&["id", "x", "word", "day", "\"\"\"", "2024-02-30", "-0.0", "{}\n", "[{}]"]),
+        FuzzTarget::new("text").words(&["id", "x", "word", "day", "\"\"\"", "2024-02-30", "-0.0", "{}\n", "[{}]"]),
         |bytes: &[u8]| {
             for reader in &readers {
                 let _ = reader.read(bytes);
@@ -156,13 +161,13 @@ fn text_files() {
 
 #[test]
 fn packed_text() {
-    let readers = [Reader::new("csv", "a.csv.gz", json!({})), Reader::new("json", "a.jsonl.zst", json!({}))];
+    let readers = [FuzzReader::new("csv", "a.csv.gz", json!({})), FuzzReader::new("json", "a.jsonl.zst", json!({}))];
     let text = "id,x\n1,2.5\n2,\n3,4e5\n".repeat(20);
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, text.as_bytes()).unwrap();
     let lines = "{\"id\": 1, \"x\": 2.5}\n".repeat(40);
     let seeds = [packed.finish().unwrap(), zstd::encode_all(lines.as_bytes(), 1).unwrap()];
-    fuzz!(Target::new("packed").seeds(seeds), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("packed").seeds(seeds), |bytes: &[u8]| {
         for reader in &readers {
             let _ = reader.read(bytes);
         }
@@ -173,7 +178,7 @@ fn packed_text() {
 #[test]
 fn patterns() {
     let dir = tempfile::tempdir().unwrap();
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     for file in ["day=1/a.jsonl", "day=2/b.jsonl", "deep/er/c.jsonl", "é.jsonl"] {
         let file = dir.path().join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -181,14 +186,14 @@ fn patterns() {
     }
     let words =
         ["*", "**", "**/**/**/**/", "?", "../", "%2F", "day=", "[a-z]", "s3://", "file:///", "//", "{a,b}", "\\"];
-    fuzz!(Target::new("patterns").words(&words), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("patterns").words(&words), |bytes: &[u8]| {
         let pattern = String::from_utf8_lossy(bytes);
         // Only below the test's own directory: other folders of the machine are large.
         if pattern.contains("..") {
             return;
         }
         let path = format!("{}/{pattern}", dir.path().display());
-        if let Ok(source) = BuiltIn.source("json", &json!({ "path": path })) {
+        if let Ok(source) = BuiltInConnectors.source("json", &json!({ "path": path })) {
             let _ = source.discover(&io, &[]);
         }
     });
@@ -196,7 +201,7 @@ fn patterns() {
 
 #[test]
 fn models() {
-    fuzz!(Target::new("models").words(&["65536", "\"rows\":", "\"hidden\":[", "F32"]), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("models").words(&["65536", "\"rows\":", "\"hidden\":[", "F32"]), |bytes: &[u8]| {
         let Ok(model) = Predictor::read(bytes) else { return };
         let (dense, ids) = (model.card.shape.dense_width(), model.card.shape.ids());
         // As many ids as a row says that it has; they come with the rows.

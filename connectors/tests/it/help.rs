@@ -10,10 +10,10 @@ use arrow::array::{
 };
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{Field, Schema};
-use forebay_connectors::BuiltIn;
+use forebay_connectors::BuiltInConnectors;
 use forebay_model::{Chunk, Dataset, Result, logical_type};
-use forebay_run::Connectors;
-use forebay_storage::{Io, ScanRequest, Source};
+use forebay_run::ConnectorRegistry;
+use forebay_storage::{ScanRequest, Source, StorageClient};
 use serde_json::Value;
 
 /// Rows of every type that all formats know: one in seven is null, except for `id`.
@@ -34,15 +34,15 @@ pub fn rows(from: i64, count: usize) -> RecordBatch {
 }
 
 pub fn source(format: &str, config: Value) -> Arc<dyn Source> {
-    BuiltIn.source(format, &config).unwrap()
+    BuiltInConnectors.source(format, &config).unwrap()
 }
 
 /// Writes batches as one file of a sink, one encoded part per batch.
 pub fn write(format: &str, config: Value, file: &Path, batches: &[RecordBatch]) {
-    let sink = BuiltIn.sink(format, &config).unwrap();
+    let sink = BuiltInConnectors.sink(format, &config).unwrap();
     let schema = batches[0].schema();
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let mut writer = sink.begin(&schema, &[], Box::new(fs::File::create(file).unwrap())).unwrap();
+    let mut writer = sink.open_writer(&schema, &[], Box::new(fs::File::create(file).unwrap())).unwrap();
     for batch in batches {
         let part = sink.encode(&schema, std::slice::from_ref(batch)).unwrap();
         writer.append(part).unwrap();
@@ -61,7 +61,7 @@ pub fn request(dataset: &Dataset) -> ScanRequest {
 }
 
 /// All chunks of all spans.
-pub fn chunks(io: &Io, source: &dyn Source, dataset: &Dataset, request: &ScanRequest) -> Result<Vec<Chunk>> {
+pub fn chunks(io: &StorageClient, source: &dyn Source, dataset: &Dataset, request: &ScanRequest) -> Result<Vec<Chunk>> {
     let mut all = Vec::new();
     for span in &dataset.spans {
         for chunk in source.open(io, span, request)? {
@@ -90,8 +90,8 @@ pub fn whole(chunks: &[Chunk]) -> RecordBatch {
 
 /// Reads everything that a source has.
 pub fn read(format: &str, config: Value) -> Result<RecordBatch> {
-    let io = Io::new().unwrap();
-    let source = BuiltIn.source(format, &config)?;
+    let io = StorageClient::new().unwrap();
+    let source = BuiltInConnectors.source(format, &config)?;
     let dataset = source.discover(&io, &[])?;
     Ok(whole(&chunks(&io, source.as_ref(), &dataset, &request(&dataset))?))
 }
@@ -112,7 +112,7 @@ pub fn keys(chunks: &[Chunk]) -> Vec<u64> {
 }
 
 /// Real data, when it is there.
-pub fn shared(name: &str) -> Option<PathBuf> {
+pub fn shared_data(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("FOREBAY_SHARED_DATA").map(PathBuf::from);
     let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
     let path = root.join(name);

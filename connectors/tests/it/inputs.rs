@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 use datafusion::logical_expr::{col, lit};
 use forebay_model::codes;
-use forebay_storage::{Io, ScanRequest};
+use forebay_storage::{ScanRequest, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
@@ -63,7 +63,7 @@ fn bounds_of_text_as_signed_bytes_leave_no_row_out() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.parquet");
     with_old_bounds(&file, &["aaaa", "émile", "zoe"]);
-    let (io, source) = (Io::new().unwrap(), source("parquet", json!({"path": file})));
+    let (io, source) = (StorageClient::new().unwrap(), source("parquet", json!({"path": file})));
     let dataset = source.discover(&io, &["s".to_owned()]).unwrap();
     assert!(dataset.spans[0].extent(0).is_none());
     for value in ["aaaa", "émile", "zoe"] {
@@ -79,7 +79,7 @@ fn bounds_of_text_as_signed_bytes_leave_no_row_out() {
 }
 
 #[test]
-fn what_is_listed_is_read_or_named() {
+fn listed_files_are_read_or_named_in_a_fault() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     fs::write(path("a.csv"), "a\n1\n").unwrap();
@@ -157,7 +157,12 @@ fn dates_are_written_as_dates() {
     assert_eq!(plain.column(0).as_ref(), &Date32Array::from(vec![Some(1), None, Some(-1)]));
     assert_eq!(read("parquet", json!({"path": file})).unwrap().column(0), &dates(-86_400_000));
     // Arrow's dates in milliseconds are whole days, too.
-    let sink = forebay_run::Connectors::sink(&forebay_connectors::BuiltIn, "parquet", &json!({"path": "out"})).unwrap();
+    let sink = forebay_run::ConnectorRegistry::sink(
+        &forebay_connectors::BuiltInConnectors,
+        "parquet",
+        &json!({"path": "out"}),
+    )
+    .unwrap();
     let fault = sink.encode(&batch(0).schema(), &[batch(5)]).err().unwrap();
     assert_eq!((fault.code().name, fault.site().column.as_deref()), (codes::BAD_ROW.name, Some("day")), "{fault}");
 }
@@ -177,7 +182,7 @@ fn values_of_folders_stay_apart() {
 }
 
 #[test]
-fn a_file_that_was_replaced_is_another_whatever_its_time() {
+fn a_replaced_file_has_another_fingerprint_at_the_same_time() {
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     for (format, before, after) in [("csv", "a\n1\n", "a\n2\n"), ("json", "{\"a\":1}\n", "{\"a\":2}\n")] {
         let dir = tempfile::tempdir().unwrap();
@@ -186,7 +191,7 @@ fn a_file_that_was_replaced_is_another_whatever_its_time() {
             fs::write(&file, text).unwrap();
             File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
         };
-        let (io, source) = (Io::new().unwrap(), source(format, json!({"path": file})));
+        let (io, source) = (StorageClient::new().unwrap(), source(format, json!({"path": file})));
         put(before);
         let first = source.discover(&io, &[]).unwrap();
         assert_eq!(source.discover(&io, &[]).unwrap().fingerprint(), first.fingerprint());
@@ -205,7 +210,7 @@ fn a_file_that_was_replaced_is_another_whatever_its_time() {
 }
 
 #[test]
-fn names_with_wildcards_can_be_told() {
+fn names_with_wildcards_can_be_escaped() {
     let dir = tempfile::tempdir().unwrap();
     for (name, rows) in [("what?", 1), ("whatx", 2), ("a*b", 4), ("ab", 8), ("[1]", 16)] {
         fs::create_dir(dir.path().join(name)).unwrap();
@@ -266,7 +271,7 @@ fn numbers_keep_their_digits() {
 }
 
 #[test]
-fn what_comes_after_the_sample_is_not_cut_off() {
+fn digits_after_the_sample_are_kept_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = [
         ("csv", "a\n1.5\n9007199254740993\n", json!({"infer_rows": 1}), 1),
@@ -318,9 +323,9 @@ fn records_that_never_end_are_named() {
 }
 
 /// A number from a seed, one after the other.
-struct Seeded(u64);
+struct DamageGenerator(u64);
 
-impl Seeded {
+impl DamageGenerator {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % end as u64) as usize
@@ -345,10 +350,10 @@ impl Seeded {
 }
 
 /// Reads a file after each of some mutations. Gives how many were faults, and how many gave other rows without one.
-fn mutated(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) {
+fn read_mutations(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) {
     let bytes = fs::read(file).unwrap();
     let expected = read("parquet", json!({"path": file})).unwrap();
-    let (mut seeded, mut faults, mut wrong) = (Seeded(seed), 0, Vec::new());
+    let (mut seeded, mut faults, mut wrong) = (DamageGenerator(seed), 0, Vec::new());
     for mutation in 0..count {
         let mut damaged = bytes.clone();
         let place = seeded.damage(&mut damaged);
@@ -369,14 +374,14 @@ fn mutated(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) {
 /// Damaged files that Forebay wrote are faults, or have the same rows: in CI 60 mutations of each, and as many as
 /// `FOREBAY_MUTATIONS` says by hand, then also of files without checksums.
 #[test]
-fn damage_is_told_by_checksums() {
+fn checksums_detect_damage() {
     let by_hand = std::env::var("FOREBAY_MUTATIONS").ok().and_then(|count| count.parse().ok());
     let count = by_hand.unwrap_or(60);
     let dir = tempfile::tempdir().unwrap();
     for (seed, compression) in [(1, "none"), (2, "snappy"), (3, "zstd")] {
         let file = dir.path().join("a.parquet");
         write("parquet", json!({"path": "out", "compression": compression}), &file, &[rows(0, 2000), rows(2000, 500)]);
-        let (faults, wrong) = mutated(&file, seed, count);
+        let (faults, wrong) = read_mutations(&file, seed, count);
         println!("{compression}, with checksums: {count} mutations, {faults} faults, {} with other rows", wrong.len());
         assert!(wrong.is_empty(), "{compression}: {wrong:?}");
         assert!(faults * 2 > count, "{compression}: {faults} faults");
@@ -391,7 +396,7 @@ fn damage_is_told_by_checksums() {
         let mut writer = ArrowWriter::try_new(File::create(&file).unwrap(), all.schema(), Some(properties)).unwrap();
         writer.write(&all).unwrap();
         writer.close().unwrap();
-        let (faults, wrong) = mutated(&file, seed, count);
+        let (faults, wrong) = read_mutations(&file, seed, count);
         println!(
             "{compression}, without checksums: {count} mutations, {faults} faults, {} with other rows",
             wrong.len()

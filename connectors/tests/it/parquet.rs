@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, 
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
 use forebay_model::{Dataset, Span, codes};
-use forebay_storage::{Io, RowRuns, ScanRequest};
+use forebay_storage::{RowRuns, ScanRequest, StorageClient};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
@@ -26,7 +26,7 @@ fn row_groups_that_cannot_matter_are_not_read() {
     let groups: Vec<RecordBatch> = (0..10).map(|i| rows(i * 1000, 1000)).collect();
     put(dir.path(), "k=1/a.parquet", &groups);
     put(dir.path(), "k=2/a.parquet", &groups);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     let read = |pruning: Vec<Expr>| {
@@ -55,12 +55,12 @@ fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
     let dir = tempfile::tempdir().unwrap();
     let limits = json!({"path": "out", "group_rows_max": 1000});
     write("parquet", limits, &dir.path().join("a.parquet"), &[rows(0, 1000), rows(1000, 700), rows(1700, 90)]);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     let cut = |columns: &[&str]| -> Vec<Span> {
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
-        source.cut(&io, &dataset.spans, Some(RowRuns { rows_max: 300, columns: &columns })).unwrap()
+        source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 300, columns: &columns })).unwrap()
     };
     let spans = cut(&["id", "text"]);
     let counts: Vec<u64> = spans.iter().map(|span| span.rows().unwrap()).collect();
@@ -90,11 +90,12 @@ fn row_groups_of_lists_are_read_whole() {
     let ids = Int32Array::from_iter_values(0..1000);
     let batch = [("id", Arc::new(ids) as ArrayRef), ("list", Arc::new(lists) as ArrayRef)];
     put(dir.path(), "a.parquet", &[RecordBatch::try_from_iter(batch).unwrap()]);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
-    let parts =
-        |columns: &[String]| source.cut(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns })).unwrap().len();
+    let parts = |columns: &[String]| {
+        source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns })).unwrap().len()
+    };
     assert_eq!(parts(&["id".to_owned(), "list".to_owned()]), 1);
     assert_eq!(parts(&["id".to_owned()]), 10);
 }
@@ -112,7 +113,7 @@ fn keys_do_not_depend_on_row_groups_or_pruning() {
             })
             .collect();
         put(dir.path(), "a.parquet", &groups);
-        let io = Io::new().unwrap();
+        let io = StorageClient::new().unwrap();
         let source = source("parquet", json!({"path": dir.path()}));
         let dataset = source.discover(&io, &[]).unwrap();
         let request = ScanRequest { batch_rows: 700, pruning, ..request(&dataset) };
@@ -133,7 +134,7 @@ fn strings_come_as_dictionaries_where_all_pages_are() {
     let few = one("s", StringArray::from_iter((0..50_000).map(|i| (i % 5 > 0).then(|| format!("value {}", i % 5)))));
     let many = one("s", StringArray::from_iter_values((0..200_000).map(|i| format!("a long and unique value {i}"))));
     put(dir.path(), "a.parquet", &[few.clone(), many, few]);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     assert_eq!(dataset.schema.field(0).data_type(), &DataType::Utf8);
@@ -163,7 +164,7 @@ fn rows_without_any_value_keep_the_dictionary() {
     let dir = tempfile::tempdir().unwrap();
     let values = (0..1000).map(|i| (!(100..300).contains(&i)).then_some("x"));
     put(dir.path(), "a.parquet", &[one("s", StringArray::from_iter(values))]);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     let request = ScanRequest { batch_rows: 100, ..request(&dataset) };
@@ -212,7 +213,7 @@ fn files_without_rows_are_fine() {
 fn columns_can_be_chosen_and_their_bytes_are_known() {
     let dir = tempfile::tempdir().unwrap();
     put(dir.path(), "k=a/a.parquet", &[rows(0, 5000)]);
-    let io = Io::new().unwrap();
+    let io = StorageClient::new().unwrap();
     let discover =
         |columns: Value| source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io, &[]);
     let dataset = discover(json!(["k", "text", "flag"])).unwrap();
@@ -240,12 +241,17 @@ fn strings_of_any_layout_are_written_alike() {
     let cast = |to: DataType| one("s", arrow::compute::cast(plain.column(0), &to).unwrap());
     let keyed = cast(DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)));
     let views = cast(DataType::Utf8View);
-    let sink = forebay_run::Connectors::sink(&forebay_connectors::BuiltIn, "parquet", &json!({"path": "out"})).unwrap();
+    let sink = forebay_run::ConnectorRegistry::sink(
+        &forebay_connectors::BuiltInConnectors,
+        "parquet",
+        &json!({"path": "out"}),
+    )
+    .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let encode = |batches: &[RecordBatch]| {
         let file = dir.path().join("a.parquet");
         let schema = plain.schema();
-        let mut out = sink.begin(&schema, &[], Box::new(std::fs::File::create(&file).unwrap())).unwrap();
+        let mut out = sink.open_writer(&schema, &[], Box::new(std::fs::File::create(&file).unwrap())).unwrap();
         out.append(sink.encode(&schema, batches).unwrap()).unwrap();
         out.finish().unwrap();
         let back = read("parquet", json!({"path": file})).unwrap();

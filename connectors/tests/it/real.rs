@@ -2,15 +2,15 @@
 
 use arrow::array::AsArray;
 use arrow::datatypes::DataType;
-use forebay_storage::Io;
+use forebay_storage::StorageClient;
 use serde_json::json;
 
-use crate::help::{chunks, read, request, shared, source};
+use crate::help::{chunks, read, request, shared_data, source};
 
 #[test]
 fn flights() {
-    let Some(path) = shared("flights") else { return };
-    let io = Io::new().unwrap();
+    let Some(path) = shared_data("flights") else { return };
+    let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": path}));
     let dataset = source.discover(&io, &[]).unwrap();
     assert_eq!(dataset.rows(), Some(336_776));
@@ -22,7 +22,7 @@ fn flights() {
 
 #[test]
 fn taxi() {
-    let Some(path) = shared("taxi/taxi.csv") else { return };
+    let Some(path) = shared_data("taxi/taxi.csv") else { return };
     let all = read("csv", json!({"path": path})).unwrap();
     assert_eq!(all.num_rows(), 15_002);
     let type_of = |name: &str| all.schema().field_with_name(name).unwrap().data_type().clone();

@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
-use forebay_connectors::{Delivered, Device, HostDevice, Stage, run_stage};
-use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Order, SlotAllocator, SlotMemory};
-use forebay_model::{Fault, Id, Result};
+use forebay_connectors::{ComputeDevice, DeliveredBatch, DeviceStage, HostDevice, run_stage};
+use forebay_feed::{
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions, SampleOrder,
+    SlotAllocator, SlotMemory,
+};
+use forebay_model::{ContentId, Fault, Result};
 
 /// Which of the promises the device breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Broken {
+enum BrokenPromise {
     Nothing,
     CopiesDoNotWait,
     ComputeDoesNotWait,
@@ -23,7 +26,7 @@ enum Broken {
 }
 
 /// What lies in a queue.
-enum Work {
+enum QueuedWork {
     /// The bytes that a slot had, the slot's writes by then, and where they go.
     Copy {
         bytes: Vec<u8>,
@@ -48,9 +51,9 @@ enum Work {
 }
 
 #[derive(Default)]
-struct Queues {
-    copies: VecDeque<Work>,
-    compute: VecDeque<Work>,
+struct DeferredQueues {
+    copies: VecDeque<QueuedWork>,
+    compute: VecDeque<QueuedWork>,
     memory: Vec<Vec<u8>>,
     /// How often each event was recorded, and how many of these have come.
     recorded: Vec<u64>,
@@ -60,7 +63,7 @@ struct Queues {
     wrong: Vec<&'static str>,
 }
 
-impl Queues {
+impl DeferredQueues {
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
@@ -71,23 +74,23 @@ impl Queues {
         let queue = if of_copies { &mut self.copies } else { &mut self.compute };
         let Some(work) = queue.pop_front() else { return false };
         match work {
-            Work::Wait { event, nth } if self.come.get(&event).copied().unwrap_or(0) < nth => {
+            QueuedWork::Wait { event, nth } if self.come.get(&event).copied().unwrap_or(0) < nth => {
                 let queue = if of_copies { &mut self.copies } else { &mut self.compute };
-                queue.push_front(Work::Wait { event, nth });
+                queue.push_front(QueuedWork::Wait { event, nth });
                 return false;
             }
-            Work::Wait { .. } => {}
-            Work::Record { event, nth } => {
+            QueuedWork::Wait { .. } => {}
+            QueuedWork::Record { event, nth } => {
                 self.come.insert(event, nth);
             }
-            Work::Copy { bytes, writes, seen, left, to } => {
+            QueuedWork::Copy { bytes, writes, seen, left, to } => {
                 if writes.load(Ordering::SeqCst) != seen {
                     self.wrong.push("a slot was written before it was copied");
                 }
                 left.fetch_sub(1, Ordering::SeqCst);
                 self.memory[to] = bytes;
             }
-            Work::Look { memory, wanted } => {
+            QueuedWork::Look { memory, wanted } => {
                 self.looked += 1;
                 if self.memory[memory] != wanted {
                     self.wrong.push("a batch was computed with that is not there");
@@ -112,13 +115,13 @@ impl Queues {
 }
 
 #[derive(Clone)]
-struct Simulated {
-    queues: Arc<Mutex<Queues>>,
-    broken: Broken,
+struct DeferredDevice {
+    queues: Arc<Mutex<DeferredQueues>>,
+    broken: BrokenPromise,
 }
 
-impl Simulated {
-    fn put(&self, of_copies: bool, work: Work) {
+impl DeferredDevice {
+    fn put(&self, of_copies: bool, work: QueuedWork) {
         let mut queues = self.queues.lock().unwrap();
         if of_copies {
             queues.copies.push_back(work)
@@ -130,7 +133,7 @@ impl Simulated {
 
     fn wait(&self, of_copies: bool, event: usize) {
         let nth = self.queues.lock().unwrap().recorded[event];
-        self.put(of_copies, Work::Wait { event, nth });
+        self.put(of_copies, QueuedWork::Wait { event, nth });
     }
 
     fn record(&self, of_copies: bool, event: usize) {
@@ -139,11 +142,11 @@ impl Simulated {
             queues.recorded[event] += 1;
             queues.recorded[event]
         };
-        self.put(of_copies, Work::Record { event, nth });
+        self.put(of_copies, QueuedWork::Record { event, nth });
     }
 }
 
-impl Device for Simulated {
+impl ComputeDevice for DeferredDevice {
     type Memory = usize;
     type Event = usize;
 
@@ -160,7 +163,7 @@ impl Device for Simulated {
     }
 
     fn copies_wait(&self, event: &usize) -> Result<()> {
-        if self.broken != Broken::CopiesDoNotWait {
+        if self.broken != BrokenPromise::CopiesDoNotWait {
             self.wait(true, *event);
         }
         Ok(())
@@ -168,10 +171,10 @@ impl Device for Simulated {
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut usize) -> Result<()> {
         let any: &dyn std::any::Any = from;
-        let slot = any.downcast_ref::<SimulatedSlot>().ok_or_else(|| Fault::internal("another slot"))?;
+        let slot = any.downcast_ref::<DeferredSlot>().ok_or_else(|| Fault::internal("another slot"))?;
         slot.left.fetch_add(1, Ordering::SeqCst);
         let (bytes, seen) = (slot.bytes.clone(), slot.writes.load(Ordering::SeqCst));
-        self.put(true, Work::Copy { bytes, writes: slot.writes.clone(), seen, left: slot.left.clone(), to: *to });
+        self.put(true, QueuedWork::Copy { bytes, writes: slot.writes.clone(), seen, left: slot.left.clone(), to: *to });
         Ok(())
     }
 
@@ -181,7 +184,7 @@ impl Device for Simulated {
     }
 
     fn compute_waits(&self, event: &usize) -> Result<()> {
-        if self.broken != Broken::ComputeDoesNotWait {
+        if self.broken != BrokenPromise::ComputeDoesNotWait {
             self.wait(false, *event);
         }
         Ok(())
@@ -198,22 +201,22 @@ impl Device for Simulated {
     }
 }
 
-struct SimulatedSlot {
+struct DeferredSlot {
     bytes: Vec<u8>,
     /// How often somebody began to write here.
     writes: Arc<AtomicU64>,
     /// Copies from here that are still to be done.
     left: Arc<AtomicU64>,
-    device: Simulated,
+    device: DeferredDevice,
 }
 
-impl SlotMemory for SimulatedSlot {
+impl SlotMemory for DeferredSlot {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        if self.device.broken != Broken::WritersDoNotWait {
+        if self.device.broken != BrokenPromise::WritersDoNotWait {
             while self.left.load(Ordering::SeqCst) > 0 {
                 let mut queues = self.device.queues.lock().unwrap();
                 let _ = queues.advance(true) || queues.advance(false);
@@ -224,55 +227,55 @@ impl SlotMemory for SimulatedSlot {
     }
 }
 
-impl SlotAllocator for Simulated {
+impl SlotAllocator for DeferredDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let (writes, left) = Default::default();
-        Ok(Box::new(SimulatedSlot { bytes: vec![0; bytes], writes, left, device: self.clone() }))
+        Ok(Box::new(DeferredSlot { bytes: vec![0; bytes], writes, left, device: self.clone() }))
     }
 }
 
 /// Looks at each batch when its turn comes, which is later than the call.
-struct Looks(Vec<f32>);
+struct BatchCheckStage(Vec<f32>);
 
-impl Stage<Simulated> for Looks {
-    fn step(&mut self, batch: Delivered<'_, Simulated>) -> Result<()> {
+impl DeviceStage<DeferredDevice> for BatchCheckStage {
+    fn step(&mut self, batch: DeliveredBatch<'_, DeferredDevice>) -> Result<()> {
         // What was sent there last, wherever the copy stands.
         let queues = batch.device.queues.lock().unwrap();
         let sent = queues.copies.iter().rev().find_map(|work| match work {
-            Work::Copy { bytes, to, .. } if to == batch.memory => Some(bytes.clone()),
+            QueuedWork::Copy { bytes, to, .. } if to == batch.memory => Some(bytes.clone()),
             _ => None,
         });
         let wanted = sent.unwrap_or_else(|| queues.memory[*batch.memory].clone());
         drop(queues);
         self.0.extend(values(&wanted, &batch));
-        batch.device.put(false, Work::Look { memory: *batch.memory, wanted });
+        batch.device.put(false, QueuedWork::Look { memory: *batch.memory, wanted });
         Ok(())
     }
 }
 
 /// The same in ordinary memory.
-impl Stage<HostDevice> for Looks {
-    fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
+impl DeviceStage<HostDevice> for BatchCheckStage {
+    fn step(&mut self, batch: DeliveredBatch<'_, HostDevice>) -> Result<()> {
         self.0.extend(values(batch.memory, &batch));
         Ok(())
     }
 }
 
-fn values<D: Device>(bytes: &[u8], batch: &Delivered<'_, D>) -> Vec<f32> {
+fn values<D: ComputeDevice>(bytes: &[u8], batch: &DeliveredBatch<'_, D>) -> Vec<f32> {
     let words = bytes.chunks_exact(4).take(batch.rows);
     words.map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
 /// Blocks of consecutive numbers.
-struct Numbers;
+struct ConsecutiveBlocks;
 
 const BLOCKS: u32 = 24;
 const BLOCK_ROWS: u32 = 64;
 
-impl Blocks for Numbers {
-    fn dataset(&self) -> Dataset {
-        let block = Block { rows: u64::from(BLOCK_ROWS), ..Block::default() };
-        Dataset::new(Id::of(b"numbers"), vec![block; BLOCKS as usize])
+impl BlockSource for ConsecutiveBlocks {
+    fn dataset(&self) -> BlockDataset {
+        let block = DatasetBlock { rows: u64::from(BLOCK_ROWS), ..DatasetBlock::default() };
+        BlockDataset::new(ContentId::of(b"numbers"), vec![block; BLOCKS as usize])
     }
 
     fn read(
@@ -289,26 +292,26 @@ impl Blocks for Numbers {
 }
 
 fn feed(allocator: Option<Arc<dyn SlotAllocator>>) -> Feed {
-    let features = Features { dense: vec![Field::new("x")], ..Features::default() };
-    let mut config = Config::new(vec![Arc::new(Numbers)], features, Order::shuffled(3, 500));
+    let features = BatchFeatures { dense: vec![FeatureField::new("x")], ..BatchFeatures::default() };
+    let mut config = FeedOptions::new(vec![Arc::new(ConsecutiveBlocks)], features, SampleOrder::shuffled(3, 500));
     (config.batch_rows, config.threads, config.slots) = (32, 2, 4);
     config.allocator = allocator.unwrap_or(config.allocator);
     Feed::start(config).unwrap()
 }
 
 /// What a device got wrong, over some seeds.
-fn wrong(broken: Broken) -> Vec<&'static str> {
+fn device_errors(broken: BrokenPromise) -> Vec<&'static str> {
     let mut wrong = Vec::new();
     for random in 0..12 {
-        let queues = Arc::new(Mutex::new(Queues { random, ..Queues::default() }));
-        let device = Simulated { queues: queues.clone(), broken };
-        let mut stage = Looks(Vec::new());
+        let queues = Arc::new(Mutex::new(DeferredQueues { random, ..DeferredQueues::default() }));
+        let device = DeferredDevice { queues: queues.clone(), broken };
+        let mut stage = BatchCheckStage(Vec::new());
         run_stage(&mut feed(Some(Arc::new(device.clone()))), &device, &mut stage).unwrap();
         let queues = queues.lock().unwrap();
         assert_eq!(queues.looked, u64::from(BLOCKS * BLOCK_ROWS / 32));
         wrong.extend(&queues.wrong);
-        if broken == Broken::Nothing {
-            let mut host = Looks(Vec::new());
+        if broken == BrokenPromise::Nothing {
+            let mut host = BatchCheckStage(Vec::new());
             run_stage(&mut feed(None), &HostDevice, &mut host).unwrap();
             assert_eq!(stage.0, host.0, "the device gets other batches than the host");
         }
@@ -318,16 +321,16 @@ fn wrong(broken: Broken) -> Vec<&'static str> {
 
 #[test]
 fn batches_are_whole_when_they_are_computed_with() {
-    assert_eq!(wrong(Broken::Nothing), Vec::<&str>::new());
-    let mut all = Looks(Vec::new());
+    assert_eq!(device_errors(BrokenPromise::Nothing), Vec::<&str>::new());
+    let mut all = BatchCheckStage(Vec::new());
     run_stage(&mut feed(None), &HostDevice, &mut all).unwrap();
     all.0.sort_by(f32::total_cmp);
     assert_eq!(all.0, (0..BLOCKS * BLOCK_ROWS).map(|value| value as f32).collect::<Vec<_>>());
 }
 
 #[test]
-fn whoever_does_not_wait_is_seen() {
-    assert!(wrong(Broken::CopiesDoNotWait).contains(&"a batch was computed with that is not there"));
-    assert!(wrong(Broken::ComputeDoesNotWait).contains(&"a batch was computed with that is not there"));
-    assert!(wrong(Broken::WritersDoNotWait).contains(&"a slot was written before it was copied"));
+fn a_missing_wait_is_detected() {
+    assert!(device_errors(BrokenPromise::CopiesDoNotWait).contains(&"a batch was computed with that is not there"));
+    assert!(device_errors(BrokenPromise::ComputeDoesNotWait).contains(&"a batch was computed with that is not there"));
+    assert!(device_errors(BrokenPromise::WritersDoNotWait).contains(&"a slot was written before it was copied"));
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_model::codes;
-use forebay_run::Connectors;
-use forebay_storage::{Io, ScanRequest};
+use forebay_run::ConnectorRegistry;
+use forebay_storage::{ScanRequest, StorageClient};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use object_store::aws::AmazonS3Builder;
@@ -17,14 +17,14 @@ use tokio::net::TcpListener;
 use crate::help::{assert_rows, chunks, keys, request, rows, source, whole, write};
 
 /// Serves a folder; each folder in it is a bucket.
-fn serve(root: &Path) -> Io {
-    let io = Io::new().unwrap();
+fn serve(root: &Path) -> StorageClient {
+    let io = StorageClient::new().unwrap();
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
     service.set_auth(SimpleAuth::from_single("key", "secret"));
     let service = service.build();
-    let listener = io.wait(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let listener = io.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    io.handle().unwrap().spawn(async move {
+    io.runtime_handle().unwrap().spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
             let service = service.clone();
             tokio::spawn(async move {
@@ -93,7 +93,8 @@ fn objects_that_change_or_break_are_named() {
     let put = |from| write("parquet", json!({"path": "out"}), &file, &[rows(from, 500)]);
     put(0);
     let io = serve(dir.path());
-    let source = forebay_connectors::BuiltIn.source("parquet", &json!({"path": "s3://lake/a.parquet"})).unwrap();
+    let source =
+        forebay_connectors::BuiltInConnectors.source("parquet", &json!({"path": "s3://lake/a.parquet"})).unwrap();
     let dataset = source.discover(&io, &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     put(7);

@@ -8,7 +8,7 @@ use arrow::array::*;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_analyze::*;
-use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, MemoryScratch, RowKeys, ScratchSpace};
 
 const ROWS: usize = 4 << 20;
 const BATCH_ROWS: usize = 8192;
@@ -18,7 +18,7 @@ fn measure(name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
 }
 
 fn measure_within(budget_bytes: usize, name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
-    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
     let keys = RowKeys::sequence(7, 0, ROWS);
     let (mut update_ns, mut finish_ns) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..3 {
@@ -27,7 +27,7 @@ fn measure_within(budget_bytes: usize, name: &str, analyzer: &dyn AnyAnalyzer, c
         for at in (0..ROWS).step_by(BATCH_ROWS) {
             let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(at, BATCH_ROWS)).collect();
             let keys = Some(&keys.as_slice()[at..at + BATCH_ROWS]);
-            analyzer.update(&mut state, &Input { columns: &columns, rows: BATCH_ROWS, keys }).unwrap();
+            analyzer.update(&mut state, &AnalyzerInput { columns: &columns, rows: BATCH_ROWS, keys }).unwrap();
         }
         update_ns = update_ns.min(start.elapsed().as_nanos() as f64);
         let start = Instant::now();
@@ -53,26 +53,30 @@ fn main() {
     let coded = cast(&items, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap();
     let views = cast(&items, &DataType::Utf8View).unwrap();
 
-    measure("moments f64", &Moments, std::slice::from_ref(&doubles));
-    measure("moments f64, 10 % null", &Moments, &[holes]);
-    measure("moments f32", &Moments, std::slice::from_ref(&floats));
-    measure("moments f32, 10 % null", &Moments, &[float_holes]);
-    measure("moments i64, small", &Moments, std::slice::from_ref(&integers));
-    measure("moments i64, large", &Moments, &[large]);
-    measure("counts", &Counts, std::slice::from_ref(&floats));
-    measure("vocabulary, dictionary 30 k", &Vocabulary::default(), std::slice::from_ref(&coded));
-    measure("vocabulary, plain, 30 k", &Vocabulary::default(), std::slice::from_ref(&items));
-    measure("vocabulary, views, 30 k", &Vocabulary::default(), &[views]);
-    measure("vocabulary, plain, 1.5 M", &Vocabulary::default(), std::slice::from_ref(&many));
-    measure_within(16 << 20, "the same in 16 MiB", &Vocabulary::default(), std::slice::from_ref(&many));
-    let top = Vocabulary { top_k: Some(1000), ..Vocabulary::default() };
+    measure("moments f64", &ColumnMoments, std::slice::from_ref(&doubles));
+    measure("moments f64, 10 % null", &ColumnMoments, &[holes]);
+    measure("moments f32", &ColumnMoments, std::slice::from_ref(&floats));
+    measure("moments f32, 10 % null", &ColumnMoments, &[float_holes]);
+    measure("moments i64, small", &ColumnMoments, std::slice::from_ref(&integers));
+    measure("moments i64, large", &ColumnMoments, &[large]);
+    measure("counts", &ColumnCounts, std::slice::from_ref(&floats));
+    measure("vocabulary, dictionary 30 k", &TokenVocabulary::default(), std::slice::from_ref(&coded));
+    measure("vocabulary, plain, 30 k", &TokenVocabulary::default(), std::slice::from_ref(&items));
+    measure("vocabulary, views, 30 k", &TokenVocabulary::default(), &[views]);
+    measure("vocabulary, plain, 1.5 M", &TokenVocabulary::default(), std::slice::from_ref(&many));
+    measure_within(16 << 20, "the same in 16 MiB", &TokenVocabulary::default(), std::slice::from_ref(&many));
+    let top = TokenVocabulary { top_k: Some(1000), ..TokenVocabulary::default() };
     measure("vocabulary, plain, 1.5 M, top 1000", &top, &[many]);
-    measure("vocabulary, integers", &Vocabulary::default(), &[integers]);
-    let quantiles = |epsilon| Quantiles { epsilon, ask: Ask::Buckets(100) };
+    measure("vocabulary, integers", &TokenVocabulary::default(), &[integers]);
+    let quantiles = |epsilon| SampledQuantiles { epsilon, ask: QuantileRequest::Buckets(100) };
     measure("quantiles f32, epsilon 0.01", &quantiles(0.01), std::slice::from_ref(&floats));
     measure("quantiles f32, epsilon 0.002", &quantiles(0.002), std::slice::from_ref(&floats));
-    measure("exact quantiles f32", &ExactQuantiles { ask: Ask::Buckets(100) }, std::slice::from_ref(&floats));
-    let exact = ExactQuantiles { ask: Ask::Buckets(100) };
+    measure(
+        "exact quantiles f32",
+        &ExactQuantiles { ask: QuantileRequest::Buckets(100) },
+        std::slice::from_ref(&floats),
+    );
+    let exact = ExactQuantiles { ask: QuantileRequest::Buckets(100) };
     measure_within(16 << 20, "the same in 16 MiB", &exact, std::slice::from_ref(&floats));
     measure("distinct count f32", &DistinctCount::default(), std::slice::from_ref(&floats));
     measure("distinct count, dictionary", &DistinctCount::default(), std::slice::from_ref(&coded));
@@ -81,7 +85,7 @@ fn main() {
         &Histogram { edges: vec![-500.0, -1.0, 0.0, 1.0, 500.0] },
         std::slice::from_ref(&floats),
     );
-    let by_key = KeyMoments { keys: vec![DataType::Utf8] };
+    let by_key = GroupedMoments { keys: vec![DataType::Utf8] };
     measure("moments by key, f64, dictionary 30 k", &by_key, &[doubles, coded.clone()]);
     measure("moments by key, f32, dictionary 30 k", &by_key, &[floats.clone(), coded]);
     measure("moments by key, f32, plain 30 k", &by_key, &[floats, items]);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array};
-use forebay_model::{Finding, Result, between};
+use forebay_model::{Finding, Result, lerp};
 use serde_json::{Value, json};
 
 /// Bucket boundaries or quantiles.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ask {
+pub enum QuantileRequest {
     /// `q - 1` boundaries that divide the values into `q` buckets of about equal size. Boundary `k` is
     /// `sorted[floor(n * k / q)]`, with ranks from 0. The finding has one column `boundary` (Float64); it is empty
     /// if there were no values.
@@ -18,11 +18,11 @@ pub enum Ask {
     Probabilities(Vec<f64>),
 }
 
-impl Ask {
+impl QuantileRequest {
     pub(crate) fn config(&self) -> Value {
         match self {
-            Ask::Buckets(buckets) => json!({ "buckets": buckets }),
-            Ask::Probabilities(probabilities) => json!({ "probabilities": probabilities }),
+            QuantileRequest::Buckets(buckets) => json!({ "buckets": buckets }),
+            QuantileRequest::Probabilities(probabilities) => json!({ "probabilities": probabilities }),
         }
     }
 
@@ -30,8 +30,8 @@ impl Ask {
     pub(crate) fn ranks(&self, n: u64) -> Vec<u64> {
         let mut ranks = match self {
             _ if n == 0 => Vec::new(),
-            Ask::Buckets(buckets) => (1..*buckets).map(|k| boundary_rank(n, k, *buckets)).collect(),
-            Ask::Probabilities(probabilities) => probabilities
+            QuantileRequest::Buckets(buckets) => (1..*buckets).map(|k| boundary_rank(n, k, *buckets)).collect(),
+            QuantileRequest::Probabilities(probabilities) => probabilities
                 .iter()
                 .flat_map(|&p| {
                     let (low, _) = position(n, p);
@@ -48,12 +48,12 @@ impl Ask {
     pub(crate) fn finding(&self, n: u64, ranks: &[u64], values: &[f64]) -> Result<Finding> {
         let at = |rank: u64| ranks.binary_search(&rank).ok().and_then(|i| values.get(i)).copied();
         match self {
-            Ask::Buckets(buckets) => {
+            QuantileRequest::Buckets(buckets) => {
                 let last = if n == 0 { 0 } else { *buckets };
                 let boundaries: Float64Array = (1..last).map(|k| at(boundary_rank(n, k, *buckets))).collect();
                 Finding::of([("boundary", Arc::new(boundaries) as ArrayRef)])
             }
-            Ask::Probabilities(probabilities) => {
+            QuantileRequest::Probabilities(probabilities) => {
                 let value = |&p: &f64| {
                     let (low, t) = position(n, p);
                     Some(interpolate(at(low)?, at((low + 1).min(n.saturating_sub(1)))?, t))
@@ -81,7 +81,7 @@ fn interpolate(a: f64, b: f64, t: f64) -> f64 {
     if a == b || t == 0.0 {
         a
     } else if (b - a).is_infinite() && a.is_finite() && b.is_finite() {
-        between(a, b, t)
+        lerp(a, b, t)
     } else if t < 0.5 {
         a + (b - a) * t
     } else {

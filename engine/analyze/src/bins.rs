@@ -1,7 +1,7 @@
 //! Hot loops of exact sums. Values are accumulated per exponent in machine integers and added to the exact sums
 //! once per exponent instead of once per value.
 
-use crate::moment::Moment;
+use crate::moment::MomentAccumulator;
 
 /// Number of exponents held at a time; data rarely spans more than a few dozen.
 const BINS: usize = 64;
@@ -14,7 +14,7 @@ const ADDS_MAX: usize = 1 << 21;
 const BLOCK: usize = 1 << 14;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Bin {
+struct ExponentBin {
     sum: i128,
     squares: u128,
     exponent: u32,
@@ -22,23 +22,23 @@ struct Bin {
 
 /// Per-exponent sums of doubles, not yet added to the exact sums.
 #[derive(Debug)]
-pub(crate) struct Bins {
+pub(crate) struct ExponentBins {
     /// Two banks, for values at even and odd positions, shorten the chains of dependent additions.
-    banks: Box<[[Bin; BINS]; 2]>,
+    banks: Box<[[ExponentBin; BINS]; 2]>,
     adds: usize,
 }
 
-impl Default for Bins {
+impl Default for ExponentBins {
     fn default() -> Self {
-        Bins { banks: Box::new([[Bin::default(); BINS]; 2]), adds: 0 }
+        ExponentBins { banks: Box::new([[ExponentBin::default(); BINS]; 2]), adds: 0 }
     }
 }
 
-impl Bins {
-    pub(crate) const BYTES: usize = size_of::<[[Bin; BINS]; 2]>();
+impl ExponentBins {
+    pub(crate) const BYTES: usize = size_of::<[[ExponentBin; BINS]; 2]>();
 
     /// Accumulates values.
-    pub(crate) fn push(&mut self, values: &[f64], into: &mut Moment) {
+    pub(crate) fn push(&mut self, values: &[f64], into: &mut MomentAccumulator) {
         for block in values.chunks(BLOCK) {
             if self.adds + block.len() > ADDS_MAX {
                 self.flush(into);
@@ -48,11 +48,11 @@ impl Bins {
         }
     }
 
-    fn push_block(&mut self, block: &[f64], into: &mut Moment) {
+    fn push_block(&mut self, block: &[f64], into: &mut MomentAccumulator) {
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
         let mut special = 0;
         let [even, odd] = &mut *self.banks;
-        let mut one = |bank: &mut [Bin; BINS], value: f64| {
+        let mut one = |bank: &mut [ExponentBin; BINS], value: f64| {
             let bits = value.to_bits();
             let exponent = (bits >> 52) as u32 & 0x7ff;
             if exponent == 0x7ff {
@@ -86,13 +86,13 @@ impl Bins {
     }
 
     /// Adds everything to the exact sums.
-    pub(crate) fn flush(&mut self, into: &mut Moment) {
+    pub(crate) fn flush(&mut self, into: &mut MomentAccumulator) {
         self.adds = 0;
         self.banks.iter_mut().flatten().for_each(|bin| flush_bin(bin, into));
     }
 }
 
-fn flush_bin(bin: &mut Bin, into: &mut Moment) {
+fn flush_bin(bin: &mut ExponentBin, into: &mut MomentAccumulator) {
     let bit = bin.exponent as i32 - 1075;
     into.sum.add_signed(bit, bin.sum);
     into.squares.add_unsigned(2 * bit, bin.squares);
@@ -100,9 +100,9 @@ fn flush_bin(bin: &mut Bin, into: &mut Moment) {
 }
 
 /// Accumulates `f32` values; the sums equal those of the same values as `f64`.
-pub(crate) fn push_f32(values: &[f32], into: &mut Moment) {
+pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
     for block in values.chunks(BLOCK) {
-        if push_whole(block, into) {
+        if push_integral_block(block, into) {
             continue;
         }
         let mut banks = [[(0i64, 0u64); 256]; 2];
@@ -145,12 +145,12 @@ pub(crate) fn push_f32(values: &[f32], into: &mut Moment) {
 
 /// Accumulates a block of `f32` values if all are integers of at most 22 bits, as counts are: then there is a single
 /// exponent. Otherwise returns false early and accumulates nothing.
-fn push_whole(block: &[f32], into: &mut Moment) -> bool {
+fn push_integral_block(block: &[f32], into: &mut MomentAccumulator) -> bool {
     const PART: usize = 64;
-    let mut all = Whole { min: i32::MAX, max: i32::MIN, sum: 0, squares: 0 };
+    let mut all = IntegerSums { min: i32::MAX, max: i32::MIN, sum: 0, squares: 0 };
     let (parts, rest) = block.as_chunks::<PART>();
     for part in parts.iter().map(<[f32; PART]>::as_slice).chain([rest]) {
-        let Some(part) = whole(part) else { return false };
+        let Some(part) = integral_sums(part) else { return false };
         all.min = all.min.min(part.min);
         all.max = all.max.max(part.max);
         all.sum += part.sum;
@@ -164,7 +164,7 @@ fn push_whole(block: &[f32], into: &mut Moment) -> bool {
 }
 
 /// Range and sums of a few integers.
-struct Whole {
+struct IntegerSums {
     min: i32,
     max: i32,
     sum: i64,
@@ -174,7 +174,7 @@ struct Whole {
 /// Sums up to a few hundred values if all are integers of at most 22 bits. The loop has no branches, so that it
 /// vectorizes.
 #[inline(always)]
-fn whole(values: &[f32]) -> Option<Whole> {
+fn integral_sums(values: &[f32]) -> Option<IntegerSums> {
     /// Adding this puts the integer into the lowest fraction bits; numbers of more bits change in the round trip.
     const SHIFT: f32 = 1.5 * (1 << 23) as f32;
     const SIZE_MAX: i32 = 1 << 22;
@@ -191,11 +191,11 @@ fn whole(values: &[f32]) -> Option<Whole> {
         squares = squares.wrapping_add(size.wrapping_mul(size));
     }
     let fits = others == 0 && min >= -SIZE_MAX && max < SIZE_MAX;
-    fits.then_some(Whole { min, max, sum: i64::from(sum), squares })
+    fits.then_some(IntegerSums { min, max, sum: i64::from(sum), squares })
 }
 
 /// Accumulates integers. The range is that of the integers rounded to doubles.
-pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut Moment) {
+pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut MomentAccumulator) {
     for block in values.chunks(BLOCK) {
         let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else { continue };
         let (min, max): (i128, i128) = (min.into(), max.into());

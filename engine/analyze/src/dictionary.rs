@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, Int32Array, StringArray};
 use arrow::datatypes::ArrowNativeType;
-use forebay_model::{Result, Strings, TextRef};
+use forebay_model::{Result, StringColumn, TextRef};
 
 /// A dictionary longer than this multiple of the batch is counted by row instead of by key.
 const VALUES_PER_ROW_MAX: usize = 64;
@@ -20,14 +20,14 @@ impl DictionaryCounts {
     /// [`DictionaryCounts::flush`].
     pub(crate) fn push(
         &mut self,
-        column: &Strings,
+        column: &StringColumn,
         mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
     ) -> Result<()> {
         let (keys, values) = match column {
-            Strings::Plain(_) => return each(column.values()?, add),
-            Strings::Dictionary(keys, values) => (keys, values),
+            StringColumn::Plain(_) => return for_each_text(column.values()?, add),
+            StringColumn::Dictionary(keys, values) => (keys, values),
         };
-        if !self.knows(values) {
+        if !self.is_current(values) {
             self.flush(&mut add)?;
             if values.len() > VALUES_PER_ROW_MAX * keys.len() {
                 let values = column.values()?;
@@ -41,7 +41,7 @@ impl DictionaryCounts {
     }
 
     /// Whether `values` is the current dictionary.
-    fn knows(&self, values: &ArrayRef) -> bool {
+    fn is_current(&self, values: &ArrayRef) -> bool {
         let same = |held: &ArrayRef| {
             std::sync::Arc::ptr_eq(held, values)
                 || (held.len() == values.len() && held.to_data().ptr_eq(&values.to_data()))
@@ -94,7 +94,7 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
 }
 
 /// Passes each string of a plain column to `add`.
-fn each(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+fn for_each_text(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
     match values {
         TextRef::Utf8(array) => array.iter().try_for_each(|value| add(value, 1)),
         TextRef::Large(array) => array.iter().try_for_each(|value| add(value, 1)),
@@ -104,7 +104,7 @@ fn each(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()
 
 /// Arrays whose values count as strings: the column itself or, for lists, the elements of the lists that are not
 /// null. Also returns the number of null lists.
-pub(crate) fn elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)> {
+pub(crate) fn string_elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)> {
     use arrow::array::AsArray;
     use arrow::datatypes::DataType;
     let (values, offsets): (&ArrayRef, Vec<usize>) = match column.data_type() {

@@ -4,12 +4,15 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, Strings, codes, logical_type};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, StringColumn, codes,
+    logical_type,
+};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::dictionary::{DictionaryCounts, elements};
-use crate::numbers::{Numbers, only_column};
+use crate::dictionary::{DictionaryCounts, string_elements};
+use crate::numbers::{NumericColumn, single_column};
 
 /// HyperLogLog estimate of the number of distinct values.
 ///
@@ -36,17 +39,17 @@ impl Default for DistinctCount {
 pub struct DistinctCountState {
     nulls: u64,
     nans: u64,
-    registers: Registers,
+    registers: HllRegisters,
     dictionary: DictionaryCounts,
 }
 
 #[derive(Debug)]
-struct Registers {
+struct HllRegisters {
     ranks: Vec<u8>,
     precision: u32,
 }
 
-impl Registers {
+impl HllRegisters {
     fn add(&mut self, bytes: &[u8]) {
         let hash = xxh3_64(bytes);
         let register = (hash >> (64 - self.precision)) as usize;
@@ -107,7 +110,7 @@ impl DistinctCountState {
         dictionary.flush(|text, count| add_text(registers, nulls, text, count))
     }
 
-    fn take_doubles(&mut self, array: &Float64Array) {
+    fn push_doubles(&mut self, array: &Float64Array) {
         for value in array.iter().flatten() {
             if value.is_nan() {
                 self.nans += 1;
@@ -119,7 +122,7 @@ impl DistinctCountState {
     }
 }
 
-fn add_text(registers: &mut Registers, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
+fn add_text(registers: &mut HllRegisters, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
     match text {
         Some(text) => registers.add(text.as_bytes()),
         None => *nulls += count,
@@ -138,32 +141,32 @@ impl Analyzer for DistinctCount {
         json!({ "precision": self.precision })
     }
 
-    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<DistinctCountState> {
+    fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
         if !(4..=18).contains(&self.precision) {
             let message = format!("precision {} is not between 4 and 18", self.precision);
             return Err(Fault::new(codes::BAD_VALUE, message));
         }
-        let registers = Registers { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
+        let registers = HllRegisters { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
         Ok(DistinctCountState { nulls: 0, nans: 0, registers, dictionary: DictionaryCounts::default() })
     }
 
-    fn update(&self, state: &mut DistinctCountState, input: &Input<'_>) -> Result<()> {
-        let (parts, null_lists) = elements(only_column(input)?)?;
+    fn update(&self, state: &mut DistinctCountState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let (parts, null_lists) = string_elements(single_column(input)?)?;
         state.nulls += null_lists;
         for part in &parts {
             if !logical_type(part.data_type()).is_numeric() {
                 let DistinctCountState { nulls, registers, dictionary, .. } = state;
-                dictionary.push(&Strings::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
+                dictionary.push(&StringColumn::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
                 continue;
             }
-            match Numbers::of(part)? {
-                Numbers::Float64(array) => state.take_doubles(&array),
-                Numbers::Float32(array) => state.take_doubles(&array.unary(f64::from)),
-                Numbers::Int64(array) => {
+            match NumericColumn::of(part)? {
+                NumericColumn::Float64(array) => state.push_doubles(&array),
+                NumericColumn::Float32(array) => state.push_doubles(&array.unary(f64::from)),
+                NumericColumn::Int64(array) => {
                     array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
                     state.nulls += array.null_count() as u64;
                 }
-                Numbers::UInt64(array) => {
+                NumericColumn::UInt64(array) => {
                     array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
                     state.nulls += array.null_count() as u64;
                 }
@@ -184,15 +187,15 @@ impl Analyzer for DistinctCount {
 
     fn encode(&self, state: &mut DistinctCountState, out: &mut dyn Write) -> Result<()> {
         state.flush()?;
-        let mut out = Encoder(out);
+        let mut out = StateEncoder(out);
         out.varint(state.nulls)?;
         out.varint(state.nans)?;
         out.raw(&state.registers.ranks)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<DistinctCountState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
         let mut state = Analyzer::zero(self, scratch)?;
-        let mut input = Decoder(input);
+        let mut input = StateDecoder(input);
         state.nulls = input.varint()?;
         state.nans = input.varint()?;
         input.raw(&mut state.registers.ranks)?;

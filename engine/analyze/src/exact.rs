@@ -3,7 +3,7 @@
 //! After the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), but only as wide as necessary.
 //! Addition is therefore associative and commutative to the last bit.
 
-use forebay_model::{Decoder, Encoder, Fault, Result, codes};
+use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
 use crate::natural;
 
@@ -16,12 +16,12 @@ const LIMB_LOWEST: i32 = -34;
 /// An exact sum in two's complement limbs; the first limb weighs `2^(64 * low)`. The top limb holds only the sign,
 /// so that an addition cannot overflow.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Exact {
+pub(crate) struct ExactSum {
     low: i32,
     limbs: Vec<u64>,
 }
 
-impl Exact {
+impl ExactSum {
     /// Adds `value * 2^bit`.
     pub(crate) fn add_signed(&mut self, bit: i32, value: i128) {
         let sign = (value >> 127) as u64;
@@ -46,7 +46,7 @@ impl Exact {
     }
 
     /// Adds another sum.
-    pub(crate) fn merge(&mut self, other: &Exact) {
+    pub(crate) fn merge(&mut self, other: &ExactSum) {
         if let Some(&sign) = other.limbs.last() {
             self.cover(other.low, other.low + other.limbs.len() as i32 + 1);
             let from = (other.low - self.low) as usize;
@@ -123,7 +123,7 @@ impl Exact {
     /// The sum, rounded to the nearest double.
     pub(crate) fn to_f64(&self) -> f64 {
         let (negative, limbs, low) = self.magnitude();
-        signed(negative, natural::round(&limbs, 64 * i64::from(low), false))
+        signed(negative, natural::round_to_f64(&limbs, 64 * i64::from(low), false))
     }
 
     /// The sum divided by `n`, rounded to the nearest double.
@@ -131,7 +131,7 @@ impl Exact {
         let (negative, limbs, low) = self.magnitude();
         let mut limbs = natural::shift_limbs(&limbs, 3);
         let rest = natural::divide(&mut limbs, n);
-        signed(negative, natural::round(&limbs, 64 * (i64::from(low) - 3), rest != 0))
+        signed(negative, natural::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0))
     }
 
     /// Bytes of heap memory.
@@ -140,7 +140,7 @@ impl Exact {
     }
 
     /// Writes canonical bytes: equal sums have equal bytes.
-    pub(crate) fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    pub(crate) fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         let (negative, limbs, low) = self.magnitude();
         out.varint(limbs.len() as u64 * 2 + u64::from(negative))?;
         if !limbs.is_empty() {
@@ -153,11 +153,11 @@ impl Exact {
     }
 
     /// Reads bytes written by `encode`.
-    pub(crate) fn decode(input: &mut Decoder<'_>) -> Result<Self> {
+    pub(crate) fn decode(input: &mut StateDecoder<'_>) -> Result<Self> {
         let head = input.length(LIMBS_MAX * 2 + 1)?;
         let (length, negative) = (head / 2, head % 2 == 1);
         if length == 0 {
-            return Ok(Exact::default());
+            return Ok(ExactSum::default());
         }
         let low = input.length(LIMBS_MAX)? as i32 + LIMB_LOWEST;
         let mut limbs = Vec::with_capacity(length + 1);
@@ -174,12 +174,12 @@ impl Exact {
                 (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
             }
         }
-        Ok(Exact { low, limbs })
+        Ok(ExactSum { low, limbs })
     }
 }
 
 /// Population variance `(n * squares - sum^2) / n^2`, rounded once to the nearest double.
-pub(crate) fn variance(n: u64, sum: &Exact, squares: &Exact) -> f64 {
+pub(crate) fn variance(n: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
     let (_, s, s_low) = sum.magnitude();
     let (_, q, q_low) = squares.magnitude();
     if q.is_empty() {
@@ -194,7 +194,7 @@ pub(crate) fn variance(n: u64, sum: &Exact, squares: &Exact) -> f64 {
     spread.resize(spread.len().max(square.len()), 0);
     natural::subtract(&mut spread, &square);
     let rest = natural::divide(&mut spread, n) | natural::divide(&mut spread, n);
-    natural::round(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
+    natural::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
 }
 
 fn signed(negative: bool, value: f64) -> f64 {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn signs_carries_and_windows() {
-        let mut sum = Exact::default();
+        let mut sum = ExactSum::default();
         sum.add_signed(0, -1);
         assert_eq!(sum.to_f64(), -1.0);
         sum.add_signed(1000, 1);
@@ -223,8 +223,8 @@ mod tests {
         }
         assert_eq!(sum.to_f64(), -10.0 * 2f64.powi(190));
         let mut bytes = Vec::new();
-        sum.encode(&mut Encoder(&mut bytes)).unwrap();
-        let back = Exact::decode(&mut Decoder(&mut bytes.as_slice())).unwrap();
+        sum.encode(&mut StateEncoder(&mut bytes)).unwrap();
+        let back = ExactSum::decode(&mut StateDecoder(&mut bytes.as_slice())).unwrap();
         assert_eq!(back.magnitude(), sum.magnitude());
         sum.merge(&back);
         assert_eq!(sum.to_f64(), -20.0 * 2f64.powi(190));

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::Array;
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
 use serde_json::{Value, json};
 
-use crate::ask::Ask;
-use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
-use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
+use crate::ask::QuantileRequest;
+use crate::numbers::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
+use crate::runs::{KeyOrder, RunReader, RunWriter, SpillRuns};
 
 /// Exact quantiles of one numeric column, out of core.
 ///
@@ -18,32 +18,32 @@ use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExactQuantiles {
     /// The requested order statistics.
-    pub ask: Ask,
+    pub ask: QuantileRequest,
 }
 
 /// State of [`ExactQuantiles`].
 pub struct ExactQuantilesState {
-    scratch: Arc<dyn Scratch>,
+    scratch: Arc<dyn ScratchSpace>,
     seen: u64,
     /// Ordered bits of values that are not merged yet, unsorted.
     fresh: Vec<u64>,
     /// Distinct ordered bits with their counts, sorted.
     settled: Vec<(u64, u64)>,
-    runs: Runs<u64>,
+    runs: SpillRuns<u64>,
 }
 
 impl ExactQuantilesState {
-    fn new(scratch: &Arc<dyn Scratch>) -> Self {
-        let runs = Runs::new(KeyOrder::Bytes);
+    fn new(scratch: &Arc<dyn ScratchSpace>) -> Self {
+        let runs = SpillRuns::new(KeyOrder::Bytes);
         ExactQuantilesState { scratch: scratch.clone(), seen: 0, fresh: Vec::new(), settled: Vec::new(), runs }
     }
 
-    fn take<T: Copy>(&mut self, values: &[T], to_f64: impl Fn(T) -> f64 + Copy) -> Result<()> {
+    fn push_values<T: Copy>(&mut self, values: &[T], to_f64: impl Fn(T) -> f64 + Copy) -> Result<()> {
         // Pending values take a sixteenth of the budget; with their counts they take twice as much.
         let fresh_max = (self.scratch.budget_bytes() / 16 / size_of::<u64>()).max(64);
         for part in values.chunks(fresh_max) {
             if self.fresh.len() + part.len() > fresh_max {
-                self.settle()?;
+                self.merge_pending()?;
             }
             let room = (self.fresh.len() + part.len()).next_power_of_two().min(fresh_max);
             self.fresh.reserve_exact(room.saturating_sub(self.fresh.len()));
@@ -54,17 +54,17 @@ impl ExactQuantilesState {
     }
 
     /// Merges the pending values into the sorted counts.
-    fn settle(&mut self) -> Result<()> {
+    fn merge_pending(&mut self) -> Result<()> {
         self.seen += self.fresh.len() as u64;
         self.fresh.sort_unstable();
         let groups = self.fresh.chunk_by(|a, b| a == b).map(|group| (group[0], group.len() as u64));
-        self.settled = union(&self.settled, groups);
+        self.settled = merge_counts(&self.settled, groups);
         self.fresh.clear();
-        self.limit()
+        self.spill_if_large()
     }
 
     /// Spills if a quarter of the budget is used: the next merge needs more than as much again.
-    fn limit(&mut self) -> Result<()> {
+    fn spill_if_large(&mut self) -> Result<()> {
         let bytes = self.settled.capacity() * size_of::<(u64, u64)>();
         if bytes > self.scratch.budget_bytes() / 4 { self.spill() } else { Ok(()) }
     }
@@ -81,7 +81,7 @@ impl ExactQuantilesState {
 
     /// Visits each distinct value with its count, in order.
     fn for_each(&mut self, mut visit: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
-        self.settle()?;
+        self.merge_pending()?;
         if self.runs.is_empty() {
             return self.settled.iter().try_for_each(|&(bits, count)| visit(bits, count));
         }
@@ -91,7 +91,7 @@ impl ExactQuantilesState {
 }
 
 /// Merges two sorted lists, adding the counts of equal values.
-fn union(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<(u64, u64)> {
+fn merge_counts(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<(u64, u64)> {
     let mut out = Vec::with_capacity(held.len() + new.clone().count());
     let mut held = held.iter().copied().peekable();
     for (bits, mut count) in new {
@@ -124,52 +124,52 @@ impl Analyzer for ExactQuantiles {
         json!({ "ask": self.ask.config() })
     }
 
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<ExactQuantilesState> {
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<ExactQuantilesState> {
         Ok(ExactQuantilesState::new(scratch))
     }
 
-    fn update(&self, state: &mut ExactQuantilesState, input: &Input<'_>) -> Result<()> {
+    fn update(&self, state: &mut ExactQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
         macro_rules! take {
             ($array:expr, $to_f64:expr) => {{
                 let array = $array;
                 match array.nulls() {
-                    None => state.take(array.values(), $to_f64),
+                    None => state.push_values(array.values(), $to_f64),
                     Some(nulls) => {
                         let mut slices = nulls.valid_slices();
-                        slices.try_for_each(|(start, end)| state.take(&array.values()[start..end], $to_f64))
+                        slices.try_for_each(|(start, end)| state.push_values(&array.values()[start..end], $to_f64))
                     }
                 }
             }};
         }
-        match Numbers::of(only_column(input)?)? {
-            Numbers::Float64(array) => take!(array, |value| value),
-            Numbers::Float32(array) => take!(array, f64::from),
-            Numbers::Int64(array) => take!(array, |value| value as f64),
-            Numbers::UInt64(array) => take!(array, |value| value as f64),
+        match NumericColumn::of(single_column(input)?)? {
+            NumericColumn::Float64(array) => take!(array, |value| value),
+            NumericColumn::Float32(array) => take!(array, f64::from),
+            NumericColumn::Int64(array) => take!(array, |value| value as f64),
+            NumericColumn::UInt64(array) => take!(array, |value| value as f64),
         }
     }
 
     fn merge(&self, state: &mut ExactQuantilesState, mut later: ExactQuantilesState) -> Result<()> {
-        later.settle()?;
-        state.settle()?;
+        later.merge_pending()?;
+        state.merge_pending()?;
         state.seen += later.seen;
-        state.settled = union(&state.settled, later.settled.iter().copied());
+        state.settled = merge_counts(&state.settled, later.settled.iter().copied());
         state.runs.adopt(later.runs, &*state.scratch)?;
-        state.limit()
+        state.spill_if_large()
     }
 
     fn encode(&self, state: &mut ExactQuantilesState, out: &mut dyn Write) -> Result<()> {
-        state.settle()?;
-        Encoder(out).varint(state.seen)?;
+        state.merge_pending()?;
+        StateEncoder(out).varint(state.seen)?;
         let mut run = RunWriter::new(out);
         state.for_each(|bits, count| run.push(&bits.to_be_bytes(), &count))?;
         run.finish()?;
         Ok(())
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<ExactQuantilesState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<ExactQuantilesState> {
         let mut state = ExactQuantilesState::new(scratch);
-        state.seen = Decoder(input).varint()?;
+        state.seen = StateDecoder(input).varint()?;
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
             let bits = bits_of(run.key())?;
@@ -177,13 +177,13 @@ impl Analyzer for ExactQuantiles {
                 return Err(Fault::new(codes::CORRUPT, "a state holds values that are not sorted"));
             }
             state.settled.push((bits, run.value));
-            state.limit()?;
+            state.spill_if_large()?;
         }
         Ok(state)
     }
 
     fn finish(&self, mut state: ExactQuantilesState) -> Result<Finding> {
-        state.settle()?;
+        state.merge_pending()?;
         let n = state.seen;
         let ranks = self.ask.ranks(n);
         let mut values = Vec::with_capacity(ranks.len());

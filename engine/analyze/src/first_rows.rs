@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Decoder, Encoder, Id, Result, Scratch};
+use forebay_model::{ContentId, Result, ScratchSpace, StateDecoder, StateEncoder};
 
-use crate::runs::{KeyOrder, Weight};
-use crate::tally::Tally;
+use crate::runs::{KeyOrder, SpillValue};
+use crate::tally::SpillMap;
 
 /// Longer keys are replaced by a digest, padded to one byte more: no shorter key equals it.
 const KEY_BYTES_KEPT: usize = 256;
@@ -13,49 +13,49 @@ const KEY_BYTES_KEPT: usize = 256;
 /// Position of one row per key, the first or the last. Keys are compared by their bytes; positions are below
 /// `u64::MAX`. Spills sorted runs beyond the scratch budget.
 pub struct FirstRows {
-    rows: Tally<Least>,
+    rows: SpillMap<LeastPosition>,
     last: bool,
 }
 
 /// The least position of a key.
 #[derive(Debug, Clone, Copy)]
-struct Least(u64);
+struct LeastPosition(u64);
 
-impl Default for Least {
+impl Default for LeastPosition {
     fn default() -> Self {
-        Least(u64::MAX)
+        LeastPosition(u64::MAX)
     }
 }
 
-impl Weight for Least {
-    fn absorb(&mut self, other: &Self) {
+impl SpillValue for LeastPosition {
+    fn merge_value(&mut self, other: &Self) {
         self.0 = self.0.min(other.0);
     }
 
-    fn write(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn write(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.u64(self.0)
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Self> {
-        input.u64().map(Least)
+    fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
+        input.u64().map(LeastPosition)
     }
 }
 
 impl FirstRows {
     /// An empty set; `last` keeps the last row of each key instead of the first.
-    pub fn new(scratch: &Arc<dyn Scratch>, last: bool) -> Self {
-        FirstRows { rows: Tally::new(scratch, KeyOrder::Hash), last }
+    pub fn new(scratch: &Arc<dyn ScratchSpace>, last: bool) -> Self {
+        FirstRows { rows: SpillMap::new(scratch, KeyOrder::Hash), last }
     }
 
     /// Adds a row.
     pub fn add(&mut self, key: &[u8], position: u64) -> Result<()> {
         // The complement turns the greatest position into the least.
-        let position = Least(if self.last { !position } else { position });
+        let position = LeastPosition(if self.last { !position } else { position });
         if key.len() <= KEY_BYTES_KEPT {
             return self.rows.add(key, &position);
         }
         let mut digest = [0; KEY_BYTES_KEPT + 1];
-        digest[..32].copy_from_slice(Id::of(key).to_string().as_bytes());
+        digest[..32].copy_from_slice(ContentId::of(key).to_string().as_bytes());
         self.rows.add(&digest, &position)
     }
 
@@ -86,7 +86,7 @@ mod tests {
             _ => format!("{}", row * row % 5003).into_bytes(),
         };
         for (budget_bytes, last) in [(1 << 20, false), (1 << 20, true), (16 << 10, false), (16 << 10, true)] {
-            let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
+            let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
             let mut parts = [FirstRows::new(&scratch, last), FirstRows::new(&scratch, last)];
             let mut expected = BTreeMap::new();
             for row in 0..20_000 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, Int64Builder, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
-use forebay_model::{Fault, Result, Strings, TextRef, codes};
+use forebay_model::{Fault, Result, StringColumn, TextRef, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Whether keys of this type are encoded as 64-bit integers; all others are encoded as text.
@@ -26,14 +26,14 @@ fn is_narrow_time(logical: &DataType) -> bool {
 /// One key column of a batch.
 pub(crate) enum KeyColumn {
     Integers(Int64Array),
-    Text(Strings),
+    Text(StringColumn),
 }
 
 impl KeyColumn {
     /// Converts a column of this logical type.
     pub(crate) fn of(column: &ArrayRef, logical: &DataType) -> Result<Self> {
         if !is_integer(logical) {
-            return Ok(KeyColumn::Text(Strings::of(column)?));
+            return Ok(KeyColumn::Text(StringColumn::of(column)?));
         }
         let column = if is_narrow_time(logical) { &cast(column, &DataType::Int32)? } else { column };
         Ok(KeyColumn::Integers(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone()))
@@ -43,23 +43,23 @@ impl KeyColumn {
     pub(crate) fn hash(&self, row: usize) -> u64 {
         match self {
             KeyColumn::Integers(array) => array.value(row) as u64,
-            KeyColumn::Text(Strings::Dictionary(keys, _)) => keys.value(row) as u64,
-            KeyColumn::Text(Strings::Plain(array)) => {
+            KeyColumn::Text(StringColumn::Dictionary(keys, _)) => keys.value(row) as u64,
+            KeyColumn::Text(StringColumn::Plain(array)) => {
                 TextRef::new(array).and_then(|text| text.get(row)).map_or(0, |text| xxh3_64(text.as_bytes()))
             }
         }
     }
 
     /// Whether two rows certainly have the same value.
-    pub(crate) fn same(&self, a: usize, b: usize) -> bool {
+    pub(crate) fn rows_equal(&self, a: usize, b: usize) -> bool {
         match self {
             KeyColumn::Integers(array) => {
                 array.is_valid(a) == array.is_valid(b) && (array.is_null(a) || array.value(a) == array.value(b))
             }
-            KeyColumn::Text(Strings::Dictionary(keys, _)) => {
+            KeyColumn::Text(StringColumn::Dictionary(keys, _)) => {
                 keys.is_valid(a) == keys.is_valid(b) && (keys.is_null(a) || keys.value(a) == keys.value(b))
             }
-            KeyColumn::Text(Strings::Plain(array)) => {
+            KeyColumn::Text(StringColumn::Plain(array)) => {
                 TextRef::new(array).is_some_and(|text| text.get(a) == text.get(b))
             }
         }
@@ -73,8 +73,8 @@ impl KeyColumn {
                 key.push(1);
                 return key.extend_from_slice(&((array.value(row) as u64) ^ (1 << 63)).to_be_bytes());
             }
-            KeyColumn::Text(Strings::Plain(array)) => TextRef::new(array).and_then(|text| text.get(row)),
-            KeyColumn::Text(Strings::Dictionary(keys, values)) => {
+            KeyColumn::Text(StringColumn::Plain(array)) => TextRef::new(array).and_then(|text| text.get(row)),
+            KeyColumn::Text(StringColumn::Dictionary(keys, values)) => {
                 let key = keys.is_valid(row).then(|| keys.value(row) as usize);
                 key.and_then(|key| TextRef::new(values)?.get(key))
             }
@@ -91,20 +91,24 @@ impl KeyColumn {
     }
 }
 
-enum Values {
+enum KeyColumnBuilder {
     Integers(Int64Builder),
     Text(StringBuilder),
 }
 
 /// Builds the key columns of a finding from encoded keys.
 pub(crate) struct KeyTable {
-    columns: Vec<(Values, DataType)>,
+    columns: Vec<(KeyColumnBuilder, DataType)>,
 }
 
 impl KeyTable {
     pub(crate) fn new(types: &[DataType]) -> Self {
         let values = |logical: &DataType| {
-            if is_integer(logical) { Values::Integers(Int64Builder::new()) } else { Values::Text(StringBuilder::new()) }
+            if is_integer(logical) {
+                KeyColumnBuilder::Integers(Int64Builder::new())
+            } else {
+                KeyColumnBuilder::Text(StringBuilder::new())
+            }
         };
         KeyTable { columns: types.iter().map(|logical| (values(logical), logical.clone())).collect() }
     }
@@ -115,14 +119,14 @@ impl KeyTable {
             let (tag, rest) = key.split_first().ok_or_else(corrupt)?;
             key = rest;
             match values {
-                Values::Integers(values) if *tag == 0 => values.append_null(),
-                Values::Text(values) if *tag == 0 => values.append_null(),
-                Values::Integers(values) => {
+                KeyColumnBuilder::Integers(values) if *tag == 0 => values.append_null(),
+                KeyColumnBuilder::Text(values) if *tag == 0 => values.append_null(),
+                KeyColumnBuilder::Integers(values) => {
                     let (head, rest) = key.split_first_chunk().ok_or_else(corrupt)?;
                     values.append_value((u64::from_be_bytes(*head) ^ (1 << 63)) as i64);
                     key = rest;
                 }
-                Values::Text(values) => {
+                KeyColumnBuilder::Text(values) => {
                     let (text, rest) = unescape(key)?;
                     values.append_value(text);
                     key = rest;
@@ -134,9 +138,9 @@ impl KeyTable {
 
     /// The finished columns, cast to their logical types.
     pub(crate) fn finish(self) -> Result<Vec<ArrayRef>> {
-        let column = |(values, logical): (Values, DataType)| match values {
-            Values::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),
-            Values::Integers(mut values) => {
+        let column = |(values, logical): (KeyColumnBuilder, DataType)| match values {
+            KeyColumnBuilder::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),
+            KeyColumnBuilder::Integers(mut values) => {
                 let values: ArrayRef = Arc::new(values.finish());
                 let values = if is_narrow_time(&logical) { cast(&values, &DataType::Int32)? } else { values };
                 Ok(cast(&values, &logical)?)

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
 use serde_json::{Value, json};
 
-use crate::numbers::{Numbers, only_column, valid_slices};
+use crate::numbers::{NumericColumn, single_column, valid_slices};
 
 /// Counts per half-open bin `[edges[i], edges[i + 1])`, and of values outside the bins.
 ///
@@ -30,7 +30,7 @@ pub struct HistogramState {
 }
 
 impl Histogram {
-    fn take<T: Copy>(&self, state: &mut HistogramState, values: &[T], to_f64: impl Fn(T) -> f64) {
+    fn push_values<T: Copy>(&self, state: &mut HistogramState, values: &[T], to_f64: impl Fn(T) -> f64) {
         for &value in values {
             let value = to_f64(value);
             if value.is_nan() {
@@ -53,7 +53,7 @@ impl Analyzer for Histogram {
         json!({ "edges": self.edges })
     }
 
-    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<HistogramState> {
+    fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<HistogramState> {
         let increasing = self.edges.windows(2).all(|pair| pair[0] < pair[1]);
         if self.edges.is_empty() || !increasing || !self.edges.iter().all(|edge| edge.is_finite()) {
             return Err(Fault::new(codes::BAD_VALUE, "edges of a histogram have to be finite and increasing"));
@@ -61,14 +61,20 @@ impl Analyzer for Histogram {
         Ok(HistogramState { counts: vec![0; self.edges.len() + 1], nans: 0, nulls: 0 })
     }
 
-    fn update(&self, state: &mut HistogramState, input: &Input<'_>) -> Result<()> {
-        let column = only_column(input)?;
+    fn update(&self, state: &mut HistogramState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let column = single_column(input)?;
         state.nulls += column.logical_null_count() as u64;
-        match Numbers::of(column)? {
-            Numbers::Float64(array) => valid_slices(&array, |values| self.take(state, values, |value| value)),
-            Numbers::Float32(array) => valid_slices(&array, |values| self.take(state, values, f64::from)),
-            Numbers::Int64(array) => valid_slices(&array, |values| self.take(state, values, |value| value as f64)),
-            Numbers::UInt64(array) => valid_slices(&array, |values| self.take(state, values, |value| value as f64)),
+        match NumericColumn::of(column)? {
+            NumericColumn::Float64(array) => {
+                valid_slices(&array, |values| self.push_values(state, values, |value| value))
+            }
+            NumericColumn::Float32(array) => valid_slices(&array, |values| self.push_values(state, values, f64::from)),
+            NumericColumn::Int64(array) => {
+                valid_slices(&array, |values| self.push_values(state, values, |value| value as f64))
+            }
+            NumericColumn::UInt64(array) => {
+                valid_slices(&array, |values| self.push_values(state, values, |value| value as f64))
+            }
         }
         Ok(())
     }
@@ -81,15 +87,15 @@ impl Analyzer for Histogram {
     }
 
     fn encode(&self, state: &mut HistogramState, out: &mut dyn Write) -> Result<()> {
-        let mut out = Encoder(out);
+        let mut out = StateEncoder(out);
         out.varint(state.nans)?;
         out.varint(state.nulls)?;
         state.counts.iter().try_for_each(|&count| out.varint(count))
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<HistogramState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<HistogramState> {
         let mut state = Analyzer::zero(self, scratch)?;
-        let mut input = Decoder(input);
+        let mut input = StateDecoder(input);
         state.nans = input.varint()?;
         state.nulls = input.varint()?;
         for count in &mut state.counts {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Builder, UInt64Builder};
 use arrow::datatypes::DataType;
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes, logical_type};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes, logical_type,
+};
 use serde_json::{Value, json};
 
 use crate::group_keys::{KeyColumn, KeyTable};
-use crate::moment::Moment;
-use crate::numbers::Numbers;
-use crate::runs::{KEY_BYTES_MAX, KeyOrder, Weight};
-use crate::tally::Tally;
+use crate::moment::MomentAccumulator;
+use crate::numbers::NumericColumn;
+use crate::runs::{KEY_BYTES_MAX, KeyOrder, SpillValue};
+use crate::tally::SpillMap;
 
 /// Lines of the cache from rows to slots; a batch rarely has more recurring keys.
 const CACHE_LINES: usize = 4096;
@@ -27,34 +29,34 @@ const CACHE_LINES: usize = 4096;
 /// types that are not integers, booleans, dates or times), `count` (UInt64), `mean`, `var` (ddof 0), `min`, `max`
 /// (Float64). The state spills; the finding has to fit in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyMoments {
+pub struct GroupedMoments {
     /// Types of the key columns; memory layouts do not matter.
     pub keys: Vec<DataType>,
 }
 
-impl Weight for Moment {
-    fn absorb(&mut self, other: &Self) {
+impl SpillValue for MomentAccumulator {
+    fn merge_value(&mut self, other: &Self) {
         self.merge(other);
     }
 
-    fn write(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn write(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         self.encode(out)
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Self> {
-        Moment::decode(input)
+    fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
+        MomentAccumulator::decode(input)
     }
 
     fn heap_bytes(&self) -> usize {
-        Moment::heap_bytes(self)
+        MomentAccumulator::heap_bytes(self)
     }
 }
 
 /// State of `GroupedMoments`: about 300 bytes per key, spilled beyond the budget.
-pub struct KeyMomentsState(Tally<Moment>);
+pub struct GroupedMomentsState(SpillMap<MomentAccumulator>);
 
-impl Analyzer for KeyMoments {
-    type State = KeyMomentsState;
+impl Analyzer for GroupedMoments {
+    type State = GroupedMomentsState;
 
     fn kind(&self) -> &'static str {
         "key_moments"
@@ -65,43 +67,43 @@ impl Analyzer for KeyMoments {
         json!({ "keys": types })
     }
 
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<KeyMomentsState> {
-        Ok(KeyMomentsState(Tally::new(scratch, KeyOrder::Bytes)))
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupedMomentsState> {
+        Ok(GroupedMomentsState(SpillMap::new(scratch, KeyOrder::Bytes)))
     }
 
-    fn update(&self, state: &mut KeyMomentsState, input: &Input<'_>) -> Result<()> {
+    fn update(&self, state: &mut GroupedMomentsState, input: &AnalyzerInput<'_>) -> Result<()> {
         let Some((values, keys)) = input.columns.split_first().filter(|(_, keys)| keys.len() == self.keys.len()) else {
             return Err(Fault::internal("moments per key received the wrong number of columns"));
         };
         let columns = keys.iter().zip(&self.keys).map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let values = Numbers::doubles(values)?;
+        let values = NumericColumn::doubles(values)?;
         let tally = &mut state.0;
-        let mut cache = Cache::default();
+        let mut cache = SlotCache::default();
         let mut key = Vec::new();
         for (row, &value) in values.values().iter().enumerate() {
             if values.is_null(row) || value.is_nan() {
                 continue;
             }
             let slot = cache.slot(&columns, row, tally, &mut key)?;
-            tally.change(slot, |moment| moment.push(value));
+            tally.update_slot(slot, |moment| moment.push(value));
         }
-        tally.settle()
+        tally.spill_if_large()
     }
 
-    fn merge(&self, state: &mut KeyMomentsState, later: KeyMomentsState) -> Result<()> {
+    fn merge(&self, state: &mut GroupedMomentsState, later: GroupedMomentsState) -> Result<()> {
         state.0.merge(later.0)
     }
 
-    fn encode(&self, state: &mut KeyMomentsState, out: &mut dyn Write) -> Result<()> {
+    fn encode(&self, state: &mut GroupedMomentsState, out: &mut dyn Write) -> Result<()> {
         state.0.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<KeyMomentsState> {
-        Ok(KeyMomentsState(Tally::decode(input, scratch, KeyOrder::Bytes)?))
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupedMomentsState> {
+        Ok(GroupedMomentsState(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
     }
 
-    fn finish(&self, mut state: KeyMomentsState) -> Result<Finding> {
+    fn finish(&self, mut state: GroupedMomentsState) -> Result<Finding> {
         let types: Vec<DataType> = self.keys.iter().map(logical_type).collect();
         let mut keys = KeyTable::new(&types);
         let mut counts = UInt64Builder::new();
@@ -124,29 +126,29 @@ impl Analyzer for KeyMoments {
         Finding::of(columns.iter().map(|(name, column)| (name.as_str(), column.clone())))
     }
 
-    fn size_bytes(&self, state: &KeyMomentsState) -> usize {
+    fn size_bytes(&self, state: &GroupedMomentsState) -> usize {
         state.0.size_bytes()
     }
 }
 
 /// A direct-mapped cache from the keys of a batch's rows to their slots.
-struct Cache {
+struct SlotCache {
     lines: Vec<Option<(u32, u32)>>,
     spills: u64,
 }
 
-impl Default for Cache {
+impl Default for SlotCache {
     fn default() -> Self {
-        Cache { lines: vec![None; CACHE_LINES], spills: 0 }
+        SlotCache { lines: vec![None; CACHE_LINES], spills: 0 }
     }
 }
 
-impl Cache {
+impl SlotCache {
     fn slot(
         &mut self,
         columns: &[KeyColumn],
         row: usize,
-        tally: &mut Tally<Moment>,
+        tally: &mut SpillMap<MomentAccumulator>,
         key: &mut Vec<u8>,
     ) -> Result<usize> {
         if self.spills != tally.spills() {
@@ -158,7 +160,7 @@ impl Cache {
             .fold(0u64, |hash, column| (hash.rotate_left(29) ^ column.hash(row)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let line = (hash >> 52) as usize % CACHE_LINES;
         if let Some((seen, slot)) = self.lines[line]
-            && columns.iter().all(|column| column.same(seen as usize, row))
+            && columns.iter().all(|column| column.rows_equal(seen as usize, row))
         {
             return Ok(slot as usize);
         }

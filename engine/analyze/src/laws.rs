@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Input, MemoryScratch, RowKeys, Scratch, codes};
+use forebay_model::{
+    AnalyzerInput, AnyAnalyzer, AnyState, Fault, Finding, MemoryScratch, RowKeys, ScratchSpace, codes,
+};
 
 /// Small enough that a few thousand distinct keys spill many times.
 const BUDGET_BYTES_SMALL: usize = 64 << 10;
@@ -13,28 +15,28 @@ const BUDGET_BYTES_SMALL: usize = 64 << 10;
 /// Memory allowed beyond the budget: fixed tables, and one entry that has to be kept.
 const BYTES_BEYOND_BUDGET: usize = 64 << 10;
 
-type Check<T> = Result<T, String>;
+type LawResult<T> = Result<T, String>;
 
-struct Court<'a> {
+struct LawChecker<'a> {
     analyzer: &'a dyn AnyAnalyzer,
     columns: Vec<ArrayRef>,
     keys: Vec<u64>,
-    scratch: Arc<dyn Scratch>,
-    random: Random,
+    scratch: Arc<dyn ScratchSpace>,
+    random: LawRng,
 }
 
 /// Checks all laws on these rows; the error names the violated law. `seed` determines cuts, groupings and shuffles.
 /// Row keys derive from the rows' positions.
-pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64) -> Check<()> {
+pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64) -> LawResult<()> {
     let Some(first) = batches.first() else { return Ok(()) };
     let whole = concat_batches(&first.schema(), batches).map_err(|error| error.to_string())?;
     let keys = RowKeys::sequence(seed, 0, whole.num_rows());
-    let mut court = Court {
+    let mut court = LawChecker {
         analyzer,
         columns: whole.columns().to_vec(),
         keys: keys.as_slice().to_vec(),
         scratch: Arc::new(MemoryScratch::default()),
-        random: Random(seed),
+        random: LawRng(seed),
     };
     let rows = whole.num_rows();
     let state = court.state(&[(0, rows)])?;
@@ -43,31 +45,31 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     court.identity(&bytes)?;
     court.grouping(&bytes)?;
     court.stable_bytes(&bytes)?;
-    court.condensed()?;
-    court.shares(&bytes)?;
-    court.damage(&bytes)?;
-    court.bounded(&bytes)
+    court.condensing()?;
+    court.sharing(&bytes)?;
+    court.damaged_bytes(&bytes)?;
+    court.bounded_memory(&bytes)
 }
 
 /// Computes the finding of an analyzer over these rows.
-pub fn answer(
+pub fn compute_finding(
     analyzer: &dyn AnyAnalyzer,
     batches: &[RecordBatch],
     budget_bytes: usize,
 ) -> forebay_model::Result<Finding> {
-    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
     let mut state = analyzer.zero(&scratch)?;
     let mut row = 0;
     for batch in batches {
         let keys = RowKeys::sequence(0, row, batch.num_rows());
         row += batch.num_rows() as u64;
         let keys = analyzer.needs_row_keys().then_some(keys.as_slice());
-        analyzer.update(&mut state, &Input { columns: batch.columns(), rows: batch.num_rows(), keys })?;
+        analyzer.update(&mut state, &AnalyzerInput { columns: batch.columns(), rows: batch.num_rows(), keys })?;
     }
     analyzer.finish(state)
 }
 
-impl Court<'_> {
+impl LawChecker<'_> {
     fn rows(&self) -> usize {
         self.keys.len()
     }
@@ -75,54 +77,54 @@ impl Court<'_> {
     fn update(&self, state: &mut AnyState, start: usize, end: usize) -> Result<(), Fault> {
         let columns: Vec<ArrayRef> = self.columns.iter().map(|column| column.slice(start, end - start)).collect();
         let keys = self.analyzer.needs_row_keys().then(|| &self.keys[start..end]);
-        self.analyzer.update(state, &Input { columns: &columns, rows: end - start, keys })
+        self.analyzer.update(state, &AnalyzerInput { columns: &columns, rows: end - start, keys })
     }
 
-    fn state(&self, ranges: &[(usize, usize)]) -> Check<AnyState> {
-        let mut state = self.analyzer.zero(&self.scratch).map_err(text)?;
+    fn state(&self, ranges: &[(usize, usize)]) -> LawResult<AnyState> {
+        let mut state = self.analyzer.zero(&self.scratch).map_err(fault_text)?;
         for &(start, end) in ranges {
-            self.update(&mut state, start, end).map_err(text)?;
+            self.update(&mut state, start, end).map_err(fault_text)?;
         }
         Ok(state)
     }
 
-    fn encode(&self, mut state: AnyState) -> Check<Vec<u8>> {
+    fn encode(&self, mut state: AnyState) -> LawResult<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.analyzer.encode(&mut state, &mut bytes).map_err(text)?;
+        self.analyzer.encode(&mut state, &mut bytes).map_err(fault_text)?;
         Ok(bytes)
     }
 
-    fn merge(&self, mut state: AnyState, later: AnyState) -> Check<AnyState> {
-        self.analyzer.merge(&mut state, later).map_err(text)?;
+    fn merge(&self, mut state: AnyState, later: AnyState) -> LawResult<AnyState> {
+        self.analyzer.merge(&mut state, later).map_err(fault_text)?;
         Ok(state)
     }
 
-    fn batch_sizes(&self, bytes: &[u8]) -> Check<()> {
+    fn batch_sizes(&self, bytes: &[u8]) -> LawResult<()> {
         for size in [1, 7, 1000] {
             let ranges: Vec<_> = (0..self.rows()).step_by(size).map(|at| (at, (at + size).min(self.rows()))).collect();
             let state = self.state(&ranges)?;
-            self.same(bytes, state, &format!("batches of {size} rows"))?;
+            self.expect_bytes(bytes, state, &format!("batches of {size} rows"))?;
         }
         let half = self.rows() / 2;
         let state = self.state(&[(0, 0), (0, half), (half, half), (half, self.rows())])?;
-        self.same(bytes, state, "empty batches")
+        self.expect_bytes(bytes, state, "empty batches")
     }
 
-    fn identity(&self, bytes: &[u8]) -> Check<()> {
+    fn identity(&self, bytes: &[u8]) -> LawResult<()> {
         let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
-        self.same(bytes, self.merge(whole, zero)?, "a zero on the right")?;
+        self.expect_bytes(bytes, self.merge(whole, zero)?, "a zero on the right")?;
         let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
-        self.same(bytes, self.merge(zero, whole)?, "a zero on the left")
+        self.expect_bytes(bytes, self.merge(zero, whole)?, "a zero on the left")
     }
 
-    fn grouping(&mut self, bytes: &[u8]) -> Check<()> {
+    fn grouping(&mut self, bytes: &[u8]) -> LawResult<()> {
         let mut expected = self.analyzer.order_free().then(|| bytes.to_vec());
         for round in 0..6 {
             let mut cuts: Vec<usize> = (0..round + 1).map(|_| self.random.below(self.rows() + 1)).collect();
             cuts.extend([0, self.rows()]);
             cuts.sort_unstable();
             let spans: Vec<_> = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
-            let mut states = spans.iter().map(|&span| self.state(&[span])).collect::<Check<Vec<_>>>()?;
+            let mut states = spans.iter().map(|&span| self.state(&[span])).collect::<LawResult<Vec<_>>>()?;
             while states.len() > 1 {
                 let at = self.random.below(states.len() - 1);
                 let later = states.remove(at + 1);
@@ -135,7 +137,7 @@ impl Court<'_> {
                 return Err(format!("spans {spans:?} merged in another grouping give other bytes"));
             }
             if self.analyzer.order_free() {
-                self.shuffled(bytes, spans)?;
+                self.merging_in_any_order(bytes, spans)?;
             } else {
                 expected = None;
             }
@@ -143,7 +145,7 @@ impl Court<'_> {
         Ok(())
     }
 
-    fn shuffled(&mut self, bytes: &[u8], mut spans: Vec<(usize, usize)>) -> Check<()> {
+    fn merging_in_any_order(&mut self, bytes: &[u8], mut spans: Vec<(usize, usize)>) -> LawResult<()> {
         for last in (1..spans.len()).rev() {
             spans.swap(last, self.random.below(last + 1));
         }
@@ -151,40 +153,41 @@ impl Court<'_> {
         for &span in &spans {
             state = self.merge(state, self.state(&[span])?)?;
         }
-        self.same(bytes, state, "spans merged in another order")?;
-        self.same(bytes, self.state(&spans)?, "spans read in another order")
+        self.expect_bytes(bytes, state, "spans merged in another order")?;
+        self.expect_bytes(bytes, self.state(&spans)?, "spans read in another order")
     }
 
-    fn stable_bytes(&mut self, bytes: &[u8]) -> Check<()> {
+    fn stable_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
         let decode = |bytes: &[u8]| {
             let mut rest = bytes;
-            let state = self.analyzer.decode(&mut rest, &self.scratch).map_err(text)?;
+            let state = self.analyzer.decode(&mut rest, &self.scratch).map_err(fault_text)?;
             if rest.is_empty() { Ok(state) } else { Err(format!("decode left {} bytes", rest.len())) }
         };
-        self.same(bytes, decode(bytes)?, "decode, then encode")?;
+        self.expect_bytes(bytes, decode(bytes)?, "decode, then encode")?;
         let at = self.rows() / 3;
         let mut early = self.state(&[(0, at)])?;
-        self.analyzer.encode(&mut early, &mut Vec::new()).map_err(text)?;
+        self.analyzer.encode(&mut early, &mut Vec::new()).map_err(fault_text)?;
         let mut resumed = decode(&self.encode(early)?)?;
-        self.update(&mut resumed, at, self.rows()).map_err(text)?;
-        self.same(bytes, resumed, "an update after decode")?;
+        self.update(&mut resumed, at, self.rows()).map_err(fault_text)?;
+        self.expect_bytes(bytes, resumed, "an update after decode")?;
         let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
-        let (whole, again) = (self.analyzer.finish(whole).map_err(text)?, self.analyzer.finish(again).map_err(text)?);
+        let (whole, again) =
+            (self.analyzer.finish(whole).map_err(fault_text)?, self.analyzer.finish(again).map_err(fault_text)?);
         if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
     }
 
     /// A condensed state gives the same finding, also after encoding and decoding.
-    fn condensed(&self) -> Check<()> {
-        let whole = self.analyzer.finish(self.state(&[(0, self.rows())])?).map_err(text)?;
+    fn condensing(&self) -> LawResult<()> {
+        let whole = self.analyzer.finish(self.state(&[(0, self.rows())])?).map_err(fault_text)?;
         let condensed = || {
             let mut state = self.state(&[(0, self.rows())])?;
-            self.analyzer.condense(&mut state).map_err(text)?;
+            self.analyzer.condense(&mut state).map_err(fault_text)?;
             Ok::<_, String>(state)
         };
         let bytes = self.encode(condensed()?)?;
-        let read = self.analyzer.decode(&mut bytes.as_slice(), &self.scratch).map_err(text)?;
+        let read = self.analyzer.decode(&mut bytes.as_slice(), &self.scratch).map_err(fault_text)?;
         for state in [condensed()?, read] {
-            if self.analyzer.finish(state).map_err(text)?.table() != whole.table() {
+            if self.analyzer.finish(state).map_err(fault_text)?.table() != whole.table() {
                 return Err("finish differs after condense".into());
             }
         }
@@ -192,7 +195,7 @@ impl Court<'_> {
     }
 
     /// Shares of two spans, merged share by share and then with each other, equal the merged state.
-    fn shares(&mut self, bytes: &[u8]) -> Check<()> {
+    fn sharing(&mut self, bytes: &[u8]) -> LawResult<()> {
         let half = self.rows() / 2;
         let (mut early, mut late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
         if self.analyzer.divisible_bytes(&early).is_none() {
@@ -201,23 +204,23 @@ impl Court<'_> {
         let divide = |state: &mut AnyState| {
             let mut bytes = vec![Vec::new(); 3];
             let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|share| share as &mut dyn Write).collect();
-            self.analyzer.encode_shares(state, &mut shares).map_err(text)?;
+            self.analyzer.encode_shares(state, &mut shares).map_err(fault_text)?;
             Ok::<_, String>(bytes)
         };
         let mut all = None;
         for (early, late) in divide(&mut early)?.iter().zip(&divide(&mut late)?).rev() {
-            let decode = |mut bytes: &[u8]| self.analyzer.decode(&mut bytes, &self.scratch).map_err(text);
+            let decode = |mut bytes: &[u8]| self.analyzer.decode(&mut bytes, &self.scratch).map_err(fault_text);
             let share = self.merge(decode(early)?, decode(late)?)?;
             all = Some(match all {
                 Some(all) => self.merge(all, share)?,
                 None => share,
             });
         }
-        self.same(bytes, all.ok_or("no shares")?, "shares, merged")
+        self.expect_bytes(bytes, all.ok_or("no shares")?, "shares, merged")
     }
 
     /// Decoding damaged bytes may fail or give a wrong state, but must not panic.
-    fn damage(&mut self, bytes: &[u8]) -> Check<()> {
+    fn damaged_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
         for _ in 0..8 {
             let cut = self.random.below(bytes.len().max(1));
             if !bytes.is_empty() && self.analyzer.decode(&mut &bytes[..cut], &self.scratch).is_ok() {
@@ -232,27 +235,27 @@ impl Court<'_> {
         Ok(())
     }
 
-    fn bounded(&mut self, bytes: &[u8]) -> Check<()> {
+    fn bounded_memory(&mut self, bytes: &[u8]) -> LawResult<()> {
         self.scratch = Arc::new(MemoryScratch { budget_bytes: BUDGET_BYTES_SMALL });
         let mut state = match self.analyzer.zero(&self.scratch) {
             // Refusing a budget that is too small at once keeps the law.
             Err(fault) if fault.code() == codes::MEMORY => return Ok(()),
-            other => other.map_err(text)?,
+            other => other.map_err(fault_text)?,
         };
         for start in (0..self.rows()).step_by(100) {
-            self.update(&mut state, start, (start + 100).min(self.rows())).map_err(text)?;
+            self.update(&mut state, start, (start + 100).min(self.rows())).map_err(fault_text)?;
             let size = self.analyzer.size_bytes(&state);
             if size > BUDGET_BYTES_SMALL + BYTES_BEYOND_BUDGET {
                 return Err(format!("a state of {size} bytes on a budget of {BUDGET_BYTES_SMALL}"));
             }
         }
-        self.same(bytes, state, "a small budget")?;
+        self.expect_bytes(bytes, state, "a small budget")?;
         let half = self.rows() / 2;
         let (early, late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
-        self.same(bytes, self.merge(early, late)?, "a merge on a small budget")
+        self.expect_bytes(bytes, self.merge(early, late)?, "a merge on a small budget")
     }
 
-    fn same(&self, bytes: &[u8], state: AnyState, law: &str) -> Check<()> {
+    fn expect_bytes(&self, bytes: &[u8], state: AnyState, law: &str) -> LawResult<()> {
         let other = self.encode(state)?;
         if other == bytes {
             return Ok(());
@@ -267,14 +270,14 @@ impl Court<'_> {
     }
 }
 
-fn text(fault: Fault) -> String {
+fn fault_text(fault: Fault) -> String {
     fault.to_string()
 }
 
 /// SplitMix64.
-struct Random(u64);
+struct LawRng(u64);
 
-impl Random {
+impl LawRng {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

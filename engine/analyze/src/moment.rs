@@ -1,27 +1,27 @@
 //! Accumulator of the moments of one group: counts, range and exact sums.
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use crate::exact::{Exact, variance};
+use crate::exact::{ExactSum, variance};
 
 /// Widest square in bits that `InlineSums` accepts, so that `INLINE_ADDS_MAX` of them fit 127 bits.
-const NEAR_BITS_MAX: i32 = 100;
-const NEAR_ADDS_MAX: u32 = 1 << 27;
+const INLINE_BITS_MAX: i32 = 100;
+const INLINE_ADDS_MAX: u32 = 1 << 27;
 
 /// Number of bits by which later values may reach below the first one.
-const NEAR_BITS_BELOW: i32 = 16;
+const INLINE_BITS_BELOW: i32 = 16;
 
 /// Exact sums without heap memory, for numbers of similar magnitude and few digits, such as `f32` and integers.
 /// Values that do not fit are added to the exact sums directly.
 #[derive(Debug, Clone, Copy, Default)]
-struct Near {
+struct InlineSums {
     sum: i128,
     squares: u128,
     bit: i32,
     adds: u32,
 }
 
-impl Near {
+impl InlineSums {
     /// Adds `mantissa * 2^bit`; returns false if it does not fit.
     fn push(&mut self, mantissa: i64, bit: i32) -> bool {
         if mantissa == 0 {
@@ -30,11 +30,11 @@ impl Near {
         let zeros = mantissa.trailing_zeros() as i32;
         let (odd, bit) = (mantissa >> zeros, bit + zeros);
         if self.adds == 0 {
-            self.bit = bit - NEAR_BITS_BELOW;
+            self.bit = bit - INLINE_BITS_BELOW;
         }
         let shift = bit - self.bit;
         let width = 64 - odd.unsigned_abs().leading_zeros() as i32 + shift;
-        if shift < 0 || 2 * width > NEAR_BITS_MAX || self.adds == NEAR_ADDS_MAX {
+        if shift < 0 || 2 * width > INLINE_BITS_MAX || self.adds == INLINE_ADDS_MAX {
             return false;
         }
         let value = i128::from(odd) << shift;
@@ -44,7 +44,7 @@ impl Near {
         true
     }
 
-    fn flush(&self, sum: &mut Exact, squares: &mut Exact) {
+    fn flush(&self, sum: &mut ExactSum, squares: &mut ExactSum) {
         sum.add_signed(self.bit, self.sum);
         squares.add_unsigned(2 * self.bit, self.squares);
     }
@@ -52,37 +52,37 @@ impl Near {
 
 /// Counts, range, exact sum and exact sum of squares of a multiset of numbers.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub struct MomentAccumulator {
     pub(crate) finite: u64,
     pub(crate) nans: u64,
     pub(crate) plus_infinities: u64,
     pub(crate) minus_infinities: u64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    pub(crate) sum: Exact,
-    pub(crate) squares: Exact,
+    pub(crate) sum: ExactSum,
+    pub(crate) squares: ExactSum,
     /// The part of the sums that is not yet added to `sum` and `squares`.
-    near: Near,
+    near: InlineSums,
 }
 
-impl Default for Moment {
+impl Default for MomentAccumulator {
     fn default() -> Self {
-        Moment {
+        MomentAccumulator {
             finite: 0,
             nans: 0,
             plus_infinities: 0,
             minus_infinities: 0,
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
-            sum: Exact::default(),
-            squares: Exact::default(),
-            near: Near::default(),
+            sum: ExactSum::default(),
+            squares: ExactSum::default(),
+            near: InlineSums::default(),
         }
     }
 }
 
 /// A finite double as `mantissa * 2^bit`.
-pub(crate) fn split(value: f64) -> (i64, i32) {
+pub(crate) fn decompose(value: f64) -> (i64, i32) {
     let bits = value.to_bits();
     let exponent = (bits >> 52) as i32 & 0x7ff;
     let fraction = (bits & ((1 << 52) - 1)) as i64;
@@ -90,11 +90,11 @@ pub(crate) fn split(value: f64) -> (i64, i32) {
     (if value < 0.0 { -mantissa } else { mantissa }, exponent.max(1) - 1075)
 }
 
-impl Moment {
+impl MomentAccumulator {
     /// Accumulates one value.
     pub fn push(&mut self, value: f64) {
         if value.is_finite() {
-            let (mantissa, bit) = split(value);
+            let (mantissa, bit) = decompose(value);
             self.finite += 1;
             if !self.near.push(mantissa, bit) {
                 self.sum.add_signed(bit, i128::from(mantissa));
@@ -126,7 +126,7 @@ impl Moment {
     }
 
     /// Merges another accumulator.
-    pub fn merge(&mut self, other: &Moment) {
+    pub fn merge(&mut self, other: &MomentAccumulator) {
         self.finite += other.finite;
         self.nans += other.nans;
         self.plus_infinities += other.plus_infinities;
@@ -190,7 +190,7 @@ impl Moment {
     }
 
     /// Writes canonical bytes.
-    pub fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    pub fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         for count in [self.finite, self.nans, self.plus_infinities, self.minus_infinities] {
             out.varint(count)?;
         }
@@ -203,17 +203,17 @@ impl Moment {
     }
 
     /// Reads bytes written by `encode`.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Moment {
+    pub fn decode(input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(MomentAccumulator {
             finite: input.varint()?,
             nans: input.varint()?,
             plus_infinities: input.varint()?,
             minus_infinities: input.varint()?,
             min: input.f64()?,
             max: input.f64()?,
-            sum: Exact::decode(input)?,
-            squares: Exact::decode(input)?,
-            near: Near::default(),
+            sum: ExactSum::decode(input)?,
+            squares: ExactSum::decode(input)?,
+            near: InlineSums::default(),
         })
     }
 }

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, Decoder, Encoder, Finding, Input, Result, Scratch};
+use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder};
 use serde_json::{Value, json};
 
-use crate::bins::{Bins, push_f32, push_integers};
-use crate::moment::Moment;
-use crate::numbers::{Numbers, only_column, valid_slices};
+use crate::bins::{ExponentBins, push_f32, push_integers};
+use crate::moment::MomentAccumulator;
+use crate::numbers::{NumericColumn, single_column, valid_slices};
 
 /// Count, range, sum, mean and variance of one column of numbers, booleans, dates or times.
 ///
@@ -24,17 +24,17 @@ use crate::numbers::{Numbers, only_column, valid_slices};
 /// The finding has one row: `count`, `nulls`, `nans`, `infinities` (UInt64), `sum`, `mean`, `var`, `min`, `max`
 /// (Float64, null if there were no values).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Moments;
+pub struct ColumnMoments;
 
 /// State of `ColumnMoments`: about 6 KiB and two sums of at most 600 bytes.
 #[derive(Debug, Default)]
-pub struct MomentsState {
+pub struct ColumnMomentsState {
     nulls: u64,
-    moment: Moment,
-    bins: Option<Bins>,
+    moment: MomentAccumulator,
+    bins: Option<ExponentBins>,
 }
 
-impl MomentsState {
+impl ColumnMomentsState {
     fn flush(&mut self) {
         if let Some(bins) = &mut self.bins {
             bins.flush(&mut self.moment);
@@ -42,8 +42,8 @@ impl MomentsState {
     }
 }
 
-impl Analyzer for Moments {
-    type State = MomentsState;
+impl Analyzer for ColumnMoments {
+    type State = ColumnMomentsState;
 
     fn kind(&self) -> &'static str {
         "moments"
@@ -53,28 +53,28 @@ impl Analyzer for Moments {
         json!({})
     }
 
-    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<MomentsState> {
-        Ok(MomentsState::default())
+    fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<ColumnMomentsState> {
+        Ok(ColumnMomentsState::default())
     }
 
-    fn update(&self, state: &mut MomentsState, input: &Input<'_>) -> Result<()> {
-        let column = only_column(input)?;
+    fn update(&self, state: &mut ColumnMomentsState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let column = single_column(input)?;
         let moment = &mut state.moment;
-        let nulls = match Numbers::of(column)? {
-            Numbers::Float64(array) => {
+        let nulls = match NumericColumn::of(column)? {
+            NumericColumn::Float64(array) => {
                 let bins = state.bins.get_or_insert_default();
                 valid_slices(&array, |values| bins.push(values, moment));
                 array.null_count()
             }
-            Numbers::Float32(array) => {
+            NumericColumn::Float32(array) => {
                 valid_slices(&array, |values| push_f32(values, moment));
                 array.null_count()
             }
-            Numbers::Int64(array) => {
+            NumericColumn::Int64(array) => {
                 valid_slices(&array, |values| push_integers(values, moment));
                 array.null_count()
             }
-            Numbers::UInt64(array) => {
+            NumericColumn::UInt64(array) => {
                 valid_slices(&array, |values| push_integers(values, moment));
                 array.null_count()
             }
@@ -83,26 +83,26 @@ impl Analyzer for Moments {
         Ok(())
     }
 
-    fn merge(&self, state: &mut MomentsState, mut later: MomentsState) -> Result<()> {
+    fn merge(&self, state: &mut ColumnMomentsState, mut later: ColumnMomentsState) -> Result<()> {
         later.flush();
         state.nulls += later.nulls;
         state.moment.merge(&later.moment);
         Ok(())
     }
 
-    fn encode(&self, state: &mut MomentsState, out: &mut dyn Write) -> Result<()> {
+    fn encode(&self, state: &mut ColumnMomentsState, out: &mut dyn Write) -> Result<()> {
         state.flush();
-        let mut out = Encoder(out);
+        let mut out = StateEncoder(out);
         out.varint(state.nulls)?;
         state.moment.encode(&mut out)
     }
 
-    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn Scratch>) -> Result<MomentsState> {
-        let mut input = Decoder(input);
-        Ok(MomentsState { nulls: input.varint()?, moment: Moment::decode(&mut input)?, bins: None })
+    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnMomentsState> {
+        let mut input = StateDecoder(input);
+        Ok(ColumnMomentsState { nulls: input.varint()?, moment: MomentAccumulator::decode(&mut input)?, bins: None })
     }
 
-    fn finish(&self, mut state: MomentsState) -> Result<Finding> {
+    fn finish(&self, mut state: ColumnMomentsState) -> Result<Finding> {
         state.flush();
         let moment = &mut state.moment;
         let [sum, mean, var] = moment.results();
@@ -121,9 +121,9 @@ impl Analyzer for Moments {
         ])
     }
 
-    fn size_bytes(&self, state: &MomentsState) -> usize {
-        let bins = if state.bins.is_some() { Bins::BYTES } else { 0 };
-        size_of::<MomentsState>() + bins + state.moment.heap_bytes()
+    fn size_bytes(&self, state: &ColumnMomentsState) -> usize {
+        let bins = if state.bins.is_some() { ExponentBins::BYTES } else { 0 };
+        size_of::<ColumnMomentsState>() + bins + state.moment.heap_bytes()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {

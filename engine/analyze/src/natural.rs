@@ -2,7 +2,7 @@
 //! lowest first.
 
 /// Bit length: position of the highest set bit, plus one.
-pub(crate) fn bits(n: &[u64]) -> usize {
+pub(crate) fn bit_length(n: &[u64]) -> usize {
     n.iter().rposition(|&limb| limb != 0).map_or(0, |top| 64 * (top + 1) - n[top].leading_zeros() as usize)
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn divide(a: &mut [u64], by: u64) -> u64 {
 
 /// The double nearest to `(n + r) * 2^exponent`, ties to even. `r` is zero, or some unknown amount strictly between
 /// zero and one if `inexact`. `n` must then have at least 55 bits.
-pub(crate) fn round(n: &[u64], exponent: i64, inexact: bool) -> f64 {
-    let length = bits(n);
+pub(crate) fn round_to_f64(n: &[u64], exponent: i64, inexact: bool) -> f64 {
+    let length = bit_length(n);
     if length == 0 {
         return 0.0;
     }
@@ -93,16 +93,16 @@ mod tests {
     #[test]
     fn rounds_as_the_hardware_does() {
         for n in [1u64, 3, (1 << 53) - 1, (1 << 53) + 1, (1 << 53) + 3, (1 << 54) + 2, (1 << 54) + 6, u64::MAX] {
-            assert_eq!(round(&[n], 0, false), n as f64);
-            assert_eq!(round(&[0, n], -64, false), n as f64);
+            assert_eq!(round_to_f64(&[n], 0, false), n as f64);
+            assert_eq!(round_to_f64(&[0, n], -64, false), n as f64);
         }
-        assert_eq!(round(&[1], -1074, false), f64::from_bits(1));
-        assert_eq!(round(&[1], -1075, false), 0.0);
-        assert_eq!(round(&[3], -1075, false), f64::from_bits(2));
-        assert_eq!(round(&[1], -1022, false), f64::MIN_POSITIVE);
-        assert_eq!(round(&[(1 << 53) - 1], 971, false), f64::MAX);
-        assert_eq!(round(&[1], 1024, false), f64::INFINITY);
-        assert_eq!(round(&[u64::MAX], 960, false), f64::INFINITY);
+        assert_eq!(round_to_f64(&[1], -1074, false), f64::from_bits(1));
+        assert_eq!(round_to_f64(&[1], -1075, false), 0.0);
+        assert_eq!(round_to_f64(&[3], -1075, false), f64::from_bits(2));
+        assert_eq!(round_to_f64(&[1], -1022, false), f64::MIN_POSITIVE);
+        assert_eq!(round_to_f64(&[(1 << 53) - 1], 971, false), f64::MAX);
+        assert_eq!(round_to_f64(&[1], 1024, false), f64::INFINITY);
+        assert_eq!(round_to_f64(&[u64::MAX], 960, false), f64::INFINITY);
     }
 
     #[test]
@@ -113,6 +113,6 @@ mod tests {
         assert_eq!(product[..3], a);
         let mut zero = a.to_vec();
         subtract(&mut zero, &a);
-        assert_eq!(bits(&zero), 0);
+        assert_eq!(bit_length(&zero), 0);
     }
 }

@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
-use forebay_model::{Fault, Input, Result, codes};
+use forebay_model::{AnalyzerInput, Fault, Result, codes};
 
 /// Buffer size in rows for gathering the valid values of a column with nulls.
 const GATHER_ROWS: usize = 4096;
@@ -12,27 +12,27 @@ const GATHER_ROWS: usize = 4096;
 const WORD: usize = u64::BITS as usize;
 
 /// A numeric column in the narrowest of four layouts that holds its values exactly.
-pub(crate) enum Numbers {
+pub(crate) enum NumericColumn {
     Float64(PrimitiveArray<Float64Type>),
     Float32(PrimitiveArray<Float32Type>),
     Int64(PrimitiveArray<Int64Type>),
     UInt64(PrimitiveArray<UInt64Type>),
 }
 
-impl Numbers {
+impl NumericColumn {
     /// Converts a column. Booleans become 0 and 1, dates and times their number of units; decimals are rounded to
     /// doubles.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
         use DataType as T;
         let target = match column.data_type() {
-            T::Float64 => return Ok(Numbers::Float64(column.as_primitive().clone())),
-            T::Float32 => return Ok(Numbers::Float32(column.as_primitive().clone())),
-            T::Int64 => return Ok(Numbers::Int64(column.as_primitive().clone())),
-            T::UInt64 => return Ok(Numbers::UInt64(column.as_primitive().clone())),
+            T::Float64 => return Ok(NumericColumn::Float64(column.as_primitive().clone())),
+            T::Float32 => return Ok(NumericColumn::Float32(column.as_primitive().clone())),
+            T::Int64 => return Ok(NumericColumn::Int64(column.as_primitive().clone())),
+            T::UInt64 => return Ok(NumericColumn::UInt64(column.as_primitive().clone())),
             T::Float16 => T::Float32,
             T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => T::Int64,
             T::Date64 | T::Timestamp(..) | T::Time64(_) | T::Duration(_) => T::Int64,
-            T::Date32 | T::Time32(_) => return Numbers::of(&cast(column, &T::Int32)?),
+            T::Date32 | T::Time32(_) => return NumericColumn::of(&cast(column, &T::Int32)?),
             T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => T::Float64,
             T::Null => T::Float64,
             T::Dictionary(_, value) => (**value).clone(),
@@ -40,16 +40,16 @@ impl Numbers {
                 return Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} does not hold numbers")));
             }
         };
-        Numbers::of(&cast(column, &target)?)
+        NumericColumn::of(&cast(column, &target)?)
     }
 
     /// The column as doubles; integers above 2^53 are rounded.
     pub(crate) fn doubles(column: &ArrayRef) -> Result<Float64Array> {
-        Ok(match Numbers::of(column)? {
-            Numbers::Float64(array) => array,
-            Numbers::Float32(array) => array.unary(f64::from),
-            Numbers::Int64(array) => array.unary(|value| value as f64),
-            Numbers::UInt64(array) => array.unary(|value| value as f64),
+        Ok(match NumericColumn::of(column)? {
+            NumericColumn::Float64(array) => array,
+            NumericColumn::Float32(array) => array.unary(f64::from),
+            NumericColumn::Int64(array) => array.unary(|value| value as f64),
+            NumericColumn::UInt64(array) => array.unary(|value| value as f64),
         })
     }
 }
@@ -82,7 +82,7 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
 }
 
 /// The input column of an analyzer of a single column.
-pub(crate) fn only_column<'a>(input: &Input<'a>) -> Result<&'a ArrayRef> {
+pub(crate) fn single_column<'a>(input: &AnalyzerInput<'a>) -> Result<&'a ArrayRef> {
     match input.columns {
         [column] => Ok(column),
         other => Err(Fault::internal(format!("an analyzer of one column received {} columns", other.len()))),

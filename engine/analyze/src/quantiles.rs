@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
 use serde_json::{Value, json};
 
-use crate::ask::Ask;
-use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
+use crate::ask::QuantileRequest;
+use crate::numbers::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
 
 /// Probability that the error of some rank exceeds `epsilon * n`.
 const DELTA: f64 = 1e-6;
@@ -22,14 +22,14 @@ const DELTA: f64 = 1e-6;
 ///
 /// Nulls and NaN are ignored; infinities count; -0.0 equals 0.0. `QuantileRequest` describes the finding.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quantiles {
+pub struct SampledQuantiles {
     /// Largest rank error, as a share of the rows.
     pub epsilon: f64,
     /// The requested order statistics.
-    pub ask: Ask,
+    pub ask: QuantileRequest,
 }
 
-impl Quantiles {
+impl SampledQuantiles {
     /// Number of rows in the sample.
     pub fn sample_rows(&self) -> usize {
         let rows = ((2.0 / DELTA).ln() / (2.0 * self.epsilon * self.epsilon)).ceil();
@@ -39,7 +39,7 @@ impl Quantiles {
 
 /// State of `SampledQuantiles`: at most twice the sample, 16 bytes a row.
 #[derive(Debug)]
-pub struct QuantilesState {
+pub struct SampledQuantilesState {
     seen: u64,
     /// Pairs of row key and ordered bits of the value.
     sample: Vec<(u64, u64)>,
@@ -49,9 +49,9 @@ pub struct QuantilesState {
     buffer_max: usize,
 }
 
-impl QuantilesState {
+impl SampledQuantilesState {
     /// Truncates the sample to the rows with the smallest keys.
-    fn cut(&mut self) {
+    fn truncate_sample(&mut self) {
         if self.sample.len() > self.rows_max {
             let (_, last, _) = self.sample.select_nth_unstable(self.rows_max - 1);
             self.threshold = last.0;
@@ -61,7 +61,7 @@ impl QuantilesState {
 
     fn push(&mut self, key: u64, bits: u64) {
         if self.sample.len() == self.buffer_max {
-            self.cut();
+            self.truncate_sample();
         }
         if self.sample.len() == self.sample.capacity() {
             let more = self.sample.len().max(1024).min(self.buffer_max - self.sample.len());
@@ -72,7 +72,7 @@ impl QuantilesState {
 
     /// Accumulates the valid rows of an array. Few keys are below the threshold, so the keys are tested first and
     /// only the matching values are read.
-    fn take<T: ArrowPrimitiveType>(
+    fn push_array<T: ArrowPrimitiveType>(
         &mut self,
         keys: &[u64],
         array: &PrimitiveArray<T>,
@@ -94,11 +94,11 @@ impl QuantilesState {
 }
 
 /// Pairs per write and read, and bytes per pair.
-const CODED_TOGETHER: usize = 256;
+const PAIRS_PER_WRITE: usize = 256;
 const PAIR_BYTES: usize = 16;
 
-impl Analyzer for Quantiles {
-    type State = QuantilesState;
+impl Analyzer for SampledQuantiles {
+    type State = SampledQuantilesState;
 
     fn kind(&self) -> &'static str {
         "quantiles"
@@ -112,7 +112,7 @@ impl Analyzer for Quantiles {
         true
     }
 
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<QuantilesState> {
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<SampledQuantilesState> {
         let rows_max = self.sample_rows();
         let fits = scratch.budget_bytes() / size_of::<(u64, u64)>();
         if self.epsilon.is_nan() || self.epsilon <= 0.0 {
@@ -128,25 +128,25 @@ impl Analyzer for Quantiles {
             return Err(Fault::new(codes::MEMORY, message).hint("raise epsilon, or use exact quantiles"));
         }
         let buffer_max = (2 * rows_max).min(fits);
-        Ok(QuantilesState { seen: 0, sample: Vec::new(), threshold: u64::MAX, rows_max, buffer_max })
+        Ok(SampledQuantilesState { seen: 0, sample: Vec::new(), threshold: u64::MAX, rows_max, buffer_max })
     }
 
-    fn update(&self, state: &mut QuantilesState, input: &Input<'_>) -> Result<()> {
-        let column = only_column(input)?;
+    fn update(&self, state: &mut SampledQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let column = single_column(input)?;
         let keys = input.keys.filter(|keys| keys.len() == column.len());
         let keys = keys.ok_or_else(|| Fault::internal("quantiles received no key per row"))?;
-        match Numbers::of(column)? {
-            Numbers::Float64(array) => state.take(keys, &array, |value| value),
-            Numbers::Float32(array) => state.take(keys, &array, f64::from),
-            Numbers::Int64(array) => state.take(keys, &array, |value| value as f64),
-            Numbers::UInt64(array) => state.take(keys, &array, |value| value as f64),
+        match NumericColumn::of(column)? {
+            NumericColumn::Float64(array) => state.push_array(keys, &array, |value| value),
+            NumericColumn::Float32(array) => state.push_array(keys, &array, f64::from),
+            NumericColumn::Int64(array) => state.push_array(keys, &array, |value| value as f64),
+            NumericColumn::UInt64(array) => state.push_array(keys, &array, |value| value as f64),
         }
         Ok(())
     }
 
-    fn merge(&self, state: &mut QuantilesState, mut later: QuantilesState) -> Result<()> {
+    fn merge(&self, state: &mut SampledQuantilesState, mut later: SampledQuantilesState) -> Result<()> {
         state.seen += later.seen;
-        later.cut();
+        later.truncate_sample();
         for (key, bits) in later.sample {
             if key <= state.threshold {
                 state.push(key, bits);
@@ -155,14 +155,14 @@ impl Analyzer for Quantiles {
         Ok(())
     }
 
-    fn encode(&self, state: &mut QuantilesState, out: &mut dyn Write) -> Result<()> {
-        state.cut();
+    fn encode(&self, state: &mut SampledQuantilesState, out: &mut dyn Write) -> Result<()> {
+        state.truncate_sample();
         state.sample.sort_unstable();
-        let mut out = Encoder(out);
+        let mut out = StateEncoder(out);
         out.varint(state.seen)?;
         out.varint(state.sample.len() as u64)?;
-        let mut bytes = Vec::with_capacity(CODED_TOGETHER * PAIR_BYTES);
-        for pairs in state.sample.chunks(CODED_TOGETHER) {
+        let mut bytes = Vec::with_capacity(PAIRS_PER_WRITE * PAIR_BYTES);
+        for pairs in state.sample.chunks(PAIRS_PER_WRITE) {
             bytes.clear();
             bytes.extend(pairs.iter().flat_map(|(key, bits)| [key.to_le_bytes(), bits.to_le_bytes()]).flatten());
             out.raw(&bytes)?;
@@ -170,14 +170,14 @@ impl Analyzer for Quantiles {
         Ok(())
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<QuantilesState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<SampledQuantilesState> {
         let mut state = Analyzer::zero(self, scratch)?;
-        let mut input = Decoder(input);
+        let mut input = StateDecoder(input);
         state.seen = input.varint()?;
         let mut left = input.length(state.rows_max)?;
-        let mut bytes = [0; CODED_TOGETHER * PAIR_BYTES];
+        let mut bytes = [0; PAIRS_PER_WRITE * PAIR_BYTES];
         while left > 0 {
-            let pairs = left.min(CODED_TOGETHER);
+            let pairs = left.min(PAIRS_PER_WRITE);
             let bytes = &mut bytes[..pairs * PAIR_BYTES];
             input.raw(bytes)?;
             let (numbers, _) = bytes.as_chunks::<8>();
@@ -189,8 +189,8 @@ impl Analyzer for Quantiles {
         Ok(state)
     }
 
-    fn finish(&self, mut state: QuantilesState) -> Result<Finding> {
-        state.cut();
+    fn finish(&self, mut state: SampledQuantilesState) -> Result<Finding> {
+        state.truncate_sample();
         let mut bits: Vec<u64> = state.sample.into_iter().map(|(_, bits)| bits).collect();
         bits.sort_unstable();
         let n = bits.len() as u64;
@@ -199,8 +199,8 @@ impl Analyzer for Quantiles {
         self.ask.finding(n, &ranks, &values)
     }
 
-    fn size_bytes(&self, state: &QuantilesState) -> usize {
-        size_of::<QuantilesState>() + state.sample.capacity() * size_of::<(u64, u64)>()
+    fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
+        size_of::<SampledQuantilesState>() + state.sample.capacity() * size_of::<(u64, u64)>()
     }
 
     fn size_bytes_max(&self, budget_bytes: usize) -> usize {

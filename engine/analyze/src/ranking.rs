@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, LargeStringArray, StringArray, UInt64Array};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use forebay_model::{Finding, Growth, Result, Scratch};
+use forebay_model::{Finding, MemoryRequest, Result, ScratchSpace};
 
 use crate::runs::bytes_prefix;
 use crate::vocabulary::VocabularyOrder;
@@ -26,14 +26,14 @@ const USED_TOKEN_BYTES: usize = 28;
 
 /// A token under consideration; its bytes are in the arena.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct TokenCandidate {
     count: u64,
     prefix: u64,
     offset: usize,
     length: u32,
 }
 
-impl Candidate {
+impl TokenCandidate {
     fn token<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.offset..self.offset + self.length as usize]
     }
@@ -50,12 +50,12 @@ impl Candidate {
 }
 
 /// The selected tokens.
-pub(crate) struct Kept {
+pub(crate) struct SelectedTokens {
     arena: Vec<u8>,
-    kept: Vec<Candidate>,
+    kept: Vec<TokenCandidate>,
 }
 
-impl Kept {
+impl SelectedTokens {
     /// Visits each token with its count.
     pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         self.kept.iter().try_for_each(|token| visit(token.token(&self.arena), token.count))
@@ -63,17 +63,17 @@ impl Kept {
 }
 
 /// Accumulates tokens and ranks them.
-pub(crate) struct Ranking {
+pub(crate) struct TokenRanking {
     top_k: Option<usize>,
     order: VocabularyOrder,
     arena: Vec<u8>,
-    kept: Vec<Candidate>,
-    scratch: Arc<dyn Scratch>,
+    kept: Vec<TokenCandidate>,
+    scratch: Arc<dyn ScratchSpace>,
 }
 
-impl Ranking {
-    pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder, scratch: &Arc<dyn Scratch>) -> Self {
-        Ranking { top_k, order, arena: Vec::new(), kept: Vec::new(), scratch: scratch.clone() }
+impl TokenRanking {
+    pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder, scratch: &Arc<dyn ScratchSpace>) -> Self {
+        TokenRanking { top_k, order, arena: Vec::new(), kept: Vec::new(), scratch: scratch.clone() }
     }
 
     /// Reserves memory for `tokens` more tokens of `bytes` bytes in total.
@@ -85,9 +85,10 @@ impl Ranking {
     fn grow(&mut self, tokens: usize, bytes: usize) -> Result<()> {
         let (held, text) = (self.kept.len(), self.arena.len());
         let room = |held: usize, capacity: usize, more: usize| if held + more > capacity { held + more } else { 0 };
-        let candidates = room(held, self.kept.capacity(), tokens) * size_of::<Candidate>();
+        let candidates = room(held, self.kept.capacity(), tokens) * size_of::<TokenCandidate>();
         let found = held * FOUND_TOKEN_BYTES + text;
-        self.scratch.admit(Growth { now: candidates + room(text, self.arena.capacity(), bytes) + found, later: 0 })?;
+        self.scratch
+            .admit(MemoryRequest { now: candidates + room(text, self.arena.capacity(), bytes) + found, later: 0 })?;
         self.kept.reserve_exact(tokens);
         self.arena.reserve_exact(bytes);
         Ok(())
@@ -104,11 +105,11 @@ impl Ranking {
         }
         let (offset, length) = (self.arena.len(), token.len() as u32);
         self.arena.extend_from_slice(token);
-        self.kept.push(Candidate { count, prefix: bytes_prefix(token), offset, length });
+        self.kept.push(TokenCandidate { count, prefix: bytes_prefix(token), offset, length });
         if let Some(top_k) = self.top_k
             && self.kept.len() >= (2 * top_k).max(CUT_TOKENS_MIN)
         {
-            self.cut(top_k);
+            self.truncate(top_k);
             let mut arena = Vec::with_capacity(self.arena.len() / 2);
             for candidate in &mut self.kept {
                 let offset = arena.len();
@@ -121,7 +122,7 @@ impl Ranking {
     }
 
     /// Drops all but `top_k` tokens: those with the highest counts, whatever the final order.
-    fn cut(&mut self, top_k: usize) {
+    fn truncate(&mut self, top_k: usize) {
         if self.kept.len() > top_k {
             let order = match self.order {
                 VocabularyOrder::Value => VocabularyOrder::CountThenValue,
@@ -134,21 +135,21 @@ impl Ranking {
     }
 
     /// The tokens selected by `top_k`, in unspecified order.
-    pub(crate) fn into_kept(mut self) -> Kept {
+    pub(crate) fn into_selected(mut self) -> SelectedTokens {
         if let Some(top_k) = self.top_k {
-            self.cut(top_k);
+            self.truncate(top_k);
         }
-        Kept { arena: self.arena, kept: self.kept }
+        SelectedTokens { arena: self.arena, kept: self.kept }
     }
 
     /// Builds the vocabulary finding.
     pub(crate) fn finish(self) -> Result<Finding> {
         let (order, scratch) = (self.order, self.scratch.clone());
-        let Kept { arena, mut kept } = self.into_kept();
+        let SelectedTokens { arena, mut kept } = self.into_selected();
         kept.sort_unstable_by(|a, b| a.compare(b, &arena, order));
         let bytes: usize = kept.iter().map(|token| token.length as usize).sum();
         let later = kept.len() * USED_TOKEN_BYTES + 2 * bytes;
-        scratch.admit(Growth { now: kept.len() * FOUND_TOKEN_BYTES + bytes, later })?;
+        scratch.admit(MemoryRequest { now: kept.len() * FOUND_TOKEN_BYTES + bytes, later })?;
         let mut text = Vec::with_capacity(bytes);
         kept.iter().for_each(|token| text.extend_from_slice(token.token(&arena)));
         drop(arena);

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Decoder, Encoder, Fault, Result, Scratch, SpillFile, TOKEN_BYTES_MAX, codes};
+use forebay_model::{Fault, Result, ScratchSpace, SpillFile, StateDecoder, StateEncoder, TOKEN_BYTES_MAX, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Block size in bytes: 64 runs that are read concurrently then hold about 1 MiB.
@@ -24,20 +24,20 @@ const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_BYTES_MAX + (64 << 10);
 const RUNS_MAX: usize = 64;
 
 /// A mergeable value per key.
-pub(crate) trait Weight: Clone + Default + Send + 'static {
+pub(crate) trait SpillValue: Clone + Default + Send + 'static {
     /// Merges another value of the same key.
-    fn absorb(&mut self, other: &Self);
+    fn merge_value(&mut self, other: &Self);
     /// Writes the canonical bytes.
-    fn write(&self, out: &mut Encoder<'_>) -> Result<()>;
+    fn write(&self, out: &mut StateEncoder<'_>) -> Result<()>;
     /// Appends the canonical bytes to a block.
     fn append(&self, block: &mut Vec<u8>) -> Result<()> {
-        self.write(&mut Encoder(block))
+        self.write(&mut StateEncoder(block))
     }
     /// Reads bytes written by `write`.
-    fn read(input: &mut Decoder<'_>) -> Result<Self>;
+    fn read(input: &mut StateDecoder<'_>) -> Result<Self>;
     /// Reads bytes written by `append` off the front of a block.
-    fn take(block: &mut &[u8]) -> Result<Self> {
-        Self::read(&mut Decoder(block))
+    fn read_front(block: &mut &[u8]) -> Result<Self> {
+        Self::read(&mut StateDecoder(block))
     }
     /// Bytes of heap memory.
     fn heap_bytes(&self) -> usize {
@@ -45,12 +45,12 @@ pub(crate) trait Weight: Clone + Default + Send + 'static {
     }
 }
 
-impl Weight for u64 {
-    fn absorb(&mut self, other: &Self) {
+impl SpillValue for u64 {
+    fn merge_value(&mut self, other: &Self) {
         *self += other;
     }
 
-    fn write(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn write(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(*self)
     }
 
@@ -58,20 +58,20 @@ impl Weight for u64 {
         // Most values are small counts: a fast path for one byte.
         match *self {
             small @ 0..0x80 => block.push(small as u8),
-            _ => self.write(&mut Encoder(block))?,
+            _ => self.write(&mut StateEncoder(block))?,
         }
         Ok(())
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Self> {
+    fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
         input.varint()
     }
 
-    fn take(block: &mut &[u8]) -> Result<Self> {
+    fn read_front(block: &mut &[u8]) -> Result<Self> {
         let (value, rest) = match **block {
             [low @ 0..0x80, ref rest @ ..] => (u64::from(low), rest),
             [low, high @ 0..0x80, ref rest @ ..] => (u64::from(low & 0x7f) | u64::from(high) << 7, rest),
-            _ => return Self::read(&mut Decoder(block)),
+            _ => return Self::read(&mut StateDecoder(block)),
         };
         *block = rest;
         Ok(value)
@@ -116,18 +116,18 @@ pub(crate) fn bytes_prefix(key: &[u8]) -> u64 {
 }
 
 /// Index of the share of a key among `shares`, by its hash.
-pub(crate) fn share_of(key: &[u8], shares: usize) -> usize {
+pub(crate) fn share_index(key: &[u8], shares: usize) -> usize {
     ((u128::from(xxh3_64(key)) * shares as u128) >> 64) as usize
 }
 
 /// Writes each entry to the run of its share; `each` pushes all entries in order.
-pub(crate) fn divide<V: Weight>(
+pub(crate) fn write_shares<V: SpillValue>(
     shares: &mut [&mut dyn Write],
     each: impl FnOnce(&mut dyn FnMut(&[u8], &V) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
     let count = shares.len();
     let mut runs: Vec<_> = shares.iter_mut().map(RunWriter::new).collect();
-    each(&mut |key, value| runs[share_of(key, count)].push(key, value))?;
+    each(&mut |key, value| runs[share_index(key, count)].push(key, value))?;
     runs.into_iter().try_for_each(|run| run.finish().map(drop))
 }
 
@@ -143,7 +143,7 @@ impl<W: Write> RunWriter<W> {
     }
 
     /// Appends an entry; keys must ascend.
-    pub(crate) fn push(&mut self, key: &[u8], value: &impl Weight) -> Result<()> {
+    pub(crate) fn push(&mut self, key: &[u8], value: &impl SpillValue) -> Result<()> {
         (key.len() as u64).append(&mut self.block)?;
         self.block.extend_from_slice(key);
         value.append(&mut self.block)?;
@@ -152,7 +152,7 @@ impl<W: Write> RunWriter<W> {
 
     fn flush(&mut self) -> Result<()> {
         let length = u32::try_from(self.block.len()).map_err(|_| Fault::internal("a block of a run is too long"))?;
-        let mut out = Encoder(&mut self.out);
+        let mut out = StateEncoder(&mut self.out);
         out.raw(&length.to_le_bytes())?;
         out.raw(&self.block)?;
         self.block.clear();
@@ -181,7 +181,7 @@ pub(crate) struct RunReader<R: Read, V> {
     pub(crate) value: V,
 }
 
-impl<R: Read, V: Weight> RunReader<R, V> {
+impl<R: Read, V: SpillValue> RunReader<R, V> {
     pub(crate) fn new(input: R, order: KeyOrder) -> Self {
         RunReader { input, order, block: Vec::new(), at: 0, key: (0, 0), prefix: 0, value: V::default() }
     }
@@ -197,7 +197,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
                 rest = tail;
                 usize::from(short)
             }
-            _ => Decoder(&mut rest).length(KEY_BYTES_MAX)?,
+            _ => StateDecoder(&mut rest).length(KEY_BYTES_MAX)?,
         };
         let start = self.block.len() - rest.len();
         let Some((key, tail)) = rest.split_at_checked(length) else {
@@ -206,13 +206,13 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         self.key = (start, start + length);
         self.prefix = self.order.prefix(key);
         rest = tail;
-        self.value = V::take(&mut rest)?;
+        self.value = V::read_front(&mut rest)?;
         self.at = self.block.len() - rest.len();
         Ok(true)
     }
 
     fn refill(&mut self) -> Result<bool> {
-        let mut input = Decoder(&mut self.input);
+        let mut input = StateDecoder(&mut self.input);
         let mut length = [0; 4];
         input.raw(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -238,7 +238,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         }
     }
 
-    fn before(&self, other: &Self) -> bool {
+    fn sorts_before(&self, other: &Self) -> bool {
         match self.prefix.cmp(&other.prefix) {
             Ordering::Less => true,
             Ordering::Greater => false,
@@ -248,15 +248,15 @@ impl<R: Read, V: Weight> RunReader<R, V> {
 }
 
 /// The spilled runs of one state.
-pub(crate) struct Runs<V> {
+pub(crate) struct SpillRuns<V> {
     files: Vec<Arc<dyn SpillFile>>,
     order: KeyOrder,
     value: std::marker::PhantomData<fn() -> V>,
 }
 
-impl<V: Weight> Runs<V> {
+impl<V: SpillValue> SpillRuns<V> {
     pub(crate) fn new(order: KeyOrder) -> Self {
-        Runs { files: Vec::new(), order, value: std::marker::PhantomData }
+        SpillRuns { files: Vec::new(), order, value: std::marker::PhantomData }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -271,7 +271,7 @@ impl<V: Weight> Runs<V> {
     /// Writes and keeps a new run; `entries` pushes its entries in order.
     pub(crate) fn spill(
         &mut self,
-        scratch: &dyn Scratch,
+        scratch: &dyn ScratchSpace,
         entries: impl FnOnce(&mut RunWriter<Box<dyn forebay_model::SpillWriter>>) -> Result<()>,
     ) -> Result<()> {
         let mut writer = RunWriter::new(scratch.create()?);
@@ -281,18 +281,18 @@ impl<V: Weight> Runs<V> {
     }
 
     /// Takes over the runs of another state.
-    pub(crate) fn adopt(&mut self, other: Runs<V>, scratch: &dyn Scratch) -> Result<()> {
+    pub(crate) fn adopt(&mut self, other: SpillRuns<V>, scratch: &dyn ScratchSpace) -> Result<()> {
         self.files.extend(other.files);
         self.compact(scratch)
     }
 
     /// Merges the smallest runs until at most `RUNS_MAX` are left.
-    fn compact(&mut self, scratch: &dyn Scratch) -> Result<()> {
+    fn compact(&mut self, scratch: &dyn ScratchSpace) -> Result<()> {
         while self.files.len() > RUNS_MAX {
             self.files.sort_by_key(|file| std::cmp::Reverse(file.bytes()));
-            let small = Runs::<V> { files: self.files.split_off(RUNS_MAX / 2), ..Runs::new(self.order) };
+            let small = SpillRuns::<V> { files: self.files.split_off(RUNS_MAX / 2), ..SpillRuns::new(self.order) };
             for group in small.files.chunks(RUNS_MAX) {
-                let group = Runs::<V> { files: group.to_vec(), ..Runs::new(self.order) };
+                let group = SpillRuns::<V> { files: group.to_vec(), ..SpillRuns::new(self.order) };
                 let mut writer = RunWriter::new(scratch.create()?);
                 group.for_each(|key, value| writer.push(key, value))?;
                 self.files.push(writer.finish()?.finish()?);
@@ -310,7 +310,7 @@ impl<V: Weight> Runs<V> {
                 readers.push(reader);
             }
         }
-        let mut heap = Heap::of(readers);
+        let mut heap = MergeHeap::of(readers);
         let mut key = Vec::new();
         while let Some(first) = heap.first_mut() {
             key.clear();
@@ -320,7 +320,7 @@ impl<V: Weight> Runs<V> {
             while let Some(next) = heap.first_mut()
                 && next.key() == key
             {
-                value.absorb(&next.value);
+                value.merge_value(&next.value);
                 heap.advance_first()?;
             }
             visit(&key, &value)?;
@@ -330,13 +330,13 @@ impl<V: Weight> Runs<V> {
 }
 
 /// Binary min-heap of readers, by key: a k-way merge.
-struct Heap<R: Read, V>(Vec<RunReader<R, V>>);
+struct MergeHeap<R: Read, V>(Vec<RunReader<R, V>>);
 
-impl<R: Read, V: Weight> Heap<R, V> {
+impl<R: Read, V: SpillValue> MergeHeap<R, V> {
     fn of(readers: Vec<RunReader<R, V>>) -> Self {
-        let mut heap = Heap(readers);
+        let mut heap = MergeHeap(readers);
         for at in (0..heap.0.len() / 2).rev() {
-            heap.sink(at);
+            heap.sift_down(at);
         }
         heap
     }
@@ -349,15 +349,15 @@ impl<R: Read, V: Weight> Heap<R, V> {
         if !self.0[0].advance()? {
             self.0.swap_remove(0);
         }
-        self.sink(0);
+        self.sift_down(0);
         Ok(())
     }
 
-    fn sink(&mut self, mut at: usize) {
+    fn sift_down(&mut self, mut at: usize) {
         loop {
             let mut least = at;
             for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.0.len() && self.0[child].before(&self.0[least]) {
+                if child < self.0.len() && self.0[child].sorts_before(&self.0[least]) {
                     least = child;
                 }
             }

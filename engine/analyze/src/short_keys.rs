@@ -5,18 +5,18 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, Scratch, codes};
+use forebay_model::{Fault, Result, ScratchSpace, codes};
 
-use crate::runs::{KeyOrder, RunReader, RunWriter, Runs, divide};
+use crate::runs::{KeyOrder, RunReader, RunWriter, SpillRuns, write_shares};
 
 /// Most bytes of a short key.
 const SHORT_BYTES_MAX: usize = 11;
 
 /// Keys looked up as a batch: enough for their cache misses to overlap.
-const TOGETHER: usize = 64;
+const LOOKUP_BATCH_KEYS: usize = 64;
 
 /// Slots visited in a row when a table is merged into another one.
-const BLOCK: usize = 64;
+const MERGE_BLOCK_SLOTS: usize = 64;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 1024;
@@ -24,14 +24,14 @@ const SLOTS_MIN: usize = 1024;
 /// A key as two numbers that sort like its bytes: the first eight bytes; then three bytes and the length plus one.
 /// No key is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct ShortKey {
     pub head: u64,
     pub tail: u32,
 }
 
-impl Key {
+impl ShortKey {
     /// Packs a key; `None` if it is too long.
-    pub fn pack(key: &[u8]) -> Option<Key> {
+    pub fn pack(key: &[u8]) -> Option<ShortKey> {
         let length = key.len();
         let (head, rest) = match length {
             8..=SHORT_BYTES_MAX => {
@@ -48,7 +48,7 @@ impl Key {
             0..4 => (key.iter().rev().fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56), 0),
             _ => return None,
         };
-        Some(Key { head, tail: rest & 0xffff_ff00 | (length as u32 + 1) })
+        Some(ShortKey { head, tail: rest & 0xffff_ff00 | (length as u32 + 1) })
     }
 
     fn unpack(self) -> ([u8; 12], usize) {
@@ -78,19 +78,19 @@ impl Key {
 
 /// A key and its count in sixteen bytes. A `ShortKey` as a field would add padding.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct ShortKeySlot {
     head: u64,
     tail: u32,
     count: u32,
 }
 
-impl Slot {
-    fn new(Key { head, tail }: Key, count: u32) -> Self {
-        Slot { head, tail, count }
+impl ShortKeySlot {
+    fn new(ShortKey { head, tail }: ShortKey, count: u32) -> Self {
+        ShortKeySlot { head, tail, count }
     }
 
-    fn key(&self) -> Key {
-        Key { head: self.head, tail: self.tail }
+    fn key(&self) -> ShortKey {
+        ShortKey { head: self.head, tail: self.tail }
     }
 
     fn is_free(&self) -> bool {
@@ -99,7 +99,7 @@ impl Slot {
 }
 
 /// The slot of a key, or the free slot where it belongs. At least one slot has to be free.
-fn place(slots: &[Slot], key: Key) -> usize {
+fn probe_slot(slots: &[ShortKeySlot], key: ShortKey) -> usize {
     let mut at = key.home(slots.len());
     while !slots[at].is_free() && slots[at].key() != key {
         at = if at + 1 == slots.len() { 0 } else { at + 1 };
@@ -108,48 +108,48 @@ fn place(slots: &[Slot], key: Key) -> usize {
 }
 
 /// Exact counts of short keys. Spills beyond the scratch budget.
-pub(crate) struct ShortKeys {
-    scratch: Arc<dyn Scratch>,
+pub(crate) struct ShortKeyMap {
+    scratch: Arc<dyn ScratchSpace>,
     /// Open addressing in hash order; while `sorted`, the used slots are sorted at the front.
-    slots: Vec<Slot>,
+    slots: Vec<ShortKeySlot>,
     used: usize,
     sorted: bool,
     /// Counts beyond 32 bits.
-    carried: BTreeMap<Key, u64>,
+    carried: BTreeMap<ShortKey, u64>,
     /// Keys and counts waiting for the next batch of lookups.
-    waiting: Vec<Slot>,
-    runs: Runs<u64>,
+    waiting: Vec<ShortKeySlot>,
+    runs: SpillRuns<u64>,
     /// Part of the budget that other structures use.
     others_bytes: usize,
 }
 
-impl ShortKeys {
-    pub(crate) fn new(scratch: &Arc<dyn Scratch>) -> Self {
-        ShortKeys {
+impl ShortKeyMap {
+    pub(crate) fn new(scratch: &Arc<dyn ScratchSpace>) -> Self {
+        ShortKeyMap {
             scratch: scratch.clone(),
             slots: Vec::new(),
             used: 0,
             sorted: false,
             carried: BTreeMap::new(),
-            waiting: Vec::with_capacity(TOGETHER),
-            runs: Runs::new(KeyOrder::Bytes),
+            waiting: Vec::with_capacity(LOOKUP_BATCH_KEYS),
+            runs: SpillRuns::new(KeyOrder::Bytes),
             others_bytes: 0,
         }
     }
 
     /// Sets the part of the budget that other structures use.
-    pub(crate) fn leave(&mut self, bytes: usize) {
+    pub(crate) fn set_other_bytes(&mut self, bytes: usize) {
         self.others_bytes = bytes;
     }
 
     /// Adds to a key's count, now or with the next batch; `false` if the key is too long.
     pub(crate) fn add(&mut self, key: &[u8], count: u64) -> Result<bool> {
-        let Some(key) = Key::pack(key) else { return Ok(false) };
-        self.wait(key, count)?;
+        let Some(key) = ShortKey::pack(key) else { return Ok(false) };
+        self.enqueue(key, count)?;
         Ok(true)
     }
 
-    fn wait(&mut self, key: Key, count: u64) -> Result<()> {
+    fn enqueue(&mut self, key: ShortKey, count: u64) -> Result<()> {
         let Ok(count) = u32::try_from(count) else {
             self.make_room()?;
             self.slot(key);
@@ -163,12 +163,12 @@ impl ShortKeys {
             last.count = sum;
             return Ok(());
         }
-        self.waiting.push(Slot::new(key, count));
-        if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
+        self.waiting.push(ShortKeySlot::new(key, count));
+        if self.waiting.len() < LOOKUP_BATCH_KEYS { Ok(()) } else { self.flush_pending() }
     }
 
     /// Adds the pending counts to the table.
-    fn settle(&mut self) -> Result<()> {
+    fn flush_pending(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -191,8 +191,8 @@ impl ShortKeys {
     }
 
     /// Finds or inserts a key; the table must have room.
-    fn slot(&mut self, key: Key) -> &mut Slot {
-        let at = place(&self.slots, key);
+    fn slot(&mut self, key: ShortKey) -> &mut ShortKeySlot {
+        let at = probe_slot(&self.slots, key);
         let slot = &mut self.slots[at];
         self.used += usize::from(slot.is_free());
         (slot.head, slot.tail) = (key.head, key.tail);
@@ -201,7 +201,7 @@ impl ShortKeys {
 
     /// Ensures room for all pending keys: the load factor is at most 4/5.
     fn make_room(&mut self) -> Result<()> {
-        let enough = |slots: usize| (self.used + TOGETHER) * 5 <= slots * 4;
+        let enough = |slots: usize| (self.used + LOOKUP_BATCH_KEYS) * 5 <= slots * 4;
         if enough(self.slots.len()) && !self.sorted {
             return Ok(());
         }
@@ -210,11 +210,11 @@ impl ShortKeys {
             wanted *= 2;
         }
         // Both tables exist while the keys move.
-        let moving = (self.slots.capacity() + wanted) * size_of::<Slot>();
+        let moving = (self.slots.capacity() + wanted) * size_of::<ShortKeySlot>();
         if wanted > SLOTS_MIN && self.used > 0 && moving + self.others_bytes > self.scratch.budget_bytes() {
             return self.spill();
         }
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted]);
+        let old = std::mem::replace(&mut self.slots, vec![ShortKeySlot::default(); wanted]);
         self.used = 0;
         self.sorted = false;
         for old in old.into_iter().filter(|slot| !slot.is_free()) {
@@ -235,15 +235,15 @@ impl ShortKeys {
                 end += 1;
             }
         }
-        self.slots[..end].sort_unstable_by_key(Slot::key);
+        self.slots[..end].sort_unstable_by_key(ShortKeySlot::key);
         self.sorted = true;
     }
 
     fn spill(&mut self) -> Result<()> {
         self.sort();
         let (used, carried) = (&self.slots[..self.used], &self.carried);
-        self.runs.spill(&*self.scratch, |run| each(used, carried, |key, count| run.push(key, &count)))?;
-        self.slots.fill(Slot::default());
+        self.runs.spill(&*self.scratch, |run| for_each_slot(used, carried, |key, count| run.push(key, &count)))?;
+        self.slots.fill(ShortKeySlot::default());
         self.carried.clear();
         self.used = 0;
         self.sorted = false;
@@ -252,7 +252,7 @@ impl ShortKeys {
 
     /// Visits every key once, in byte order.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
-        self.settle()?;
+        self.flush_pending()?;
         if !self.runs.is_empty() {
             if self.used > 0 {
                 self.spill()?;
@@ -262,48 +262,48 @@ impl ShortKeys {
             return self.runs.for_each(|key, count| visit(key, *count));
         }
         self.sort();
-        each(&self.slots[..self.used], &self.carried, visit)
+        for_each_slot(&self.slots[..self.used], &self.carried, visit)
     }
 
     /// Number of keys in memory with at least this count, and their total bytes.
-    pub(crate) fn room(&mut self, count_min: u64) -> Result<(usize, usize)> {
-        self.settle()?;
+    pub(crate) fn count_frequent(&mut self, count_min: u64) -> Result<(usize, usize)> {
+        self.flush_pending()?;
         let counted = self.slots.iter().filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
         Ok(counted.fold((0, 0), |(keys, bytes), slot| (keys + 1, bytes + slot.key().length())))
     }
 
     /// Merges another map.
-    pub(crate) fn merge(&mut self, mut later: ShortKeys) -> Result<()> {
-        later.settle()?;
+    pub(crate) fn merge(&mut self, mut later: ShortKeyMap) -> Result<()> {
+        later.flush_pending()?;
         if later.used > self.used && self.runs.is_empty() {
             std::mem::swap(self, &mut later);
             std::mem::swap(&mut self.scratch, &mut later.scratch);
-            later.settle()?;
+            later.flush_pending()?;
         }
         if self.sorted && later.sorted && self.runs.is_empty() && later.runs.is_empty() {
             let most = self.used + later.used;
-            let bytes = (most + self.slots.capacity() + later.slots.capacity()) * size_of::<Slot>();
+            let bytes = (most + self.slots.capacity() + later.slots.capacity()) * size_of::<ShortKeySlot>();
             if bytes + self.others_bytes <= self.scratch.budget_bytes() {
-                self.zip(later);
+                self.merge_sorted(later);
                 return Ok(());
             }
         }
-        let ShortKeys { slots, carried, runs, used, sorted, .. } = later;
+        let ShortKeyMap { slots, carried, runs, used, sorted, .. } = later;
         let (in_order, in_slots) = if sorted { (&slots[..used], &[][..]) } else { (&[][..], &slots[..]) };
-        for slot in in_order.iter().chain(spread(in_slots)).filter(|slot| !slot.is_free()) {
-            self.wait(slot.key(), u64::from(slot.count))?;
+        for slot in in_order.iter().chain(interleaved_slots(in_slots)).filter(|slot| !slot.is_free()) {
+            self.enqueue(slot.key(), u64::from(slot.count))?;
         }
         drop(slots);
         for (key, count) in carried {
-            self.wait(key, count)?;
+            self.enqueue(key, count)?;
         }
-        self.settle()?;
+        self.flush_pending()?;
         self.runs.adopt(runs, &*self.scratch)
     }
 
     /// Merges another map; both are sorted and stay so.
-    fn zip(&mut self, later: ShortKeys) {
-        let mut merged: Vec<Slot> = Vec::with_capacity(self.used + later.used);
+    fn merge_sorted(&mut self, later: ShortKeyMap) {
+        let mut merged: Vec<ShortKeySlot> = Vec::with_capacity(self.used + later.used);
         let (mut here, mut there) =
             (self.slots[..self.used].iter().peekable(), later.slots[..later.used].iter().peekable());
         loop {
@@ -341,23 +341,23 @@ impl ShortKeys {
 
     /// Writes the keys and counts of each share in order.
     pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
-        divide(shares, |push| self.for_each(|key, count| push(key, &count)))
+        write_shares(shares, |push| self.for_each(|key, count| push(key, &count)))
     }
 
     /// Approximate size of the output of `encode` in bytes.
     pub(crate) fn encoded_bytes(&self) -> u64 {
-        (self.used * size_of::<Slot>()) as u64 + self.runs.bytes()
+        (self.used * size_of::<ShortKeySlot>()) as u64 + self.runs.bytes()
     }
 
     /// Reads bytes written by `encode`. The map stays sorted until something is added: most decoded maps are
     /// merged, written or ranked next.
-    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self> {
+    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self> {
         let broken = |what: &str| Fault::new(codes::CORRUPT, what);
-        let mut keys = ShortKeys::new(scratch);
-        let slots_max = (scratch.budget_bytes() / size_of::<Slot>()).max(SLOTS_MIN);
+        let mut keys = ShortKeyMap::new(scratch);
+        let slots_max = (scratch.budget_bytes() / size_of::<ShortKeySlot>()).max(SLOTS_MIN);
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
-            let key = Key::pack(run.key()).ok_or_else(|| broken("a state has a short key that is too long"))?;
+            let key = ShortKey::pack(run.key()).ok_or_else(|| broken("a state has a short key that is too long"))?;
             if keys.slots.last().is_some_and(|last| last.key() >= key) {
                 return Err(broken("a state has short keys that are not sorted"));
             }
@@ -371,7 +371,7 @@ impl ShortKeys {
                 keys.carried.insert(key, run.value);
                 0
             });
-            keys.slots.push(Slot::new(key, count));
+            keys.slots.push(ShortKeySlot::new(key, count));
         }
         (keys.used, keys.sorted) = (keys.slots.len(), true);
         Ok(keys)
@@ -379,22 +379,26 @@ impl ShortKeys {
 
     /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        (self.slots.capacity() + self.waiting.capacity()) * size_of::<Slot>() + self.carried.len() * 48
+        (self.slots.capacity() + self.waiting.capacity()) * size_of::<ShortKeySlot>() + self.carried.len() * 48
     }
 }
 
 /// All slots in interleaved blocks. In hash order, keys would fill the front of another table completely while the
 /// rest of it is empty, and lookups there would degrade to linear scans.
-fn spread(slots: &[Slot]) -> impl Iterator<Item = &Slot> {
-    let blocks = slots.len() / BLOCK;
+fn interleaved_slots(slots: &[ShortKeySlot]) -> impl Iterator<Item = &ShortKeySlot> {
+    let blocks = slots.len() / MERGE_BLOCK_SLOTS;
     // The number of blocks is a power of two, so an odd step visits every block; the golden ratio distributes them.
     let step = (blocks as f64 * 0.618) as usize | 1;
     let block = move |number: usize| number.wrapping_mul(step) & blocks.wrapping_sub(1);
-    (0..blocks).flat_map(move |number| &slots[block(number) * BLOCK..][..BLOCK])
+    (0..blocks).flat_map(move |number| &slots[block(number) * MERGE_BLOCK_SLOTS..][..MERGE_BLOCK_SLOTS])
 }
 
 /// Visits sorted slots, adding the overflow counts.
-fn each(slots: &[Slot], carried: &BTreeMap<Key, u64>, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+fn for_each_slot(
+    slots: &[ShortKeySlot],
+    carried: &BTreeMap<ShortKey, u64>,
+    mut visit: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
     for slot in slots {
         let key = slot.key();
         let (bytes, length) = key.unpack();
@@ -410,29 +414,29 @@ mod tests {
     use forebay_model::MemoryScratch;
 
     #[test]
-    fn packed_keys_sort_and_come_back_as_their_bytes() {
+    fn packed_keys_round_trip_and_sort_like_bytes() {
         let text = b"\0abcdefgh\xffz0123456789";
         let mut keys: Vec<&[u8]> =
             (0..text.len()).flat_map(|from| (from..=text.len()).map(move |to| &text[from..to])).collect();
         keys.retain(|key| key.len() <= SHORT_BYTES_MAX);
         keys.extend([&b"a"[..], b"a\0", b"a\0\0", b"", b"\0"]);
         for key in &keys {
-            let (bytes, length) = Key::pack(key).unwrap().unpack();
+            let (bytes, length) = ShortKey::pack(key).unwrap().unpack();
             assert_eq!(&bytes[..length], *key);
         }
         for a in &keys {
             for b in &keys {
-                assert_eq!(Key::pack(a).cmp(&Key::pack(b)), a.cmp(b), "{a:?} {b:?}");
+                assert_eq!(ShortKey::pack(a).cmp(&ShortKey::pack(b)), a.cmp(b), "{a:?} {b:?}");
             }
         }
-        assert_eq!(Key::pack(&[0; SHORT_BYTES_MAX + 1]), None);
+        assert_eq!(ShortKey::pack(&[0; SHORT_BYTES_MAX + 1]), None);
     }
 
     #[test]
     fn tables_that_are_merged_keep_all_keys() {
-        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
         let counted = |range: std::ops::Range<u32>| {
-            let mut keys = ShortKeys::new(&scratch);
+            let mut keys = ShortKeyMap::new(&scratch);
             range.for_each(|key| assert!(keys.add(&key.to_le_bytes(), u64::from(key)).unwrap()));
             keys
         };
@@ -440,10 +444,10 @@ mod tests {
             let mut merged = counted(first.clone());
             merged.merge(counted(second.clone())).unwrap();
             // The same after encoding and decoding.
-            let read_back = |mut keys: ShortKeys| {
+            let read_back = |mut keys: ShortKeyMap| {
                 let mut bytes = Vec::new();
                 keys.encode(&mut bytes).unwrap();
-                ShortKeys::decode(&mut bytes.as_slice(), &scratch).unwrap()
+                ShortKeyMap::decode(&mut bytes.as_slice(), &scratch).unwrap()
             };
             let mut read = read_back(counted(first.clone()));
             read.merge(read_back(counted(second.clone()))).unwrap();
@@ -472,8 +476,8 @@ mod tests {
 
     #[test]
     fn counts_beyond_32_bits_are_kept() {
-        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
-        let mut keys = ShortKeys::new(&scratch);
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
+        let mut keys = ShortKeyMap::new(&scratch);
         for _ in 0..5 {
             keys.add(b"x", u64::from(u32::MAX)).unwrap();
             keys.add(b"y", 1).unwrap();

@@ -4,23 +4,23 @@ use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, Scratch, codes};
+use forebay_model::{Fault, Result, ScratchSpace, codes};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, Runs, Weight, divide};
+use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, SpillRuns, SpillValue, write_shares};
 
 /// An entry of the table; the key's bytes are in the arena.
 #[derive(Debug)]
-pub(crate) struct Entry<V> {
+pub(crate) struct SpillMapEntry<V> {
     hash: u64,
     offset: usize,
     length: u32,
     pub(crate) value: V,
 }
 
-impl<V> Entry<V> {
+impl<V> SpillMapEntry<V> {
     pub(crate) fn key<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.offset..self.offset + self.length as usize]
     }
@@ -30,27 +30,27 @@ impl<V> Entry<V> {
 const INDEX_BYTES: usize = 11;
 
 /// Sorted maps are merged in order unless one is more than this many times as large as the other.
-const ALIKE: usize = 8;
+const SIMILAR_SIZE_FACTOR: usize = 8;
 
 /// Values by key, with exact byte equality. Spills beyond the scratch budget.
-pub(crate) struct Tally<V> {
-    scratch: Arc<dyn Scratch>,
+pub(crate) struct SpillMap<V> {
+    scratch: Arc<dyn ScratchSpace>,
     order: KeyOrder,
     /// Empty while `sorted`.
     index: HashTable<u32>,
-    entries: Vec<Entry<V>>,
+    entries: Vec<SpillMapEntry<V>>,
     /// Whether the entries are sorted and not indexed. Most decoded maps are merged or written next, so the index
     /// is built on the first lookup.
     sorted: bool,
     arena: Vec<u8>,
     heap_bytes: usize,
-    runs: Runs<V>,
+    runs: SpillRuns<V>,
     spills: u64,
 }
 
-impl<V: Weight> Tally<V> {
-    pub(crate) fn new(scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Self {
-        Tally {
+impl<V: SpillValue> SpillMap<V> {
+    pub(crate) fn new(scratch: &Arc<dyn ScratchSpace>, order: KeyOrder) -> Self {
+        SpillMap {
             scratch: scratch.clone(),
             order,
             index: HashTable::new(),
@@ -58,7 +58,7 @@ impl<V: Weight> Tally<V> {
             sorted: false,
             arena: Vec::new(),
             heap_bytes: 0,
-            runs: Runs::new(order),
+            runs: SpillRuns::new(order),
             spills: 0,
         }
     }
@@ -71,7 +71,7 @@ impl<V: Weight> Tally<V> {
     /// Like `add`, with the key's hash.
     fn add_hashed(&mut self, hash: u64, key: &[u8], value: &V) -> Result<()> {
         let slot = self.slot_hashed(hash, key)?;
-        self.change(slot, |held| held.absorb(value));
+        self.update_slot(slot, |held| held.merge_value(value));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl<V: Weight> Tally<V> {
 
     fn append(&mut self, hash: u64, key: &[u8], value: V) {
         self.heap_bytes += value.heap_bytes();
-        self.entries.push(Entry { hash, offset: self.arena.len(), length: key.len() as u32, value });
+        self.entries.push(SpillMapEntry { hash, offset: self.arena.len(), length: key.len() as u32, value });
         self.arena.extend_from_slice(key);
     }
 
@@ -126,7 +126,7 @@ impl<V: Weight> Tally<V> {
     fn has_room(&self, key_bytes: usize) -> bool {
         let mut bytes = self.size_bytes();
         if self.entries.len() == self.entries.capacity() {
-            bytes += 2 * self.entries.capacity() * size_of::<Entry<V>>();
+            bytes += 2 * self.entries.capacity() * size_of::<SpillMapEntry<V>>();
         }
         if self.arena.len() + key_bytes > self.arena.capacity() {
             bytes += (2 * self.arena.capacity()).max(key_bytes);
@@ -138,7 +138,7 @@ impl<V: Weight> Tally<V> {
     }
 
     /// Updates the value in a slot.
-    pub(crate) fn change<T>(&mut self, slot: usize, change: impl FnOnce(&mut V) -> T) -> T {
+    pub(crate) fn update_slot<T>(&mut self, slot: usize, change: impl FnOnce(&mut V) -> T) -> T {
         let value = &mut self.entries[slot].value;
         let before = value.heap_bytes();
         let result = change(value);
@@ -152,7 +152,7 @@ impl<V: Weight> Tally<V> {
     }
 
     /// Spills if values have grown beyond the budget.
-    pub(crate) fn settle(&mut self) -> Result<()> {
+    pub(crate) fn spill_if_large(&mut self) -> Result<()> {
         if self.size_bytes() > self.scratch.budget_bytes() { self.spill() } else { Ok(()) }
     }
 
@@ -201,31 +201,31 @@ impl<V: Weight> Tally<V> {
     }
 
     /// Merges another map.
-    pub(crate) fn merge(&mut self, mut later: Tally<V>) -> Result<()> {
+    pub(crate) fn merge(&mut self, mut later: SpillMap<V>) -> Result<()> {
         if later.entries.len() > self.entries.len() && self.runs.is_empty() {
             std::mem::swap(self, &mut later);
             std::mem::swap(&mut self.scratch, &mut later.scratch);
         }
-        let are_alike = later.entries.len().saturating_mul(ALIKE) >= self.entries.len();
+        let are_alike = later.entries.len().saturating_mul(SIMILAR_SIZE_FACTOR) >= self.entries.len();
         if self.sorted && later.sorted && are_alike && self.runs.is_empty() && later.runs.is_empty() {
             let bytes = 2 * (self.size_bytes() + later.size_bytes());
             if bytes <= self.scratch.budget_bytes() {
-                self.zip(later);
+                self.merge_sorted(later);
                 return Ok(());
             }
         }
-        let Tally { entries, arena, runs, index, .. } = later;
+        let SpillMap { entries, arena, runs, index, .. } = later;
         drop(index);
         for entry in &entries {
             self.add_hashed(entry.hash, entry.key(&arena), &entry.value)?;
         }
         drop((entries, arena));
         self.runs.adopt(runs, &*self.scratch)?;
-        self.settle()
+        self.spill_if_large()
     }
 
     /// Merges another map; both are sorted and stay so.
-    fn zip(&mut self, later: Tally<V>) {
+    fn merge_sorted(&mut self, later: SpillMap<V>) {
         let order = self.order;
         let (mine, others) = (std::mem::take(&mut self.arena), later.arena);
         let mut here = std::mem::take(&mut self.entries).into_iter().peekable();
@@ -244,7 +244,7 @@ impl<V: Weight> Tally<V> {
             let other = if next.is_ge() { there.next() } else { None };
             match (first, other) {
                 (Some(mut own), other) => {
-                    other.iter().for_each(|other| own.value.absorb(&other.value));
+                    other.iter().for_each(|other| own.value.merge_value(&other.value));
                     self.append(own.hash, own.key(&mine), std::mem::take(&mut own.value));
                 }
                 (None, Some(mut other)) => {
@@ -277,7 +277,7 @@ impl<V: Weight> Tally<V> {
 
     /// Writes the keys and values of each share in order.
     pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
-        divide(shares, |push| self.for_each(|key, value| push(key, value)))
+        write_shares(shares, |push| self.for_each(|key, value| push(key, value)))
     }
 
     /// Approximate size of the output of `encode` in bytes.
@@ -286,8 +286,8 @@ impl<V: Weight> Tally<V> {
     }
 
     /// Reads bytes written by `encode`.
-    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Result<Self> {
-        let mut tally = Tally::new(scratch, order);
+    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>, order: KeyOrder) -> Result<Self> {
+        let mut tally = SpillMap::new(scratch, order);
         let mut run = RunReader::<_, V>::new(input, order);
         tally.sorted = true;
         while run.advance()? {
@@ -302,7 +302,7 @@ impl<V: Weight> Tally<V> {
             tally.sorted = true;
             tally.append(hash, key, run.value.clone());
         }
-        tally.settle()?;
+        tally.spill_if_large()?;
         Ok(tally)
     }
 
@@ -313,7 +313,10 @@ impl<V: Weight> Tally<V> {
 
     /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry<V>>() + self.arena.capacity() + self.index_bytes() + self.heap_bytes
+        self.entries.capacity() * size_of::<SpillMapEntry<V>>()
+            + self.arena.capacity()
+            + self.index_bytes()
+            + self.heap_bytes
     }
 
     /// Bytes of the index, now or after the next lookup builds it.

@@ -5,7 +5,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use forebay_model::TextRef;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::short_keys::Key;
+use crate::short_keys::ShortKey;
 
 /// Header words: the numbers of slots for short and for long texts.
 const HEAD: usize = 2;
@@ -27,7 +27,7 @@ impl TextIndex {
     /// Indexes all texts; of equal texts the first one counts.
     pub fn new(texts: TextRef<'_>) -> TextIndex {
         let all = texts.iter().flatten().count();
-        let short = texts.iter().flatten().filter(|text| Key::pack(text.as_bytes()).is_some()).count();
+        let short = texts.iter().flatten().filter(|text| ShortKey::pack(text.as_bytes()).is_some()).count();
         let short_slots = short * SLOTS_PER_FOUR_TEXTS / 4 + 8;
         let long_slots = (all - short) * SLOTS_PER_LONG_TEXT + 1;
         let mut words = vec![0; HEAD + 2 * short_slots + long_slots];
@@ -36,7 +36,7 @@ impl TextIndex {
         let short = short.as_chunks_mut().0;
         for (position, text) in texts.iter().enumerate() {
             let Some(text) = text else { continue };
-            match Key::pack(text.as_bytes()) {
+            match ShortKey::pack(text.as_bytes()) {
                 Some(key) => {
                     let at = short_place(short, key);
                     if is_free(&short[at]) {
@@ -74,7 +74,7 @@ impl TextIndex {
     /// Position of a text in the indexed list.
     pub fn find(&self, text: &str, texts: TextRef<'_>) -> Option<u32> {
         let (short, long) = self.words[HEAD..].split_at(2 * self.words[0] as usize);
-        match Key::pack(text.as_bytes()) {
+        match ShortKey::pack(text.as_bytes()) {
             Some(key) => {
                 let short = short.as_chunks().0;
                 let slot = &short[short_place(short, key)];
@@ -93,7 +93,7 @@ fn is_free(slot: &[u64; 2]) -> bool {
 }
 
 /// The slot of a short text, or the free slot where it belongs. At least one slot has to be free.
-fn short_place(slots: &[[u64; 2]], key: Key) -> usize {
+fn short_place(slots: &[[u64; 2]], key: ShortKey) -> usize {
     let mut at = key.home(slots.len());
     while !is_free(&slots[at]) && (slots[at][0], slots[at][1] as u32) != (key.head, key.tail) {
         at = if at + 1 == slots.len() { 0 } else { at + 1 };
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn check(texts: &[Option<String>], others: &[String]) {
+    fn check_lookups(texts: &[Option<String>], others: &[String]) {
         let array: ArrayRef = std::sync::Arc::new(StringArray::from(texts.to_vec()));
         let texts_of = TextRef::new(&array).unwrap();
         let made = TextIndex::new(texts_of);
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_nothing() {
-        check(&[], &["a".to_owned(), "longer than eleven bytes".to_owned()]);
-        check(&[None], &[String::new()]);
+    fn an_empty_index_finds_nothing() {
+        check_lookups(&[], &["a".to_owned(), "longer than eleven bytes".to_owned()]);
+        check_lookups(&[None], &[String::new()]);
     }
 
     #[test]
-    fn what_is_no_index_is_refused() {
+    fn invalid_index_bytes_are_refused() {
         assert!(TextIndex::from_bytes(&Buffer::from(vec![0u8; 0])).is_none());
         assert!(TextIndex::from_bytes(&Buffer::from(vec![0u64; 9])).is_none());
         assert!(TextIndex::from_bytes(&Buffer::from(vec![u64::MAX, 3, 0, 0])).is_none());
@@ -164,7 +164,7 @@ mod tests {
             texts in prop::collection::vec(prop::option::of("[ab]{0,4}|[ab]{10,14}"), 0..200),
             others in prop::collection::vec("[abc]{0,14}", 0..50),
         ) {
-            check(&texts, &others);
+            check_lookups(&texts, &others);
         }
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use arrow::buffer::Buffer;
 use forebay_model::codes;
 use forebay_model::{
-    Analyzer, Decoder, Encoder, Fault, Finding, Growth, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX,
-    TextRef,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillWriter, StateDecoder,
+    StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
 };
 use serde_json::{Value, json};
 
-use crate::dictionary::{DictionaryCounts, elements};
-use crate::numbers::only_column;
-use crate::ranking::Ranking;
+use crate::dictionary::{DictionaryCounts, string_elements};
+use crate::numbers::single_column;
+use crate::ranking::TokenRanking;
 use crate::runs::KeyOrder;
-use crate::short_keys::ShortKeys;
-use crate::tally::Tally;
+use crate::short_keys::ShortKeyMap;
+use crate::tally::SpillMap;
 use crate::text_index::TextIndex;
 
 /// Order of tokens.
@@ -41,7 +41,7 @@ pub enum VocabularyOrder {
 /// `TokenVocabularyState` spills beyond its budget. The finding has to fit in memory, which is checked before it is
 /// built. A state of all rows keeps only the tokens selected by `top_k`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vocabulary {
+pub struct TokenVocabulary {
     /// Tokens with lower counts are dropped.
     pub min_count: u64,
     /// Most tokens, selected by highest count.
@@ -50,43 +50,43 @@ pub struct Vocabulary {
     pub order: VocabularyOrder,
 }
 
-impl Default for Vocabulary {
+impl Default for TokenVocabulary {
     fn default() -> Self {
-        Vocabulary { min_count: 1, top_k: None, order: VocabularyOrder::default() }
+        TokenVocabulary { min_count: 1, top_k: None, order: VocabularyOrder::default() }
     }
 }
 
 /// State of `TokenVocabulary`.
-pub struct VocabularyState {
-    counts: Counts,
+pub struct TokenVocabularyState {
+    counts: TokenCounts,
     dictionary: DictionaryCounts,
 }
 
 /// Counts of tokens. Short and long tokens are stored separately, because most are short.
-struct Counts {
-    scratch: Arc<dyn Scratch>,
+struct TokenCounts {
+    scratch: Arc<dyn ScratchSpace>,
     nulls: u64,
-    short: ShortKeys,
-    long: Tally<u64>,
+    short: ShortKeyMap,
+    long: SpillMap<u64>,
 }
 
-impl VocabularyState {
+impl TokenVocabularyState {
     fn flush(&mut self) -> Result<()> {
-        let VocabularyState { counts, dictionary } = self;
+        let TokenVocabularyState { counts, dictionary } = self;
         dictionary.flush(|token, count| counts.add(token, count))
     }
 }
 
-impl Counts {
-    fn new(scratch: &Arc<dyn Scratch>) -> Self {
-        let long = Tally::new(&half(scratch), KeyOrder::Hash);
-        Counts { scratch: scratch.clone(), nulls: 0, short: ShortKeys::new(scratch), long }
+impl TokenCounts {
+    fn new(scratch: &Arc<dyn ScratchSpace>) -> Self {
+        let long = SpillMap::new(&half_scratch(scratch), KeyOrder::Hash);
+        TokenCounts { scratch: scratch.clone(), nulls: 0, short: ShortKeyMap::new(scratch), long }
     }
 
     /// The tokens of at least `min_count`, limited to `top_k`.
-    fn ranked(&mut self, vocabulary: &Vocabulary) -> Result<Ranking> {
-        let mut ranking = Ranking::new(vocabulary.top_k, vocabulary.order, &self.scratch);
-        let (tokens, bytes) = self.short.room(vocabulary.min_count)?;
+    fn ranked(&mut self, vocabulary: &TokenVocabulary) -> Result<TokenRanking> {
+        let mut ranking = TokenRanking::new(vocabulary.top_k, vocabulary.order, &self.scratch);
+        let (tokens, bytes) = self.short.count_frequent(vocabulary.min_count)?;
         ranking.reserve(tokens, bytes)?;
         let mut push = |token: &[u8], count: u64| match count >= vocabulary.min_count {
             true => ranking.push(token, count),
@@ -94,9 +94,9 @@ impl Counts {
         };
         self.short.for_each(&mut push)?;
         // Frees the table of short tokens for the ranking.
-        self.short = ShortKeys::new(&self.scratch);
+        self.short = ShortKeyMap::new(&self.scratch);
         self.long.for_each(|token, count| push(token, *count))?;
-        self.long = Tally::new(&half(&self.scratch), KeyOrder::Hash);
+        self.long = SpillMap::new(&half_scratch(&self.scratch), KeyOrder::Hash);
         Ok(ranking)
     }
 
@@ -110,7 +110,7 @@ impl Counts {
             }
             Some(token) => {
                 self.long.add(token.as_bytes(), &count)?;
-                self.short.leave(self.long.size_bytes());
+                self.short.set_other_bytes(self.long.size_bytes());
             }
         }
         Ok(())
@@ -118,24 +118,24 @@ impl Counts {
 }
 
 /// A scratch space with half the budget, for long tokens; short tokens use what long ones leave free.
-fn half(scratch: &Arc<dyn Scratch>) -> Arc<dyn Scratch> {
-    struct Half(Arc<dyn Scratch>);
-    impl Scratch for Half {
+fn half_scratch(scratch: &Arc<dyn ScratchSpace>) -> Arc<dyn ScratchSpace> {
+    struct HalfScratch(Arc<dyn ScratchSpace>);
+    impl ScratchSpace for HalfScratch {
         fn budget_bytes(&self) -> usize {
             self.0.budget_bytes() / 2
         }
         fn create(&self) -> Result<Box<dyn SpillWriter>> {
             self.0.create()
         }
-        fn admit(&self, more: Growth) -> Result<()> {
+        fn admit(&self, more: MemoryRequest) -> Result<()> {
             self.0.admit(more)
         }
     }
-    Arc::new(Half(scratch.clone()))
+    Arc::new(HalfScratch(scratch.clone()))
 }
 
-impl Analyzer for Vocabulary {
-    type State = VocabularyState;
+impl Analyzer for TokenVocabulary {
+    type State = TokenVocabularyState;
 
     fn kind(&self) -> &'static str {
         "vocabulary"
@@ -150,16 +150,16 @@ impl Analyzer for Vocabulary {
         json!({ "min_count": self.min_count, "top_k": self.top_k, "order": order })
     }
 
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<VocabularyState> {
-        Ok(VocabularyState { counts: Counts::new(scratch), dictionary: DictionaryCounts::default() })
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<TokenVocabularyState> {
+        Ok(TokenVocabularyState { counts: TokenCounts::new(scratch), dictionary: DictionaryCounts::default() })
     }
 
-    fn update(&self, state: &mut VocabularyState, input: &Input<'_>) -> Result<()> {
-        let VocabularyState { counts, dictionary } = state;
-        let (parts, null_lists) = elements(only_column(input)?)?;
+    fn update(&self, state: &mut TokenVocabularyState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let TokenVocabularyState { counts, dictionary } = state;
+        let (parts, null_lists) = string_elements(single_column(input)?)?;
         counts.nulls += null_lists;
         for part in &parts {
-            dictionary.push(&Strings::of(part)?, |token, count| counts.add(token, count))?;
+            dictionary.push(&StringColumn::of(part)?, |token, count| counts.add(token, count))?;
         }
         if dictionary.size_bytes() > counts.long.budget_bytes() / 2 {
             state.flush()?;
@@ -167,7 +167,7 @@ impl Analyzer for Vocabulary {
         Ok(())
     }
 
-    fn merge(&self, state: &mut VocabularyState, mut later: VocabularyState) -> Result<()> {
+    fn merge(&self, state: &mut TokenVocabularyState, mut later: TokenVocabularyState) -> Result<()> {
         later.flush()?;
         state.flush()?;
         state.counts.nulls += later.counts.nulls;
@@ -175,51 +175,51 @@ impl Analyzer for Vocabulary {
         state.counts.long.merge(later.counts.long)
     }
 
-    fn encode(&self, state: &mut VocabularyState, out: &mut dyn Write) -> Result<()> {
+    fn encode(&self, state: &mut TokenVocabularyState, out: &mut dyn Write) -> Result<()> {
         state.flush()?;
-        Encoder(out).varint(state.counts.nulls)?;
+        StateEncoder(out).varint(state.counts.nulls)?;
         state.counts.short.encode(out)?;
         state.counts.long.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<VocabularyState> {
-        let nulls = Decoder(input).varint()?;
-        let short = ShortKeys::decode(input, scratch)?;
-        let long = Tally::decode(input, &half(scratch), KeyOrder::Hash)?;
-        let counts = Counts { scratch: scratch.clone(), nulls, short, long };
-        Ok(VocabularyState { counts, dictionary: DictionaryCounts::default() })
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<TokenVocabularyState> {
+        let nulls = StateDecoder(input).varint()?;
+        let short = ShortKeyMap::decode(input, scratch)?;
+        let long = SpillMap::decode(input, &half_scratch(scratch), KeyOrder::Hash)?;
+        let counts = TokenCounts { scratch: scratch.clone(), nulls, short, long };
+        Ok(TokenVocabularyState { counts, dictionary: DictionaryCounts::default() })
     }
 
-    fn divisible_bytes(&self, state: &VocabularyState) -> Option<u64> {
-        let VocabularyState { counts, dictionary } = state;
+    fn divisible_bytes(&self, state: &TokenVocabularyState) -> Option<u64> {
+        let TokenVocabularyState { counts, dictionary } = state;
         Some(counts.short.encoded_bytes() + counts.long.encoded_bytes() + dictionary.size_bytes() as u64)
     }
 
-    fn encode_shares(&self, state: &mut VocabularyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+    fn encode_shares(&self, state: &mut TokenVocabularyState, shares: &mut [&mut dyn Write]) -> Result<()> {
         state.flush()?;
         let counts = &mut state.counts;
         for (number, share) in shares.iter_mut().enumerate() {
-            Encoder(share).varint(if number == 0 { counts.nulls } else { 0 })?;
+            StateEncoder(share).varint(if number == 0 { counts.nulls } else { 0 })?;
         }
         counts.short.encode_shares(shares)?;
         counts.long.encode_shares(shares)
     }
 
-    fn condense(&self, state: &mut VocabularyState) -> Result<()> {
+    fn condense(&self, state: &mut TokenVocabularyState) -> Result<()> {
         if self.top_k.is_none() {
             return Ok(());
         }
         state.flush()?;
         let counts = &mut state.counts;
         let ranking = counts.ranked(self)?;
-        ranking.into_kept().each(|token, count| {
+        ranking.into_selected().each(|token, count| {
             let token = std::str::from_utf8(token)
                 .map_err(|_| Fault::new(codes::CORRUPT, "a state holds a token that is not text"))?;
             counts.add(Some(token), count)
         })
     }
 
-    fn finish(&self, mut state: VocabularyState) -> Result<Finding> {
+    fn finish(&self, mut state: TokenVocabularyState) -> Result<Finding> {
         state.flush()?;
         state.counts.ranked(self)?.finish()
     }
@@ -229,8 +229,8 @@ impl Analyzer for Vocabulary {
         Ok(texts.map(|texts| TextIndex::new(texts).bytes().clone()))
     }
 
-    fn size_bytes(&self, state: &VocabularyState) -> usize {
-        size_of::<VocabularyState>()
+    fn size_bytes(&self, state: &TokenVocabularyState) -> usize {
+        size_of::<TokenVocabularyState>()
             + state.counts.short.size_bytes()
             + state.counts.long.size_bytes()
             + state.dictionary.size_bytes()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::*;
 use arrow::datatypes::{DataType, Float64Type, Int32Type, UInt64Type};
-use forebay_analyze::laws::{answer, check_laws};
+use forebay_analyze::laws::{check_laws, compute_finding};
 use forebay_analyze::*;
 use forebay_model::{AnyAnalyzer, Finding, codes};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn batch(columns: &[ArrayRef]) -> RecordBatch {
 }
 
 fn ask(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Finding {
-    answer(analyzer, &[batch(columns)], BUDGET).unwrap()
+    compute_finding(analyzer, &[batch(columns)], BUDGET).unwrap()
 }
 
 fn floats(values: impl Into<Vec<f64>>) -> ArrayRef {
@@ -39,17 +39,17 @@ fn tokens(finding: &Finding) -> Vec<(String, u64)> {
 
 #[test]
 fn a_small_number_beside_large_ones_is_not_lost() {
-    let moments = ask(&Moments, &[floats([1e15, 3.0, -1e15, 1e300, -1e300])]);
+    let moments = ask(&ColumnMoments, &[floats([1e15, 3.0, -1e15, 1e300, -1e300])]);
     assert_eq!(number(&moments, "sum"), 3.0);
     assert_eq!(number(&moments, "mean"), 0.6);
-    let moments = ask(&Moments, &[floats([1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0])]);
+    let moments = ask(&ColumnMoments, &[floats([1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0])]);
     assert_eq!(number(&moments, "var"), 2.0 / 3.0);
 }
 
 #[test]
 fn equal_values_have_no_variance() {
     for value in [0.1, 1e-320, f64::MAX, -7.25e100] {
-        let moments = ask(&Moments, &[floats(vec![value; 1001])]);
+        let moments = ask(&ColumnMoments, &[floats(vec![value; 1001])]);
         assert_eq!((number(&moments, "mean"), number(&moments, "var")), (value, 0.0));
     }
 }
@@ -57,7 +57,7 @@ fn equal_values_have_no_variance() {
 #[test]
 fn what_is_missing_and_infinite() {
     let column = Float64Array::from(vec![Some(1.0), None, Some(f64::NAN), Some(f64::INFINITY), Some(-2.0)]);
-    let moments = ask(&Moments, &[Arc::new(column)]);
+    let moments = ask(&ColumnMoments, &[Arc::new(column)]);
     let counts = ["count", "nulls", "nans", "infinities"].map(|name| number(&moments, name));
     assert_eq!(counts, [3.0, 1.0, 1.0, 1.0]);
     assert_eq!(
@@ -65,23 +65,23 @@ fn what_is_missing_and_infinite() {
         [f64::INFINITY, f64::INFINITY, -2.0, f64::INFINITY]
     );
     assert!(number(&moments, "var").is_nan());
-    let empty = ask(&Moments, &[floats([f64::NAN])]);
+    let empty = ask(&ColumnMoments, &[floats([f64::NAN])]);
     assert!(["sum", "mean", "var", "min", "max"].iter().all(|name| empty.number(name).unwrap().is_none()));
 }
 
 #[test]
 fn integers_are_summed_without_rounding() {
     let column: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 5]));
-    let moments = ask(&Moments, &[column]);
+    let moments = ask(&ColumnMoments, &[column]);
     assert_eq!(number(&moments, "sum"), 4.0);
     let unsigned: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX; 4]));
-    let moments = ask(&Moments, &[unsigned]);
+    let moments = ask(&ColumnMoments, &[unsigned]);
     assert_eq!((number(&moments, "mean"), number(&moments, "var")), (u64::MAX as f64, 0.0));
 }
 
 #[test]
 fn overflowing_sums_still_have_a_mean() {
-    let moments = ask(&Moments, &[floats([f64::MAX, f64::MAX])]);
+    let moments = ask(&ColumnMoments, &[floats([f64::MAX, f64::MAX])]);
     assert_eq!((number(&moments, "sum"), number(&moments, "mean")), (f64::INFINITY, f64::MAX));
 }
 
@@ -89,7 +89,7 @@ fn overflowing_sums_still_have_a_mean() {
 fn vocabulary_orders() {
     let words: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a"), None, Some("c"), Some("c"), Some("")]));
     let order = |order, min_count, top_k| {
-        tokens(&ask(&Vocabulary { min_count, top_k, order }, std::slice::from_ref(&words)))
+        tokens(&ask(&TokenVocabulary { min_count, top_k, order }, std::slice::from_ref(&words)))
             .into_iter()
             .map(|t| t.0)
             .collect::<Vec<_>>()
@@ -110,15 +110,15 @@ fn lists_count_their_elements() {
     lists.append_value([Some("x"), None]);
     lists.append_value(Vec::<Option<&str>>::new());
     let lists: ArrayRef = Arc::new(lists.finish());
-    let found = tokens(&ask(&Vocabulary::default(), &[lists.slice(0, 4)]));
+    let found = tokens(&ask(&TokenVocabulary::default(), &[lists.slice(0, 4)]));
     assert_eq!(found, [("x".to_string(), 2), ("y".to_string(), 1)]);
-    check_laws(&Vocabulary::default(), &[batch(&[lists])], 3).unwrap();
+    check_laws(&TokenVocabulary::default(), &[batch(&[lists])], 3).unwrap();
 }
 
 #[test]
 fn too_long_a_token_is_a_fault() {
     let words: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat((1 << 20) + 1)]));
-    let fault = answer(&Vocabulary::default(), &[batch(&[words])], BUDGET).unwrap_err();
+    let fault = compute_finding(&TokenVocabulary::default(), &[batch(&[words])], BUDGET).unwrap_err();
     assert_eq!(fault.code(), codes::LIMIT);
 }
 
@@ -131,17 +131,17 @@ fn many_tokens_spill_and_compact() {
     let column: ArrayRef = Arc::new(StringArray::from(words.clone()));
     let batches: Vec<RecordBatch> = (0..60).map(|i| batch(&[column.slice(i * 1000, 1000)])).collect();
     for (top_k, order) in [(None, VocabularyOrder::CountThenReverse), (Some(7000), VocabularyOrder::CountThenValue)] {
-        let analyzer = Vocabulary { top_k, order, ..Vocabulary::default() };
-        let spilled = answer(&analyzer, &batches, 16 << 10).unwrap();
-        let held = answer(&analyzer, &batches, BUDGET).unwrap();
+        let analyzer = TokenVocabulary { top_k, order, ..TokenVocabulary::default() };
+        let spilled = compute_finding(&analyzer, &batches, 16 << 10).unwrap();
+        let held = compute_finding(&analyzer, &batches, BUDGET).unwrap();
         assert_eq!(spilled, held);
         let found = tokens(&held);
         assert_eq!(found.len(), expected.len().min(top_k.unwrap_or(usize::MAX)));
         assert!(found.iter().all(|(token, count)| expected[token.as_str()] == *count));
     }
-    check_laws(&Vocabulary::default(), &batches[..8], 5).unwrap();
+    check_laws(&TokenVocabulary::default(), &batches[..8], 5).unwrap();
     check_laws(
-        &ExactQuantiles { ask: Ask::Buckets(4) },
+        &ExactQuantiles { ask: QuantileRequest::Buckets(4) },
         &[batch(&[floats((0..9000).map(f64::from).collect::<Vec<_>>())])],
         5,
     )
@@ -154,29 +154,29 @@ fn one_dictionary_over_many_batches_and_a_change() {
     let first = column(&["a", "b", "a", "a"]);
     let second = column(&["b", "z"]);
     let batches = [first.slice(0, 2), first.slice(2, 2), second.clone(), first].map(|column| batch(&[column]));
-    let found = tokens(&answer(&Vocabulary::default(), &batches, BUDGET).unwrap());
+    let found = tokens(&compute_finding(&TokenVocabulary::default(), &batches, BUDGET).unwrap());
     assert_eq!(found, [("a".to_string(), 6), ("b".to_string(), 3), ("z".to_string(), 1)]);
 }
 
 #[test]
 fn quantiles_of_few_rows_are_exact() {
     let values: Vec<f64> = (0..1000).map(|i| f64::from(i * 7919 % 1000)).collect();
-    for ask_for in [Ask::Buckets(4), Ask::Probabilities(vec![0.0, 0.5, 0.999, 1.0])] {
-        let sampled = ask(&Quantiles { epsilon: 0.05, ask: ask_for.clone() }, &[floats(values.clone())]);
+    for ask_for in [QuantileRequest::Buckets(4), QuantileRequest::Probabilities(vec![0.0, 0.5, 0.999, 1.0])] {
+        let sampled = ask(&SampledQuantiles { epsilon: 0.05, ask: ask_for.clone() }, &[floats(values.clone())]);
         assert_eq!(sampled, ask(&ExactQuantiles { ask: ask_for }, &[floats(values.clone())]));
     }
-    let found = ask(&ExactQuantiles { ask: Ask::Buckets(4) }, &[floats(values.clone())]);
+    let found = ask(&ExactQuantiles { ask: QuantileRequest::Buckets(4) }, &[floats(values.clone())]);
     assert_eq!(found.numbers("boundary").unwrap(), [250.0, 500.0, 750.0]);
-    let found = ask(&ExactQuantiles { ask: Ask::Probabilities(vec![0.5]) }, &[floats(values)]);
+    let found = ask(&ExactQuantiles { ask: QuantileRequest::Probabilities(vec![0.5]) }, &[floats(values)]);
     assert_eq!(found.numbers("value").unwrap(), [499.5]);
-    let none = ask(&ExactQuantiles { ask: Ask::Buckets(4) }, &[floats([])]);
+    let none = ask(&ExactQuantiles { ask: QuantileRequest::Buckets(4) }, &[floats([])]);
     assert_eq!(none.rows(), 0);
 }
 
 #[test]
 fn sampled_ranks_are_near() {
     let values: Vec<f64> = (0..200_000).map(|i| f64::from(i * 7919 % 200_000)).collect();
-    let analyzer = Quantiles { epsilon: 0.02, ask: Ask::Buckets(100) };
+    let analyzer = SampledQuantiles { epsilon: 0.02, ask: QuantileRequest::Buckets(100) };
     assert_eq!(analyzer.sample_rows(), 18136);
     let found = ask(&analyzer, &[floats(values)]);
     for (k, boundary) in found.numbers("boundary").unwrap().into_iter().enumerate() {
@@ -186,7 +186,8 @@ fn sampled_ranks_are_near() {
 
 #[test]
 fn too_large_a_sample_is_a_fault() {
-    let fault = answer(&Quantiles { epsilon: 1e-4, ask: Ask::Buckets(2) }, &[], BUDGET).unwrap_err();
+    let fault = compute_finding(&SampledQuantiles { epsilon: 1e-4, ask: QuantileRequest::Buckets(2) }, &[], BUDGET)
+        .unwrap_err();
     assert_eq!(fault.code(), codes::MEMORY);
 }
 
@@ -216,17 +217,17 @@ fn moments_by_key_are_moments() {
     let values: Vec<f64> = (0..500).map(|i| f64::from(i).sin() * 10f64.powi(i % 9)).collect();
     let shops: ArrayRef = Arc::new((0..500).map(|i| ["n", "s", ""][i % 3]).collect::<DictionaryArray<Int32Type>>());
     let days: ArrayRef = Arc::new(Date32Array::from_iter((0..500).map(|i| (i % 5 > 0).then_some(i % 5))));
-    let analyzer = KeyMoments { keys: vec![DataType::Date32, DataType::Utf8] };
+    let analyzer = GroupedMoments { keys: vec![DataType::Date32, DataType::Utf8] };
     let found = ask(&analyzer, &[floats(values.clone()), days.clone(), shops.clone()]);
     assert_eq!(found.rows(), 15);
-    let small = answer(&analyzer, &[batch(&[floats(values.clone()), days, shops])], 2048).unwrap();
+    let small = compute_finding(&analyzer, &[batch(&[floats(values.clone()), days, shops])], 2048).unwrap();
     assert_eq!(found, small);
     let (keys, names) = (found.column("key1").unwrap(), found.column("key2").unwrap().as_string::<i32>());
     assert_eq!(keys.data_type(), &DataType::Date32);
     assert!(keys.is_null(0) && names.value(0).is_empty());
     // Row 4 is the second date's second shop: i % 5 == 1 and "n", where i % 3 == 0.
     let group: Vec<f64> = (0..500).filter(|i| i % 5 == 1 && i % 3 == 0).map(|i| values[i]).collect();
-    let alone = ask(&Moments, &[floats(group)]);
+    let alone = ask(&ColumnMoments, &[floats(group)]);
     for name in ["mean", "var", "min", "max"] {
         let column = found.column(name).unwrap().as_primitive::<Float64Type>();
         assert_eq!(column.value(4), number(&alone, name), "{name}");
@@ -245,21 +246,21 @@ proptest! {
         let squares: i128 = values.iter().map(|&x| i128::from(x) * i128::from(x)).sum();
         let unit = 2f64.powi(scale);
         let scaled: Vec<f64> = values.iter().map(|&x| x as f64 * unit).collect();
-        let found = ask(&Moments, &[floats(scaled)]);
+        let found = ask(&ColumnMoments, &[floats(scaled)]);
         prop_assert_eq!(number(&found, "sum"), sum as f64 * unit);
         let near = |a: f64, b: f64| (a - b).abs() <= 2.0 * f64::EPSILON * b.abs();
         prop_assert!(near(number(&found, "mean"), sum as f64 / n as f64 * unit));
         let spread = (n * squares - sum * sum) as f64 / (n * n) as f64 * unit * unit;
         prop_assert!(near(number(&found, "var"), spread));
         let integers: ArrayRef = Arc::new(Int64Array::from(values));
-        let plain = ask(&Moments, &[integers]);
+        let plain = ask(&ColumnMoments, &[integers]);
         prop_assert_eq!(number(&plain, "var") * unit * unit, number(&found, "var"));
     }
 
     #[test]
     fn exact_boundaries(values in prop::collection::vec(-50..50i32, 1..300), buckets in 1u32..20) {
         let column: ArrayRef = Arc::new(Int32Array::from(values.clone()));
-        let found = answer(&ExactQuantiles { ask: Ask::Buckets(buckets) }, &[batch(&[column])], 1 << 10).unwrap();
+        let found = compute_finding(&ExactQuantiles { ask: QuantileRequest::Buckets(buckets) }, &[batch(&[column])], 1 << 10).unwrap();
         let mut sorted = values;
         sorted.sort_unstable();
         let n = sorted.len() as u32;

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use arrow::array::*;
 use arrow::datatypes::DataType;
 use forebay_analyze::*;
-use forebay_fuzz::{Counting, Target, fuzz};
-use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+use forebay_fuzz::{CountingAllocator, FuzzTarget, fuzz};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, MemoryScratch, RowKeys, ScratchSpace};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
     vec![
-        Box::new(Moments),
-        Box::new(Counts),
-        Box::new(Vocabulary::default()),
-        Box::new(Vocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
-        Box::new(Quantiles { epsilon: 0.1, ask: Ask::Buckets(10) }),
-        Box::new(ExactQuantiles { ask: Ask::Buckets(10) }),
+        Box::new(ColumnMoments),
+        Box::new(ColumnCounts),
+        Box::new(TokenVocabulary::default()),
+        Box::new(TokenVocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
+        Box::new(SampledQuantiles { epsilon: 0.1, ask: QuantileRequest::Buckets(10) }),
+        Box::new(ExactQuantiles { ask: QuantileRequest::Buckets(10) }),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
         Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
-        Box::new(KeyMoments { keys: vec![DataType::Int64, DataType::Utf8] }),
+        Box::new(GroupedMoments { keys: vec![DataType::Int64, DataType::Utf8] }),
     ]
 }
 
@@ -38,10 +38,10 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, analyzer) in analyzers().iter().enumerate() {
         for columns in &columns {
-            let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+            let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
             let keys = RowKeys::sequence(1, 0, 60);
             let mut state = analyzer.zero(&scratch).unwrap();
-            let input = Input { columns, rows: 60, keys: Some(keys.as_slice()) };
+            let input = AnalyzerInput { columns, rows: 60, keys: Some(keys.as_slice()) };
             let takes = if analyzer.kind() == "key_moments" { 3 } else { 1 };
             if columns.len() == takes && analyzer.update(&mut state, &input).is_ok() {
                 let mut bytes = vec![number as u8];
@@ -57,10 +57,10 @@ fn seeds() -> Vec<Vec<u8>> {
 fn states() {
     let analyzers = analyzers();
     assert!(seeds().len() > analyzers.len());
-    fuzz!(Target::new("states").seeds(seeds()), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("states").seeds(seeds()), |bytes: &[u8]| {
         let Some((number, mut rest)) = bytes.split_first() else { return };
         let analyzer = &analyzers[usize::from(*number) % analyzers.len()];
-        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
         let Ok(mut state) = analyzer.decode(&mut rest, &scratch) else { return };
         analyzer.size_bytes(&state);
         // Decoded states encode and decode again.

@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_analyze::laws::check_laws;
 use forebay_analyze::*;
-use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, MemoryScratch, RowKeys, ScratchSpace};
 use proptest::prelude::*;
 
 fn awkward() -> impl Strategy<Value = f64> {
@@ -71,25 +71,25 @@ fn batch(columns: &[ArrayRef]) -> RecordBatch {
 }
 
 fn state_bytes(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Vec<u8> {
-    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
     let mut state = analyzer.zero(&scratch).unwrap();
     let rows = columns[0].len();
     let keys = RowKeys::sequence(1, 0, rows);
-    analyzer.update(&mut state, &Input { columns, rows, keys: Some(keys.as_slice()) }).unwrap();
+    analyzer.update(&mut state, &AnalyzerInput { columns, rows, keys: Some(keys.as_slice()) }).unwrap();
     let mut bytes = Vec::new();
     analyzer.encode(&mut state, &mut bytes).unwrap();
     bytes
 }
 
 fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
-    let buckets = || Ask::Buckets(10);
+    let buckets = || QuantileRequest::Buckets(10);
     vec![
-        Box::new(Moments),
-        Box::new(Counts),
-        Box::new(Vocabulary::default()),
-        Box::new(Quantiles { epsilon: 0.1, ask: buckets() }),
-        Box::new(Quantiles { epsilon: 0.5, ask: Ask::Probabilities(vec![0.25, 0.5]) }),
-        Box::new(ExactQuantiles { ask: Ask::Buckets(10) }),
+        Box::new(ColumnMoments),
+        Box::new(ColumnCounts),
+        Box::new(TokenVocabulary::default()),
+        Box::new(SampledQuantiles { epsilon: 0.1, ask: buckets() }),
+        Box::new(SampledQuantiles { epsilon: 0.5, ask: QuantileRequest::Probabilities(vec![0.25, 0.5]) }),
+        Box::new(ExactQuantiles { ask: QuantileRequest::Buckets(10) }),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
         Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
@@ -98,9 +98,9 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
 
 fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
     vec![
-        Box::new(Counts),
-        Box::new(Vocabulary::default()),
-        Box::new(Vocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
+        Box::new(ColumnCounts),
+        Box::new(TokenVocabulary::default()),
+        Box::new(TokenVocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
         Box::new(DistinctCount { precision: 8 }),
     ]
 }
@@ -135,7 +135,7 @@ proptest! {
                 let rows = columns[value].len().min(columns[key].len()).min(text.len());
                 let data: Vec<ArrayRef> = [&columns[value], &columns[key], &text].map(|c| c.slice(0, rows)).to_vec();
                 let keys = vec![data[1].data_type().clone(), data[2].data_type().clone()];
-                let analyzer = KeyMoments { keys };
+                let analyzer = GroupedMoments { keys };
                 check_laws(&analyzer, &[batch(&data)], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
                 let plain = cast(&data[2], &DataType::Utf8).unwrap();
@@ -159,8 +159,8 @@ proptest! {
         let floats = cast(&narrow, &DataType::Float32).unwrap();
         for (from, to) in [(&narrow, DataType::Int64), (&narrow, DataType::Int16), (&floats, DataType::Float64)] {
             let wide = cast(from, &to).unwrap();
-            prop_assert_eq!(state_bytes(&Moments, std::slice::from_ref(from)), state_bytes(&Moments, &[wide]));
+            prop_assert_eq!(state_bytes(&ColumnMoments, std::slice::from_ref(from)), state_bytes(&ColumnMoments, &[wide]));
         }
-        prop_assert_eq!(state_bytes(&Moments, &[narrow]), state_bytes(&Moments, &[floats]));
+        prop_assert_eq!(state_bytes(&ColumnMoments, &[narrow]), state_bytes(&ColumnMoments, &[floats]));
     }
 }

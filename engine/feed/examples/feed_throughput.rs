@@ -15,7 +15,7 @@ use arrow::array::*;
 use arrow::datatypes::{DataType, Field as ArrowField, Schema};
 use bytes::Bytes;
 use forebay_feed::*;
-use forebay_model::{Fault, Id, Result, RowKeys, codes};
+use forebay_model::{ContentId, Fault, Result, RowKeys, codes};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::arrow_writer::ArrowWriter;
@@ -56,18 +56,18 @@ fn block(number: usize, rows: usize) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
 }
 
-fn dataset(blocks: usize, block_rows: usize, bytes: u64) -> Dataset {
-    let block = Block { rows: block_rows as u64, bytes, ..Block::default() };
-    Dataset::new(Id::of(b"clicks"), vec![block; blocks])
+fn dataset(blocks: usize, block_rows: usize, bytes: u64) -> BlockDataset {
+    let block = DatasetBlock { rows: block_rows as u64, bytes, ..DatasetBlock::default() };
+    BlockDataset::new(ContentId::of(b"clicks"), vec![block; blocks])
 }
 
-struct Memory {
+struct MemoryBlocks {
     blocks: Vec<RecordBatch>,
-    dataset: Dataset,
+    dataset: BlockDataset,
 }
 
-impl Blocks for Memory {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for MemoryBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.dataset.clone()
     }
 
@@ -87,14 +87,14 @@ impl Blocks for Memory {
     }
 }
 
-struct Parquet {
+struct ParquetBlocks {
     file: Bytes,
     metadata: ArrowReaderMetadata,
-    dataset: Dataset,
+    dataset: BlockDataset,
 }
 
-impl Parquet {
-    fn new(blocks: &[RecordBatch], count: usize) -> Parquet {
+impl ParquetBlocks {
+    fn new(blocks: &[RecordBatch], count: usize) -> ParquetBlocks {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let mut writer = ArrowWriter::try_new(Vec::new(), blocks[0].schema(), Some(properties)).unwrap();
         for block in blocks {
@@ -104,12 +104,12 @@ impl Parquet {
         let file = Bytes::from(writer.into_inner().unwrap());
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).unwrap();
         let bytes = file.len() as u64 / DISTINCT as u64;
-        Parquet { file, metadata, dataset: dataset(count, blocks[0].num_rows(), bytes) }
+        ParquetBlocks { file, metadata, dataset: dataset(count, blocks[0].num_rows(), bytes) }
     }
 }
 
-impl Blocks for Parquet {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for ParquetBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.dataset.clone()
     }
 
@@ -136,13 +136,13 @@ impl Blocks for Parquet {
 }
 
 /// Row groups of files.
-struct Files {
+struct DirectoryBlocks {
     groups: Vec<(Bytes, ArrowReaderMetadata, usize)>,
-    dataset: Dataset,
+    dataset: BlockDataset,
 }
 
-impl Files {
-    fn new(directory: &str) -> Files {
+impl DirectoryBlocks {
+    fn new(directory: &str) -> DirectoryBlocks {
         let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
         paths.sort();
@@ -152,16 +152,16 @@ impl Files {
             let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).unwrap();
             for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
                 let (rows, bytes) = (group.num_rows() as u64, group.compressed_size() as u64);
-                blocks.push(Block { rows, bytes, ..Block::default() });
+                blocks.push(DatasetBlock { rows, bytes, ..DatasetBlock::default() });
                 groups.push((file.clone(), metadata.clone(), number));
             }
         }
-        Files { groups, dataset: Dataset::new(Id::of(b"files"), blocks) }
+        DirectoryBlocks { groups, dataset: BlockDataset::new(ContentId::of(b"files"), blocks) }
     }
 }
 
-impl Blocks for Files {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for DirectoryBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.dataset.clone()
     }
 
@@ -191,22 +191,22 @@ impl Blocks for Files {
     }
 }
 
-fn features_of_files() -> Features {
-    Features {
-        dense: (1..=DENSE).map(|column| Field::new(format!("f{column}")).missing(0.0)).collect(),
-        categorical: (1..=CATEGORICAL).map(|column| Field::new(format!("c{column}")).missing(0.0)).collect(),
-        categorical_type: Whole::I32,
-        ..Features::default()
+fn features_of_files() -> BatchFeatures {
+    BatchFeatures {
+        dense: (1..=DENSE).map(|column| FeatureField::new(format!("f{column}")).missing(0.0)).collect(),
+        categorical: (1..=CATEGORICAL).map(|column| FeatureField::new(format!("c{column}")).missing(0.0)).collect(),
+        categorical_type: CategoricalType::I32,
+        ..BatchFeatures::default()
     }
 }
 
-fn features() -> Features {
-    Features {
-        dense: (0..DENSE).map(|column| Field::new(format!("d{column}")).missing(0.0)).collect(),
-        categorical: (0..CATEGORICAL).map(|column| Field::new(format!("c{column}"))).collect(),
-        categorical_type: Whole::I32,
-        label: Some(Field::new("label")),
-        ..Features::default()
+fn features() -> BatchFeatures {
+    BatchFeatures {
+        dense: (0..DENSE).map(|column| FeatureField::new(format!("d{column}")).missing(0.0)).collect(),
+        categorical: (0..CATEGORICAL).map(|column| FeatureField::new(format!("c{column}"))).collect(),
+        categorical_type: CategoricalType::I32,
+        label: Some(FeatureField::new("label")),
+        ..BatchFeatures::default()
     }
 }
 
@@ -219,15 +219,15 @@ fn cpu_seconds() -> f64 {
 
 /// What the later epochs of a run took, and the first: memory that was never used costs more than its use.
 #[derive(Clone)]
-struct Run {
+struct RunTimings {
     rows_per_second: f64,
     cpu_per_row: f64,
     first_rows_per_second: f64,
-    stats: Stats,
+    stats: FeedStats,
 }
 
-fn run(config: Config) -> Run {
-    let mut feed = Feed::start(Config { epochs: EPOCHS, ..config }).unwrap();
+fn run(config: FeedOptions) -> RunTimings {
+    let mut feed = Feed::start(FeedOptions { epochs: EPOCHS, ..config }).unwrap();
     let steps = feed.steps(0);
     let (mut rows, mut sum, mut first) = (0, 0.0, 0.0);
     let (mut cpu, mut begin) = (cpu_seconds(), Instant::now());
@@ -240,15 +240,15 @@ fn run(config: Config) -> Run {
         let Some(batch) = feed.next() else { break };
         let batch = batch.unwrap();
         rows += batch.rows();
-        sum += f64::from(batch.numbers::<f32>(Role::Dense)[0]);
+        sum += f64::from(batch.numbers::<f32>(PartRole::Dense)[0]);
     }
     assert!(rows > 0 && sum.is_finite());
     let rows_per_second = rows as f64 / begin.elapsed().as_secs_f64();
     let cpu_per_row = (cpu_seconds() - cpu) / rows as f64;
-    Run { rows_per_second, cpu_per_row, first_rows_per_second: first, stats: feed.take_stats() }
+    RunTimings { rows_per_second, cpu_per_row, first_rows_per_second: first, stats: feed.take_stats() }
 }
 
-fn quality(sequence: &Sequence) -> Quality {
+fn quality(sequence: &RowSequence) -> ShuffleQuality {
     let mut meter = QualityMeter::default();
     let rows = sequence.epoch_rows();
     for start in (0..rows).step_by(1 << 20) {
@@ -263,21 +263,28 @@ fn main() {
     let (rounds, window) = (number(1, 3), number(2, 512) << 20);
     if let Some(directory) = args.first().filter(|arg| arg.parse::<usize>().is_err()) {
         let only = args.get(3).map(String::as_str);
-        return compare("files", Arc::new(Files::new(directory)), &features_of_files(), rounds, window, only);
+        return compare("files", Arc::new(DirectoryBlocks::new(directory)), &features_of_files(), rounds, window, only);
     }
     let (rows, block_rows) = (number(0, 20) * 1_000_000, number(3, 65_536));
     let count = rows / block_rows;
     let blocks: Vec<RecordBatch> = (0..DISTINCT).map(|number| block(number, block_rows)).collect();
-    let parquet = Arc::new(Parquet::new(&blocks, count));
-    let memory = Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) });
+    let parquet = Arc::new(ParquetBlocks::new(&blocks, count));
+    let memory = Arc::new(MemoryBlocks { blocks, dataset: dataset(count, block_rows, 0) });
     compare("memory", memory, &features(), rounds, window, None);
     compare("parquet", parquet, &features(), rounds, window, None);
 }
 
 /// Runs without and with a shuffle, in turn, or only one of the two.
-fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usize, window: usize, only: Option<&str>) {
-    let config = |order| Config::new(vec![source.clone()], features.clone(), order);
-    let mut shuffled = config(Order::shuffled(1, 1));
+fn compare(
+    name: &str,
+    source: Arc<dyn BlockSource>,
+    features: &BatchFeatures,
+    rounds: usize,
+    window: usize,
+    only: Option<&str>,
+) {
+    let config = |order| FeedOptions::new(vec![source.clone()], features.clone(), order);
+    let mut shuffled = config(SampleOrder::shuffled(1, 1));
     shuffled.fit_window(window as u64).unwrap();
     let sequence = shuffled.order.bind(vec![source.dataset()]).unwrap();
     println!(
@@ -289,14 +296,14 @@ fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usi
         sequence.epoch(0, 0).span(),
         quality(&sequence)
     );
-    let mut orders = vec![("sequential", config(Order::sequential())), ("shuffled", shuffled)];
+    let mut orders = vec![("sequential", config(SampleOrder::sequential())), ("shuffled", shuffled)];
     orders.retain(|(kind, _)| only.is_none_or(|only| only == *kind));
     let mut runs = vec![Vec::new(); orders.len()];
     for _ in 0..rounds {
         orders.iter().zip(&mut runs).for_each(|((_, config), runs)| runs.push(run(config.clone())));
     }
     for ((kind, config), runs) in orders.into_iter().zip(&mut runs) {
-        let receipts = Config { receipts: true, ..config };
+        let receipts = FeedOptions { receipts: true, ..config };
         runs.sort_by(|a, b| b.rows_per_second.total_cmp(&a.rows_per_second));
         let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.rows_per_second / 1e6)).collect();
         let cpu = runs.iter().map(|run| run.cpu_per_row).fold(f64::INFINITY, f64::min) * 1e9;
@@ -313,7 +320,7 @@ fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usi
             ns(stats.times.filling),
             stats.starved_steps,
             stats.steps,
-            stats.bottleneck().word(),
+            stats.bottleneck().name(),
             run(receipts).cpu_per_row * 1e9,
         );
     }

@@ -1,9 +1,9 @@
 //! Where a feed stands: a few numbers from which it goes on.
 
-use forebay_model::{Fault, Id, Result, codes};
+use forebay_model::{ContentId, Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
-use crate::{Order, Sequence};
+use crate::{RowSequence, SampleOrder};
 
 /// The version of the cursor and of the order: both must be known to go on.
 pub const ORDER_VERSION: u32 = 5;
@@ -15,28 +15,28 @@ pub const CURSOR_BYTES_MAX: usize = 4096;
 /// under others with the same global sequence of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cursor {
+pub struct FeedCursor {
     version: u32,
     /// The fingerprint of the data.
     dataset: String,
     /// The order, with the window that it was made for.
-    pub order: Order,
+    pub order: SampleOrder,
     /// The epoch, from 0.
     pub epoch: u64,
     /// How many positions of the epoch all ranks together have delivered.
     pub position: u64,
 }
 
-impl Cursor {
+impl FeedCursor {
     /// The beginning of a sequence.
-    pub fn start(sequence: &Sequence) -> Cursor {
+    pub fn start(sequence: &RowSequence) -> FeedCursor {
         let dataset = sequence.fingerprint().to_string();
-        Cursor { version: ORDER_VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
+        FeedCursor { version: ORDER_VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
     }
 
     /// A later place of the same sequence.
-    pub fn at(&self, epoch: u64, position: u64) -> Cursor {
-        Cursor { epoch, position, ..self.clone() }
+    pub fn at(&self, epoch: u64, position: u64) -> FeedCursor {
+        FeedCursor { epoch, position, ..self.clone() }
     }
 
     /// As bytes for a checkpoint.
@@ -45,9 +45,9 @@ impl Cursor {
     }
 
     /// From the bytes of a checkpoint.
-    pub fn decode(bytes: &[u8]) -> Result<Cursor> {
+    pub fn decode(bytes: &[u8]) -> Result<FeedCursor> {
         #[derive(Deserialize)]
-        struct Version {
+        struct CursorVersion {
             version: u32,
         }
         let corrupt = |error| {
@@ -56,7 +56,7 @@ impl Cursor {
                 .hint("take the cursor from the checkpoint that was written with the model, or begin anew")
         };
         let bytes = &bytes[..bytes.len().min(CURSOR_BYTES_MAX + 1)];
-        let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
+        let CursorVersion { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
         if version != ORDER_VERSION {
             return Err(Fault::new(
                 codes::STATE_VERSION,
@@ -68,8 +68,8 @@ impl Cursor {
     }
 
     /// A fault where the cursor belongs to other data or lies outside them.
-    pub fn check(&self, sequence: &Sequence) -> Result<()> {
-        let dataset: Id = sequence.fingerprint();
+    pub fn check(&self, sequence: &RowSequence) -> Result<()> {
+        let dataset: ContentId = sequence.fingerprint();
         if self.dataset != dataset.to_string() {
             let ours = self.dataset.get(..8).unwrap_or(&self.dataset);
             return Err(Fault::new(

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// What becomes of the rows that do not fill a last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Last {
+pub enum RemainderPolicy {
     /// They are not delivered.
     Drop,
     /// The last batch is shorter, perhaps empty: every row exactly once.
@@ -27,7 +27,7 @@ pub enum Last {
 
 /// How positions are cut into batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Law {
+pub struct BatchPlan {
     /// Positions from the first step to the end of the epoch.
     pub rows: u64,
     /// Rows of a batch.
@@ -35,19 +35,19 @@ pub struct Law {
     /// How many ranks share the positions.
     pub world: u32,
     /// What becomes of the rest.
-    pub last: Last,
+    pub last: RemainderPolicy,
 }
 
 /// What one rank delivers in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
+pub struct RankSlice {
     /// Positions, counted from the law's first; beyond `rows` they wrap into the next epoch.
     pub positions: Range<u64>,
     /// Rows of the batch's shape; more than the positions where it is padded.
     pub shape_rows: u32,
 }
 
-impl Law {
+impl BatchPlan {
     /// A fault where there is nothing to cut.
     pub fn check(batch: u32, rank: u32, world: u32) -> Result<()> {
         if batch == 0 || batch as usize > BATCH_ROWS_MAX {
@@ -70,8 +70,10 @@ impl Law {
     /// How many steps, and thus batches of every rank.
     pub fn steps(&self) -> u64 {
         match self.last {
-            Last::Drop => self.rows / self.step_rows(),
-            Last::Short | Last::Pad | Last::Wrap => self.rows.div_ceil(self.step_rows()),
+            RemainderPolicy::Drop => self.rows / self.step_rows(),
+            RemainderPolicy::Short | RemainderPolicy::Pad | RemainderPolicy::Wrap => {
+                self.rows.div_ceil(self.step_rows())
+            }
         }
     }
 
@@ -81,20 +83,20 @@ impl Law {
     }
 
     /// What a rank delivers in a step.
-    pub fn share(&self, rank: u32, step: u64) -> Share {
+    pub fn rank_slice(&self, rank: u32, step: u64) -> RankSlice {
         let (start, batch) = (step * self.step_rows(), u64::from(self.batch));
         let rest = self.rows - start.min(self.rows);
-        if rest >= self.step_rows() || self.last == Last::Wrap {
+        if rest >= self.step_rows() || self.last == RemainderPolicy::Wrap {
             let start = start + u64::from(rank) * batch;
-            return Share { positions: start..start + batch, shape_rows: self.batch };
+            return RankSlice { positions: start..start + batch, shape_rows: self.batch };
         }
         let (world, rank) = (u64::from(self.world), u64::from(rank));
         let before = |rank: u64| start + rest / world * rank + rank.min(rest % world);
         let positions = before(rank)..before(rank + 1);
         let shape_rows = match self.last {
-            Last::Pad => self.batch,
+            RemainderPolicy::Pad => self.batch,
             _ => (positions.end - positions.start) as u32,
         };
-        Share { positions, shape_rows }
+        RankSlice { positions, shape_rows }
     }
 }

@@ -17,15 +17,15 @@ mod order;
 mod receipt;
 mod slot;
 
-pub use cursor::{CURSOR_BYTES_MAX, Cursor, ORDER_VERSION};
-pub use drive::{Batch, Blocks, Bottleneck, Config, Feed, Stats, Times};
-pub use law::{Last, Law, Share};
+pub use cursor::{CURSOR_BYTES_MAX, FeedCursor, ORDER_VERSION};
+pub use drive::{BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes};
+pub use law::{BatchPlan, RankSlice, RemainderPolicy};
 pub use order::{
-    Block, Chunk, Dataset, Epoch, Mix, Mode, Order, Part, Permutation, Piece, Quality, QualityMeter, RowId, Sequence,
-    SliceOrder,
+    BlockDataset, ChunkPart, DatasetBlock, DatasetMixture, EpochOrder, KeyedPermutation, OrderMode, PlacedRun,
+    QualityMeter, RowId, RowSequence, SampleOrder, ShuffleChunk, ShuffleQuality, SliceOrder,
 };
-pub use receipt::Receipt;
+pub use receipt::DeliveryDigest;
 pub use slot::{
-    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, Packed, PartLayout, Real, Role, Series,
-    SlotAllocator, SlotMemory, Type, Whole,
+    ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory, NonFinite,
+    NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator, SlotMemory, ValueType,
 };

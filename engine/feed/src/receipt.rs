@@ -5,30 +5,30 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use crate::RowId;
-use crate::order::mix;
+use crate::order::splitmix64;
 
 /// A hash of (place, row) pairs. Hashes of the pairs are added: receipts of all ranks of a step, or
 /// of the steps of any range of places, add up to the same receipt however they were cut, and a row
 /// that moved, was lost or came twice changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receipt {
+pub struct DeliveryDigest {
     /// How many rows.
     pub rows: u64,
     /// The sum of their hashes.
     pub hash: u64,
 }
 
-impl Receipt {
+impl DeliveryDigest {
     /// Adds the row that lies at a place of the sequence.
     #[inline]
     pub fn add(&mut self, place: u64, row: RowId) {
-        let hash = mix(mix(place ^ (u64::from(row.dataset) << 48)) ^ row.row);
-        *self += Receipt { rows: 1, hash };
+        let hash = splitmix64(splitmix64(place ^ (u64::from(row.dataset) << 48)) ^ row.row);
+        *self += DeliveryDigest { rows: 1, hash };
     }
 }
 
-impl AddAssign for Receipt {
-    fn add_assign(&mut self, other: Receipt) {
+impl AddAssign for DeliveryDigest {
+    fn add_assign(&mut self, other: DeliveryDigest) {
         self.rows += other.rows;
         self.hash = self.hash.wrapping_add(other.hash);
     }

@@ -16,34 +16,34 @@ use forebay_feed::*;
 use serde_json::{Value, json};
 
 /// What a rank is told.
-const TOLD: &str = "FOREBAY_FEED_RANK";
+const RANK_ENV: &str = "FOREBAY_FEED_RANK";
 
 const BLOCKS: [u64; 12] = [40, 7, 61, 33, 8, 90, 1, 25, 64, 16, 50, 3];
 
 const EPOCHS: u64 = 2;
 
 /// Numbers that look random.
-struct Random(u64);
+struct KillRng(u64);
 
-impl Random {
+impl KillRng {
     fn below(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
 
-fn order(seed: u64) -> Order {
-    if seed % 5 == 4 { Order::sequential() } else { Order::shuffled(seed, 20 + seed * 37 % 300) }
+fn order(seed: u64) -> SampleOrder {
+    if seed % 5 == 4 { SampleOrder::sequential() } else { SampleOrder::shuffled(seed, 20 + seed * 37 % 300) }
 }
 
 /// Not a test of its own: delivers batches where it is told to, and tells of each.
 #[test]
 fn rank() {
-    let Ok(told) = std::env::var(TOLD) else { return };
+    let Ok(told) = std::env::var(RANK_ENV) else { return };
     let told: Value = serde_json::from_str(&told).unwrap();
     let number = |name: &str| told[name].as_u64().unwrap();
-    let cursor = told["cursor"].as_str().map(|cursor| Cursor::decode(cursor.as_bytes()).unwrap());
-    let mut feed = Feed::start(Config {
+    let cursor = told["cursor"].as_str().map(|cursor| FeedCursor::decode(cursor.as_bytes()).unwrap());
+    let mut feed = Feed::start(FeedOptions {
         cursor,
         batch_rows: number("batch_rows") as u32,
         threads: number("threads") as usize,
@@ -51,8 +51,8 @@ fn rank() {
         rank: number("rank") as u32,
         world: number("world") as u32,
         epochs: EPOCHS,
-        last: Last::Short,
-        ..config(Memory::rows("a", &BLOCKS).source(), order(number("seed")))
+        last: RemainderPolicy::Short,
+        ..config(TestBlocks::rows("a", &BLOCKS).source(), order(number("seed")))
     })
     .unwrap();
     println!();
@@ -67,15 +67,15 @@ fn rank() {
 }
 
 /// A process that delivers.
-struct Rank(Child, BufReader<ChildStdout>);
+struct RankProcess(Child, BufReader<ChildStdout>);
 
-impl Rank {
-    fn start(told: &Value) -> Rank {
+impl RankProcess {
+    fn start(told: &Value) -> RankProcess {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "rank", "--nocapture"]).env(TOLD, told.to_string());
+        command.args(["--exact", "rank", "--nocapture"]).env(RANK_ENV, told.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        Rank(child, out)
+        RankProcess(child, out)
     }
 
     /// The next batch that it tells of; none at the end.
@@ -99,7 +99,7 @@ impl Rank {
 #[test]
 fn no_row_is_lost_repeated_or_moved_by_kills() {
     let kills = std::env::var("FOREBAY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
-    let mut random = Random(kills);
+    let mut random = KillRng(kills);
     let (mut killed, mut seed) = (0, 0);
     while killed < kills {
         killed += epochs_with_kills(seed, &mut random);
@@ -108,39 +108,40 @@ fn no_row_is_lost_repeated_or_moved_by_kills() {
 }
 
 /// Delivers all epochs by ranks that are killed again and again; how many were.
-fn epochs_with_kills(seed: u64, random: &mut Random) -> u64 {
-    let sequence = order(seed).bind(vec![Memory::rows("a", &BLOCKS).dataset()]).unwrap();
+fn epochs_with_kills(seed: u64, random: &mut KillRng) -> u64 {
+    let sequence = order(seed).bind(vec![TestBlocks::rows("a", &BLOCKS).dataset()]).unwrap();
     let (mut cursor, mut killed) = (Value::Null, 0);
-    let (mut seen, mut receipt) = (Vec::new(), Receipt::default());
+    let (mut seen, mut receipt) = (Vec::new(), DeliveryDigest::default());
     while (seen.len() as u64) < EPOCHS * sequence.epoch_rows() {
         let world = 1 + random.below(8);
-        let told = |random: &mut Random, batch_rows: u64, rank: u64| {
+        let told = |random: &mut KillRng, batch_rows: u64, rank: u64| {
             json!({ "seed": seed, "cursor": cursor, "batch_rows": batch_rows, "world": world, "rank": rank,
                 "threads": 1 + random.below(3), "slots": 1 + random.below(4) })
         };
         let batch_rows = 1 + random.below(12);
-        let mut ranks: Vec<Rank> = (0..world).map(|rank| Rank::start(&told(random, batch_rows, rank))).collect();
+        let mut ranks: Vec<RankProcess> =
+            (0..world).map(|rank| RankProcess::start(&told(random, batch_rows, rank))).collect();
         let steps = 1 + random.below(6);
         let mut next = Value::Null;
         for _ in 0..steps {
-            let told: Vec<Option<Value>> = ranks.iter_mut().map(Rank::step).collect();
+            let told: Vec<Option<Value>> = ranks.iter_mut().map(RankProcess::step).collect();
             let told: Vec<Value> = told.into_iter().flatten().collect();
             assert!(told.is_empty() || told.len() as u64 == world, "all ranks have the same steps");
             for batch in &told {
                 let ids = batch["ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap());
                 seen.extend((batch["place"].as_u64().unwrap()..).zip(ids));
                 let of = |at: usize| batch["receipt"][at].as_u64().unwrap();
-                receipt += Receipt { rows: of(0), hash: of(1) };
+                receipt += DeliveryDigest { rows: of(0), hash: of(1) };
                 assert_eq!(batch["cursor"], told[0]["cursor"]);
                 next = batch["cursor"].clone();
             }
         }
         killed += world;
-        ranks.into_iter().for_each(Rank::kill);
+        ranks.into_iter().for_each(RankProcess::kill);
         cursor = next;
     }
     seen.sort_unstable();
-    let mut whole = Receipt::default();
+    let mut whole = DeliveryDigest::default();
     let expected = sequence.rows(0..EPOCHS * sequence.epoch_rows());
     assert_eq!(seen.len(), expected.len());
     for ((place, id), (at, row)) in seen.iter().zip((0..).zip(&expected)) {

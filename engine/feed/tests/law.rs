@@ -5,55 +5,54 @@
 use forebay_feed::*;
 
 /// Numbers that look random.
-struct Random(u64);
+struct BatchRng(u64);
 
-impl Random {
+impl BatchRng {
     fn below(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
 
-const POLICIES: [Last; 4] = [Last::Drop, Last::Short, Last::Pad, Last::Wrap];
+const POLICIES: [RemainderPolicy; 4] =
+    [RemainderPolicy::Drop, RemainderPolicy::Short, RemainderPolicy::Pad, RemainderPolicy::Wrap];
 
 #[test]
 fn steps_are_equal_and_every_row_is_where_the_policy_says() {
-    let mut random = Random(11);
+    let mut random = BatchRng(11);
     let mut delivered = Vec::new();
     for case in 0..100_000 {
         let (batch, world) = (1 + random.below(20) as u32, 1 + random.below(8) as u32);
-        let law = Law { rows: random.below(300), batch, world, last: POLICIES[case % 4] };
+        let law = BatchPlan { rows: random.below(300), batch, world, last: POLICIES[case % 4] };
         let step_rows = u64::from(batch) * u64::from(world);
         let full = law.rows / step_rows;
         assert!(law.steps() == full || law.steps() == full + 1);
         delivered.clear();
         for step in 0..law.steps() {
             for rank in 0..world {
-                let Share { positions, shape_rows } = law.share(rank, step);
+                let RankSlice { positions, shape_rows } = law.rank_slice(rank, step);
                 let rows = positions.end - positions.start;
                 delivered.extend(positions);
                 assert!(rows <= u64::from(shape_rows) && shape_rows <= batch, "{law:?} step {step}");
-                if step < full || law.last == Last::Wrap {
+                if step < full || law.last == RemainderPolicy::Wrap {
                     assert_eq!((rows, shape_rows), (u64::from(batch), batch), "{law:?}: short before the last");
                 } else {
                     let least = (law.rows - full * step_rows) / u64::from(world);
                     assert!(rows == least || rows == least + 1, "{law:?}: uneven");
-                    assert!(law.last == Last::Short || shape_rows == batch);
+                    assert!(law.last == RemainderPolicy::Short || shape_rows == batch);
                 }
             }
             assert_eq!(
                 law.consumed(step + 1),
-                (delivered.len() as u64).min(law.rows).max(if law.last == Last::Drop && step + 1 == law.steps() {
-                    law.rows
-                } else {
-                    0
-                })
+                (delivered.len() as u64)
+                    .min(law.rows)
+                    .max(if law.last == RemainderPolicy::Drop && step + 1 == law.steps() { law.rows } else { 0 })
             );
         }
         let expected = match law.last {
-            Last::Drop => full * step_rows,
-            Last::Short | Last::Pad => law.rows,
-            Last::Wrap => law.rows.div_ceil(step_rows) * step_rows,
+            RemainderPolicy::Drop => full * step_rows,
+            RemainderPolicy::Short | RemainderPolicy::Pad => law.rows,
+            RemainderPolicy::Wrap => law.rows.div_ceil(step_rows) * step_rows,
         };
         // In order, none lost, none twice.
         assert!(delivered.iter().copied().eq(0..expected), "{law:?}");
@@ -63,21 +62,22 @@ fn steps_are_equal_and_every_row_is_where_the_policy_says() {
 /// With the order: blocks, windows and resumes at other world sizes; every row exactly once.
 #[test]
 fn evaluation_delivers_every_row_once_also_when_the_world_changes() {
-    let mut random = Random(5);
+    let mut random = BatchRng(5);
     for case in 0..1000 {
-        let blocks: Vec<Block> =
-            (0..1 + random.below(9)).map(|_| Block { rows: random.below(40), ..Block::default() }).collect();
-        let data = Dataset::new(forebay_model::Id::of(b"law"), blocks);
+        let blocks: Vec<DatasetBlock> = (0..1 + random.below(9))
+            .map(|_| DatasetBlock { rows: random.below(40), ..DatasetBlock::default() })
+            .collect();
+        let data = BlockDataset::new(forebay_model::ContentId::of(b"law"), blocks);
         let rows = data.rows();
-        let sequence = Order::shuffled(case, 1 + random.below(200)).bind(vec![data]).unwrap();
+        let sequence = SampleOrder::shuffled(case, 1 + random.below(200)).bind(vec![data]).unwrap();
         let (mut position, mut seen) = (0, vec![0; rows as usize]);
         while position < rows {
             let world = 1 + random.below(8) as u32;
-            let last = if case % 2 == 0 { Last::Short } else { Last::Pad };
-            let law = Law { rows: rows - position, batch: 1 + random.below(12) as u32, world, last };
+            let last = if case % 2 == 0 { RemainderPolicy::Short } else { RemainderPolicy::Pad };
+            let law = BatchPlan { rows: rows - position, batch: 1 + random.below(12) as u32, world, last };
             let steps = 1 + random.below(law.steps());
             for (step, rank) in (0..steps).flat_map(|step| (0..world).map(move |rank| (step, rank))) {
-                let share = law.share(rank, step).positions;
+                let share = law.rank_slice(rank, step).positions;
                 sequence
                     .rows(position + share.start..position + share.end)
                     .iter()
@@ -91,8 +91,8 @@ fn evaluation_delivers_every_row_once_also_when_the_world_changes() {
 
 #[test]
 fn ranks_outside_the_world_are_refused() {
-    let fault = Law::check(8, 2, 2).unwrap_err();
+    let fault = BatchPlan::check(8, 2, 2).unwrap_err();
     assert_eq!(fault.message(), "rank 2 is outside a world of 2");
-    assert!(Law::check(0, 0, 1).is_err());
-    assert!(Law::check(8, 1, 2).is_ok());
+    assert!(BatchPlan::check(0, 0, 1).is_err());
+    assert!(BatchPlan::check(8, 1, 2).is_ok());
 }

@@ -27,10 +27,10 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A source whose third block cannot be read.
-struct Bad(Memory);
+struct UnreadableBlocks(TestBlocks);
 
-impl Blocks for Bad {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for UnreadableBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.0.dataset()
     }
 
@@ -46,11 +46,11 @@ impl Blocks for Bad {
 
 /// Slots that cannot be written from the third on.
 #[derive(Default)]
-struct BadSlots(std::sync::atomic::AtomicUsize);
+struct FailingSlots(std::sync::atomic::AtomicUsize);
 
-struct BadSlot(Box<dyn SlotMemory>);
+struct FailingSlot(Box<dyn SlotMemory>);
 
-impl SlotMemory for BadSlot {
+impl SlotMemory for FailingSlot {
     fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -60,19 +60,19 @@ impl SlotMemory for BadSlot {
     }
 }
 
-impl SlotAllocator for BadSlots {
+impl SlotAllocator for FailingSlots {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let slot = HostMemory.allocate(bytes)?;
         let is_bad = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2;
-        Ok(if is_bad { Box::new(BadSlot(slot)) } else { slot })
+        Ok(if is_bad { Box::new(FailingSlot(slot)) } else { slot })
     }
 }
 
 #[test]
 fn every_row_comes_once_and_the_feed_ends() {
-    for order in [Order::sequential(), Order::shuffled(1, 12)] {
+    for order in [SampleOrder::sequential(), SampleOrder::shuffled(1, 12)] {
         check(move || {
-            let source = Memory::rows("a", &[6; 4]).source();
+            let source = TestBlocks::rows("a", &[6; 4]).source();
             let feed = Feed::start(config(source, order.clone())).unwrap();
             let mut rows: Vec<i64> = feed.flat_map(|batch| ids(&batch.unwrap())).collect();
             rows.sort_unstable();
@@ -85,8 +85,8 @@ fn every_row_comes_once_and_the_feed_ends() {
 fn a_consumer_that_stops_or_holds_all_slots_ends_the_feed() {
     check(|| {
         let start = || {
-            let source = Memory::rows("a", &[6; 4]).source();
-            Feed::start(Config { slots: 1, slots_max: 3, ..config(source, Order::sequential()) }).unwrap()
+            let source = TestBlocks::rows("a", &[6; 4]).source();
+            Feed::start(FeedOptions { slots: 1, slots_max: 3, ..config(source, SampleOrder::sequential()) }).unwrap()
         };
         drop(start().next().unwrap().unwrap());
         assert_eq!(start().map(|batch| batch.unwrap()).collect::<Vec<_>>().len(), 3);
@@ -96,14 +96,14 @@ fn a_consumer_that_stops_or_holds_all_slots_ends_the_feed() {
 #[test]
 fn a_failure_of_a_thread_reaches_the_consumer() {
     check(|| {
-        let bad: Arc<dyn Blocks> = Arc::new(Bad(Memory::rows("a", &[6; 4])));
-        let feed = Feed::start(config(vec![bad], Order::sequential())).unwrap();
+        let bad: Arc<dyn BlockSource> = Arc::new(UnreadableBlocks(TestBlocks::rows("a", &[6; 4])));
+        let feed = Feed::start(config(vec![bad], SampleOrder::sequential())).unwrap();
         assert_eq!(feed.filter_map(|batch| batch.err()).count(), 1);
     });
     check(|| {
-        let slots = Arc::new(BadSlots::default());
-        let source = Memory::rows("a", &[6; 6]).source();
-        let feed = Feed::start(Config { allocator: slots, ..config(source, Order::sequential()) }).unwrap();
+        let slots = Arc::new(FailingSlots::default());
+        let source = TestBlocks::rows("a", &[6; 6]).source();
+        let feed = Feed::start(FeedOptions { allocator: slots, ..config(source, SampleOrder::sequential()) }).unwrap();
         assert_eq!(feed.filter_map(|batch| batch.err()).count(), 1);
     });
 }

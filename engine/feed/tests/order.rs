@@ -6,22 +6,22 @@ mod common;
 
 use common::cases;
 use forebay_feed::*;
-use forebay_model::Id;
+use forebay_model::ContentId;
 use proptest::prelude::*;
 
 /// Rows that stay together until a slice is shuffled.
 const RUN_ROWS: usize = 16;
 
-fn dataset(rows: &[u64]) -> Dataset {
-    let blocks: Vec<Block> = rows.iter().map(|&rows| Block { rows, ..Block::default() }).collect();
-    Dataset::new(Id::of(b"data"), blocks)
+fn dataset(rows: &[u64]) -> BlockDataset {
+    let blocks: Vec<DatasetBlock> = rows.iter().map(|&rows| DatasetBlock { rows, ..DatasetBlock::default() }).collect();
+    BlockDataset::new(ContentId::of(b"data"), blocks)
 }
 
-fn even(blocks: usize, rows: u64) -> Dataset {
+fn even(blocks: usize, rows: u64) -> BlockDataset {
     dataset(&vec![rows; blocks])
 }
 
-fn quality(sequence: &Sequence) -> Quality {
+fn quality(sequence: &RowSequence) -> ShuffleQuality {
     let mut meter = QualityMeter::default();
     let rows = sequence.epoch_rows();
     for start in (0..rows).step_by(1 << 16) {
@@ -39,10 +39,10 @@ proptest! {
     ) {
         let data = dataset(&blocks);
         let rows = data.rows();
-        for order in [Order::shuffled(seed, window), Order::sequential()] {
+        for order in [SampleOrder::shuffled(seed, window), SampleOrder::sequential()] {
             let sequence = order.bind(vec![data.clone()]).unwrap();
             let mut seen: Vec<u64> = sequence.rows(epoch * rows..(epoch + 1) * rows).iter().map(|row| row.row).collect();
-            if order == Order::sequential() {
+            if order == SampleOrder::sequential() {
                 prop_assert!(seen.is_sorted());
             }
             seen.sort_unstable();
@@ -56,8 +56,8 @@ proptest! {
     ) {
         let data = dataset(&blocks);
         let places = from * 2 * data.rows() / 100..to.max(from) * 2 * data.rows() / 100;
-        let all = Order::shuffled(7, window).bind(vec![data.clone()]).unwrap().rows(0..2 * data.rows());
-        let some = Order::shuffled(7, window).bind(vec![data]).unwrap().rows(places.clone());
+        let all = SampleOrder::shuffled(7, window).bind(vec![data.clone()]).unwrap().rows(0..2 * data.rows());
+        let some = SampleOrder::shuffled(7, window).bind(vec![data]).unwrap().rows(places.clone());
         prop_assert_eq!(&all[places.start as usize..places.end as usize], some);
     }
 
@@ -65,7 +65,7 @@ proptest! {
     #[test]
     fn a_window_is_bounded(blocks in prop::collection::vec(1..60_u64, 1..60), window in 1..900_u64) {
         let data = dataset(&blocks);
-        let epoch = Order::shuffled(7, window).bind(vec![data.clone()]).unwrap().epoch(0, 0);
+        let epoch = SampleOrder::shuffled(7, window).bind(vec![data.clone()]).unwrap().epoch(0, 0);
         let widest = (0..epoch.units()).map(|unit| epoch.rows_of(unit)).max().unwrap();
         let (mut read, mut delivered) = (0, 0);
         for chunk in 0..epoch.chunks() {
@@ -83,15 +83,15 @@ proptest! {
 
     /// The rows of a part, as the driver deals them, are those that the order tells.
     #[test]
-    fn dealt_rows_are_the_rows_of_the_order(blocks in prop::collection::vec(1..60_u64, 1..30), window in 1..900_u64) {
+    fn interleaved_rows_follow_the_order(blocks in prop::collection::vec(1..60_u64, 1..30), window in 1..900_u64) {
         let data = dataset(&blocks);
-        let epoch = Order::shuffled(3, window).bind(vec![data.clone()]).unwrap().epoch(0, 1);
+        let epoch = SampleOrder::shuffled(3, window).bind(vec![data.clone()]).unwrap().epoch(0, 1);
         let mut ticks = Vec::new();
         for unit in 0..epoch.units() {
             let source: Vec<_> =
                 epoch.blocks_of(unit).iter().flat_map(|&block| (0..data.block_rows(block)).map(move |row| (block, row))).collect();
-            epoch.deal_runs(unit, &mut ticks);
-            let mut parts: Vec<Part> = (0..epoch.span()).map(|tick| Part { unit, tick, rows: 0 }).collect();
+            epoch.interleave_runs(unit, &mut ticks);
+            let mut parts: Vec<ChunkPart> = (0..epoch.span()).map(|tick| ChunkPart { unit, tick, rows: 0 }).collect();
             for (run, &tick) in source.chunks(RUN_ROWS).zip(&ticks) {
                 let part = &mut parts[tick as usize];
                 let number = part.rows / RUN_ROWS as u64;
@@ -106,8 +106,8 @@ proptest! {
 
     #[test]
     fn mixtures_keep_their_shares(weights in prop::collection::vec(1..6_u32, 2..5), seed: u64) {
-        let datasets: Vec<Dataset> = weights.iter().enumerate().map(|(i, _)| even(3 + i, 20)).collect();
-        let order = Order { seed, mode: Mode::Shuffled { window_rows: 50 }, mix: Some(Mix { weights: weights.clone(), epoch_rows: None }) };
+        let datasets: Vec<BlockDataset> = weights.iter().enumerate().map(|(i, _)| even(3 + i, 20)).collect();
+        let order = SampleOrder { seed, mode: OrderMode::Shuffled { window_rows: 50 }, mix: Some(DatasetMixture { weights: weights.clone(), epoch_rows: None }) };
         let sequence = order.bind(datasets.clone()).unwrap();
         let rows = sequence.rows(0..sequence.epoch_rows());
         for (number, dataset) in datasets.iter().enumerate() {
@@ -130,11 +130,11 @@ proptest! {
 
 #[test]
 fn quality_tells_shuffles_apart() {
-    let score = |order: Order| quality(&order.bind(vec![even(200, 1000)]).unwrap()).score;
-    assert!(score(Order::sequential()) < 0.001);
-    assert!(score(Order::shuffled(1, 200_000)) > 0.99); // The whole dataset.
-    assert!(score(Order::shuffled(1, 1)) < 0.1); // Blocks permuted, nothing mixed.
-    let quarter = score(Order::shuffled(1, 10_000));
+    let score = |order: SampleOrder| quality(&order.bind(vec![even(200, 1000)]).unwrap()).score;
+    assert!(score(SampleOrder::sequential()) < 0.001);
+    assert!(score(SampleOrder::shuffled(1, 200_000)) > 0.99); // The whole dataset.
+    assert!(score(SampleOrder::shuffled(1, 1)) < 0.1); // Blocks permuted, nothing mixed.
+    let quarter = score(SampleOrder::shuffled(1, 10_000));
     assert!((0.9..0.99).contains(&quarter), "{quarter}");
 }
 
@@ -142,14 +142,14 @@ fn quality_tells_shuffles_apart() {
 /// window have the same proportions, which are what quality depends on.
 #[test]
 fn quality_of_a_sensible_window_is_that_of_a_permutation() {
-    let sequence = Order::shuffled(5, 150_000).bind(vec![even(306, 4096)]).unwrap();
+    let sequence = SampleOrder::shuffled(5, 150_000).bind(vec![even(306, 4096)]).unwrap();
     let quality = quality(&sequence);
     assert!(quality.score >= 0.98, "{quality:?}");
 }
 
 #[test]
 fn epochs_and_seeds_differ() {
-    let sequence = |seed| Order::shuffled(seed, 300).bind(vec![even(20, 50)]).unwrap();
+    let sequence = |seed| SampleOrder::shuffled(seed, 300).bind(vec![even(20, 50)]).unwrap();
     let all = sequence(1).rows(0..2000);
     let same = |a: &[RowId], b: &[RowId]| a.iter().zip(b).filter(|(a, b)| a == b).count();
     assert!(same(&all[..1000], &all[1000..]) < 20);
@@ -159,21 +159,21 @@ fn epochs_and_seeds_differ() {
 #[test]
 fn time_orders_blocks_and_refuses_overlaps() {
     let blocks = |times: &[(i64, i64)]| {
-        let blocks: Vec<Block> =
-            times.iter().map(|&time| Block { rows: 2, time: Some(time), ..Block::default() }).collect();
-        Dataset::new(Id::of(b"time"), blocks)
+        let blocks: Vec<DatasetBlock> =
+            times.iter().map(|&time| DatasetBlock { rows: 2, time: Some(time), ..DatasetBlock::default() }).collect();
+        BlockDataset::new(ContentId::of(b"time"), blocks)
     };
-    let sequence = Order::by_time().bind(vec![blocks(&[(20, 29), (0, 9), (9, 19)])]).unwrap();
+    let sequence = SampleOrder::by_time().bind(vec![blocks(&[(20, 29), (0, 9), (9, 19)])]).unwrap();
     let rows: Vec<u64> = sequence.rows(0..6).iter().map(|row| row.row).collect();
     assert_eq!(rows, [2, 3, 4, 5, 0, 1]);
-    let fault = Order::by_time().bind(vec![blocks(&[(0, 9), (5, 19)])]).unwrap_err();
+    let fault = SampleOrder::by_time().bind(vec![blocks(&[(0, 9), (5, 19)])]).unwrap_err();
     assert!(fault.to_string().contains("blocks 0 and 1 overlap in time: 5 to 9"), "{fault}");
 }
 
 /// The order is part of every cursor: it must never change by accident.
 #[test]
-fn the_order_is_what_it_was() {
-    let sequence = Order::shuffled(42, 40).bind(vec![even(10, 10)]).unwrap();
+fn sample_order_is_stable() {
+    let sequence = SampleOrder::shuffled(42, 40).bind(vec![even(10, 10)]).unwrap();
     let rows: Vec<u64> = sequence.rows(100..110).iter().map(|row| row.row).collect();
     assert_eq!(rows, [78, 38, 72, 32, 70, 76, 74, 39, 30, 75]);
 }

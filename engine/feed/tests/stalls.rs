@@ -16,11 +16,11 @@ use forebay_model::{Fault, Result, codes};
 
 #[test]
 fn a_stalled_consumer_stops_the_reading() {
-    let source = Arc::new(Memory::rows("a", &[64; 400]));
-    let mut feed = Feed::start(config(vec![source.clone()], Order::shuffled(1, 640))).unwrap();
+    let source = Arc::new(TestBlocks::rows("a", &[64; 400]));
+    let mut feed = Feed::start(config(vec![source.clone()], SampleOrder::shuffled(1, 640))).unwrap();
     drop(feed.next().unwrap().unwrap());
     // Hold every slot: whatever the threads still do, they cannot read more than window and lead.
-    let held: Vec<Batch> = feed.by_ref().take(3).map(|batch| batch.unwrap()).collect();
+    let held: Vec<FeedBatch> = feed.by_ref().take(3).map(|batch| batch.unwrap()).collect();
     let stats = feed.take_stats();
     drop(feed);
     let read = source.read.load(Ordering::Relaxed);
@@ -32,14 +32,14 @@ fn a_stalled_consumer_stops_the_reading() {
 #[test]
 fn a_consumer_may_keep_batches_up_to_a_limit() {
     let start = |slots_max| {
-        let source = Memory::rows("a", &[50; 8]).source();
-        Feed::start(Config { slots: 2, slots_max, ..config(source, Order::shuffled(1, 100)) }).unwrap()
+        let source = TestBlocks::rows("a", &[50; 8]).source();
+        Feed::start(FeedOptions { slots: 2, slots_max, ..config(source, SampleOrder::shuffled(1, 100)) }).unwrap()
     };
-    let all: Vec<Batch> = start(50).map(|batch| batch.unwrap()).collect();
+    let all: Vec<FeedBatch> = start(50).map(|batch| batch.unwrap()).collect();
     let mut rows: Vec<i64> = all.iter().flat_map(ids).collect();
     rows.sort_unstable();
     assert_eq!(rows, (0..400).collect::<Vec<_>>());
-    let all: Vec<Result<Batch>> = start(10).collect();
+    let all: Vec<Result<FeedBatch>> = start(10).collect();
     assert_eq!(all.len(), 11);
     let fault = all.last().unwrap().as_ref().err().unwrap();
     assert_eq!(fault.code(), codes::MEMORY);
@@ -47,12 +47,12 @@ fn a_consumer_may_keep_batches_up_to_a_limit() {
 }
 
 /// How the third block of a source is bad.
-type Way = fn(&mut dyn FnMut(RecordBatch) -> ControlFlow<()>, RecordBatch) -> Result<Duration>;
+type BadRead = fn(&mut dyn FnMut(RecordBatch) -> ControlFlow<()>, RecordBatch) -> Result<Duration>;
 
-struct Bad(Memory, Way);
+struct BadReadBlocks(TestBlocks, BadRead);
 
-impl Blocks for Bad {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for BadReadBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.0.dataset()
     }
 
@@ -66,9 +66,9 @@ impl Blocks for Bad {
     }
 }
 
-fn fault(bad: Way) -> Fault {
-    let bad = || vec![Arc::new(Bad(Memory::rows("a", &[20; 6]), bad)) as Arc<dyn Blocks>];
-    let mut faults = [Order::sequential(), Order::shuffled(3, 40)].map(|order| {
+fn fault(bad: BadRead) -> Fault {
+    let bad = || vec![Arc::new(BadReadBlocks(TestBlocks::rows("a", &[20; 6]), bad)) as Arc<dyn BlockSource>];
+    let mut faults = [SampleOrder::sequential(), SampleOrder::shuffled(3, 40)].map(|order| {
         let mut feed = Feed::start(config(bad(), order)).unwrap();
         let fault = feed.find_map(|batch| batch.err()).expect("a fault");
         assert!(feed.next().is_none(), "nothing comes after a fault");
@@ -100,9 +100,9 @@ fn faults_of_the_source_reach_the_consumer() {
 }
 
 /// A slot that panics when it is filled.
-struct Panics(Box<dyn SlotMemory>);
+struct PanickingSlot(Box<dyn SlotMemory>);
 
-impl SlotMemory for Panics {
+impl SlotMemory for PanickingSlot {
     fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -114,12 +114,12 @@ impl SlotMemory for Panics {
 
 /// Ordinary memory, of which one slot panics.
 #[derive(Default)]
-struct OnePanics(AtomicUsize);
+struct OnePanickingSlot(AtomicUsize);
 
-impl SlotAllocator for OnePanics {
+impl SlotAllocator for OnePanickingSlot {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let slot = HostMemory.allocate(bytes)?;
-        Ok(if self.0.fetch_add(1, Ordering::Relaxed) == 1 { Box::new(Panics(slot)) } else { slot })
+        Ok(if self.0.fetch_add(1, Ordering::Relaxed) == 1 { Box::new(PanickingSlot(slot)) } else { slot })
     }
 }
 
@@ -128,8 +128,9 @@ fn a_panic_while_a_slot_is_filled_reaches_the_consumer() {
     let (tell, told) = std::sync::mpsc::channel();
     // Where the feed never ends, its thread is left behind.
     std::thread::spawn(move || {
-        let allocator = Arc::new(OnePanics::default());
-        let config = Config { allocator, ..config(Memory::rows("a", &[20; 6]).source(), Order::sequential()) };
+        let allocator = Arc::new(OnePanickingSlot::default());
+        let config =
+            FeedOptions { allocator, ..config(TestBlocks::rows("a", &[20; 6]).source(), SampleOrder::sequential()) };
         let faults = Feed::start(config).unwrap().filter_map(|batch| batch.err());
         tell.send(faults.map(|fault| fault.message().to_owned()).collect::<Vec<_>>())
     });
@@ -139,8 +140,8 @@ fn a_panic_while_a_slot_is_filled_reaches_the_consumer() {
 
 #[test]
 fn what_cannot_be_is_refused_at_the_start() {
-    let start = |change: fn(&mut Config)| {
-        let mut config = config(Memory::rows("a", &[10; 4]).source(), Order::shuffled(1, 20));
+    let start = |change: fn(&mut FeedOptions)| {
+        let mut config = config(TestBlocks::rows("a", &[10; 4]).source(), SampleOrder::shuffled(1, 20));
         change(&mut config);
         Feed::start(config).err().map(|fault| fault.message().to_owned()).unwrap_or_default()
     };
@@ -148,9 +149,10 @@ fn what_cannot_be_is_refused_at_the_start() {
     assert_eq!(start(|config| config.rank = 1), "rank 1 is outside a world of 1");
     assert_eq!(start(|config| config.batch_rows = 0), "a batch of 0 rows is not between 1 and 16777216");
     assert_eq!(start(|config| config.threads = 0), "a feed needs a source, a thread and a slot");
-    assert_eq!(start(|config| config.order = Order::shuffled(1, 0)), "a window of no rows cannot shuffle");
+    assert_eq!(start(|config| config.order = SampleOrder::shuffled(1, 0)), "a window of no rows cannot shuffle");
     let other = start(|config| {
-        let feed = Feed::start(common::config(Memory::rows("b", &[10; 4]).source(), Order::shuffled(1, 20))).unwrap();
+        let feed = Feed::start(common::config(TestBlocks::rows("b", &[10; 4]).source(), SampleOrder::shuffled(1, 20)))
+            .unwrap();
         config.cursor = Some(feed.cursor().clone());
     });
     assert!(other.starts_with("the cursor belongs to dataset"), "{other}");
@@ -158,21 +160,21 @@ fn what_cannot_be_is_refused_at_the_start() {
 
 #[test]
 fn an_empty_dataset_gives_no_batches() {
-    for order in [Order::sequential(), Order::shuffled(1, 10)] {
-        for last in [Last::Drop, Last::Short, Last::Pad, Last::Wrap] {
-            let source = Memory::rows("a", &[0, 0]).source();
-            assert_eq!(Feed::start(Config { last, ..config(source, order.clone()) }).unwrap().count(), 0);
+    for order in [SampleOrder::sequential(), SampleOrder::shuffled(1, 10)] {
+        for last in [RemainderPolicy::Drop, RemainderPolicy::Short, RemainderPolicy::Pad, RemainderPolicy::Wrap] {
+            let source = TestBlocks::rows("a", &[0, 0]).source();
+            assert_eq!(Feed::start(FeedOptions { last, ..config(source, order.clone()) }).unwrap().count(), 0);
         }
     }
 }
 
 #[test]
 fn a_window_is_fitted_to_the_memory() {
-    let mut config = config(Memory::rows("a", &[1000; 50]).source(), Order::sequential());
+    let mut config = config(TestBlocks::rows("a", &[1000; 50]).source(), SampleOrder::sequential());
     let fault = config.fit_window(1000).unwrap_err();
     assert_eq!(fault.code(), codes::MEMORY);
     config.fit_window(400_000).unwrap();
-    let Mode::Shuffled { window_rows } = config.order.mode else { panic!("not shuffled") };
+    let OrderMode::Shuffled { window_rows } = config.order.mode else { panic!("not shuffled") };
     assert!((5_000..20_000).contains(&window_rows), "{window_rows}");
     let feed = Feed::start(config).unwrap();
     assert!(feed.memory_bytes() <= 400_000);

@@ -15,15 +15,15 @@ use forebay_feed::*;
 use forebay_model::{Fault, codes};
 use half::{bf16, f16};
 
-fn source(columns: Vec<(&str, ArrayRef)>) -> Vec<Arc<dyn Blocks>> {
-    Memory::new("a", vec![RecordBatch::try_from_iter(columns).unwrap()]).source()
+fn source(columns: Vec<(&str, ArrayRef)>) -> Vec<Arc<dyn BlockSource>> {
+    TestBlocks::new("a", vec![RecordBatch::try_from_iter(columns).unwrap()]).source()
 }
 
 /// Rows of which another machine has done ahead what it can do.
-struct Ahead(Arc<dyn Blocks>, Features);
+struct PrecastBlocks(Arc<dyn BlockSource>, BatchFeatures);
 
-impl Blocks for Ahead {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for PrecastBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.0.dataset()
     }
 
@@ -35,7 +35,7 @@ impl Blocks for Ahead {
     ) -> Result<Duration, Fault> {
         let (mut first_row, mut failed) = (0, None);
         let waited = self.0.read(block, columns, &mut |batch| {
-            let ahead = self.1.ahead(&batch, first_row);
+            let ahead = self.1.precast(&batch, first_row);
             first_row += batch.num_rows() as u64;
             match ahead {
                 Ok(ahead) => rows(ahead),
@@ -50,15 +50,21 @@ impl Blocks for Ahead {
 }
 
 /// All batches, straight from columns, by way of records, and of rows done ahead, which must agree.
-fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) -> Result<Vec<Batch>, Fault> {
+fn batches(columns: Vec<(&str, ArrayRef)>, features: BatchFeatures, batch_rows: u32) -> Result<Vec<FeedBatch>, Fault> {
     let run = |order, sources| {
-        let config = Config { features: features.clone(), batch_rows, last: Last::Short, ..config(sources, order) };
+        let config = FeedOptions {
+            features: features.clone(),
+            batch_rows,
+            last: RemainderPolicy::Short,
+            ..config(sources, order)
+        };
         Feed::start(config)?.collect::<Result<Vec<_>, _>>()
     };
     let here = || source(columns.clone());
-    let ahead = here().into_iter().map(|blocks| Arc::new(Ahead(blocks, features.clone())) as Arc<dyn Blocks>);
-    let (straight, shuffled) = (run(Order::sequential(), here()), run(Order::shuffled(1, 1000), here()));
-    let ahead = run(Order::sequential(), ahead.collect());
+    let ahead =
+        here().into_iter().map(|blocks| Arc::new(PrecastBlocks(blocks, features.clone())) as Arc<dyn BlockSource>);
+    let (straight, shuffled) = (run(SampleOrder::sequential(), here()), run(SampleOrder::shuffled(1, 1000), here()));
+    let ahead = run(SampleOrder::sequential(), ahead.collect());
     assert_eq!(straight.is_ok(), shuffled.is_ok());
     match (&straight, &ahead) {
         (Ok(straight), Ok(ahead)) => straight.iter().zip(ahead).for_each(|(straight, ahead)| {
@@ -72,7 +78,7 @@ fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) 
     }
     if let (Ok(straight), Ok(shuffled)) = (&straight, &shuffled) {
         for part in &straight[0].layout().parts {
-            let rows = |batches: &[Batch]| {
+            let rows = |batches: &[FeedBatch]| {
                 let rows = batches.iter().flat_map(|batch| batch.part(part.role).chunks_exact(part.row_bytes));
                 let mut rows: Vec<Vec<u8>> = rows.map(<[u8]>::to_vec).collect();
                 rows.sort_unstable();
@@ -84,8 +90,8 @@ fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) 
     straight
 }
 
-fn dense(fields: Vec<Field>) -> Features {
-    Features { dense: fields, ..Features::default() }
+fn dense(fields: Vec<FeatureField>) -> BatchFeatures {
+    BatchFeatures { dense: fields, ..BatchFeatures::default() }
 }
 
 #[test]
@@ -118,16 +124,19 @@ fn numbers_of_all_types_are_packed_row_by_row() {
             ])),
         ),
     ];
-    let list = |name: &str| Field { width: 2, ..Field::new(name).missing(-1.0) };
-    let fields = vec!["a", "b", "c", "d", "e"].into_iter().map(Field::new).chain([list("f"), list("g")]).collect();
-    for dense_type in [Real::F32, Real::F16, Real::Bf16] {
-        let features = Features { dense_type, ..dense(Vec::clone(&fields)) };
+    let list = |name: &str| FeatureField { width: 2, ..FeatureField::new(name).missing(-1.0) };
+    let fields =
+        vec!["a", "b", "c", "d", "e"].into_iter().map(FeatureField::new).chain([list("f"), list("g")]).collect();
+    for dense_type in [DenseType::F32, DenseType::F16, DenseType::Bf16] {
+        let features = BatchFeatures { dense_type, ..dense(Vec::clone(&fields)) };
         let batch = batches(columns.clone(), features, 3).unwrap().remove(0);
         let values: Vec<f32> = match dense_type {
-            Real::F32 => batch.numbers::<f32>(Role::Dense).to_vec(),
-            Real::F16 => batch.numbers::<u16>(Role::Dense).iter().map(|&bits| f16::from_bits(bits).to_f32()).collect(),
-            Real::Bf16 => {
-                batch.numbers::<u16>(Role::Dense).iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
+            DenseType::F32 => batch.numbers::<f32>(PartRole::Dense).to_vec(),
+            DenseType::F16 => {
+                batch.numbers::<u16>(PartRole::Dense).iter().map(|&bits| f16::from_bits(bits).to_f32()).collect()
+            }
+            DenseType::Bf16 => {
+                batch.numbers::<u16>(PartRole::Dense).iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
             }
         };
         let rows: Vec<&[f32]> = values.chunks_exact(9).collect();
@@ -139,45 +148,48 @@ fn numbers_of_all_types_are_packed_row_by_row() {
 
 #[test]
 fn parts_are_aligned_and_typed() {
-    let features = Features {
-        dense: vec![Field::new("x"); 3],
-        dense_type: Real::Bf16,
-        categorical: vec![Field::new("id")],
-        categorical_type: Whole::I32,
-        label: Some(Field::new("x")),
-        weight: Some(Field::new("x")),
-        ..Features::default()
+    let features = BatchFeatures {
+        dense: vec![FeatureField::new("x"); 3],
+        dense_type: DenseType::Bf16,
+        categorical: vec![FeatureField::new("id")],
+        categorical_type: CategoricalType::I32,
+        label: Some(FeatureField::new("x")),
+        weight: Some(FeatureField::new("x")),
+        ..BatchFeatures::default()
     };
-    let layout = Layout::new(&features, 5).unwrap();
+    let layout = BatchLayout::new(&features, 5).unwrap();
     let parts: Vec<_> =
         layout.parts.iter().map(|part| (part.role, part.data_type, part.shape.clone(), part.offset)).collect();
     assert_eq!(
         parts,
         [
-            (Role::Dense, Type::Bf16, vec![5, 3], 0),
-            (Role::Categorical, Type::I32, vec![5, 1], 256),
-            (Role::Label, Type::F32, vec![5], 512),
-            (Role::Weight, Type::F32, vec![5], 768),
-            (Role::Mask, Type::U8, vec![5], 1024),
+            (PartRole::Dense, ValueType::Bf16, vec![5, 3], 0),
+            (PartRole::Categorical, ValueType::I32, vec![5, 1], 256),
+            (PartRole::Label, ValueType::F32, vec![5], 512),
+            (PartRole::Weight, ValueType::F32, vec![5], 768),
+            (PartRole::Mask, ValueType::U8, vec![5], 1024),
         ]
     );
     assert_eq!((layout.bytes, layout.record_bytes), (1280, 24));
     let slot = HostMemory.allocate(layout.bytes).unwrap();
     assert_eq!(slot.bytes().as_ptr().align_offset(ALIGN), 0);
-    assert!(Layout::new(&features, 1 << 27).is_err());
+    assert!(BatchLayout::new(&features, 1 << 27).is_err());
 }
 
-fn fault(name: &str, array: ArrayRef, features: Features) -> Fault {
+fn fault(name: &str, array: ArrayRef, features: BatchFeatures) -> Fault {
     batches(vec![(name, array)], features, 4).err().expect("a fault")
 }
 
 #[test]
 fn columns_that_are_no_numbers_are_refused() {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
-    let found = fault("s", text.clone(), dense(vec![Field::new("s")]));
+    let found = fault("s", text.clone(), dense(vec![FeatureField::new("s")]));
     assert_eq!((found.code(), found.site().column.as_deref()), (codes::COLUMN_TYPE, Some("s")));
-    let ids =
-        |name| Features { categorical: vec![Field::new(name)], categorical_type: Whole::I32, ..Features::default() };
+    let ids = |name| BatchFeatures {
+        categorical: vec![FeatureField::new(name)],
+        categorical_type: CategoricalType::I32,
+        ..BatchFeatures::default()
+    };
     assert!(fault("s", text, ids("s")).hint_text().unwrap().contains("vocabulary"));
     let large = fault("i", Arc::new(Int64Array::from(vec![1, 1 << 40])), ids("i"));
     assert_eq!(
@@ -185,7 +197,7 @@ fn columns_that_are_no_numbers_are_refused() {
         (codes::OVERFLOW, "1099511627776 of `i` is no 32-bit id", &[1][..])
     );
     let lists = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(1.0); 3])], 3);
-    let width = fault("l", Arc::new(lists), dense(vec![Field { width: 2, ..Field::new("l") }]));
+    let width = fault("l", Arc::new(lists), dense(vec![FeatureField { width: 2, ..FeatureField::new("l") }]));
     assert_eq!(
         (width.code(), width.message()),
         (codes::SCHEMA_DRIFT, "rows of 3 values, and the batch has room for 2")
@@ -195,27 +207,34 @@ fn columns_that_are_no_numbers_are_refused() {
 #[test]
 fn missing_values_become_what_the_field_says_or_a_fault() {
     let column = || Arc::new(Float64Array::from(vec![Some(1.0), None, Some(3.0), None])) as ArrayRef;
-    let found =
-        fault("y", column(), Features { label: Some(Field::new("y")), ..dense(vec![Field::new("y").missing(0.0)]) });
+    let found = fault(
+        "y",
+        column(),
+        BatchFeatures { label: Some(FeatureField::new("y")), ..dense(vec![FeatureField::new("y").missing(0.0)]) },
+    );
     assert_eq!((found.message(), &found.site().rows[..]), ("2 values of `y` are missing", &[1, 3][..]));
-    let batch = batches(vec![("y", column())], dense(vec![Field::new("y").missing(-9.0)]), 4).unwrap().remove(0);
-    assert_eq!(batch.numbers::<f32>(Role::Dense), [1.0, -9.0, 3.0, -9.0]);
+    let batch = batches(vec![("y", column())], dense(vec![FeatureField::new("y").missing(-9.0)]), 4).unwrap().remove(0);
+    assert_eq!(batch.numbers::<f32>(PartRole::Dense), [1.0, -9.0, 3.0, -9.0]);
 }
 
 #[test]
 fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
     let x: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN, 1e300, 4.0]));
     let columns = vec![("x", x.clone()), ("w", Arc::new(Float32Array::from(vec![1.0; 4])) as ArrayRef)];
-    let features = |non_finite| Features { weight: Some(Field::new("w")), non_finite, ..dense(vec![Field::new("x")]) };
+    let features = |non_finite| BatchFeatures {
+        weight: Some(FeatureField::new("w")),
+        non_finite,
+        ..dense(vec![FeatureField::new("x")])
+    };
     let found = batches(columns.clone(), features(NonFinite::Fail), 4).err().unwrap();
     assert_eq!((found.code(), &found.site().rows[..]), (codes::NOT_FINITE, &[1, 2][..]));
     for (policy, mask) in [(NonFinite::Zero, [1, 1, 1, 1]), (NonFinite::Skip, [1, 0, 0, 1])] {
         let batch = batches(columns.clone(), features(policy), 4).unwrap().remove(0);
-        assert_eq!(batch.numbers::<f32>(Role::Dense), [1.0, 0.0, 0.0, 4.0]);
-        assert_eq!(batch.part(Role::Mask), mask);
-        assert_eq!(batch.numbers::<f32>(Role::Weight), mask.map(f32::from));
-        for order in [Order::sequential(), Order::shuffled(1, 9)] {
-            let mut feed = Feed::start(Config {
+        assert_eq!(batch.numbers::<f32>(PartRole::Dense), [1.0, 0.0, 0.0, 4.0]);
+        assert_eq!(batch.part(PartRole::Mask), mask);
+        assert_eq!(batch.numbers::<f32>(PartRole::Weight), mask.map(f32::from));
+        for order in [SampleOrder::sequential(), SampleOrder::shuffled(1, 9)] {
+            let mut feed = Feed::start(FeedOptions {
                 features: features(policy),
                 batch_rows: 4,
                 ..config(source(columns.clone()), order)
@@ -223,7 +242,10 @@ fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
             .unwrap();
             feed.by_ref().for_each(|batch| drop(batch.unwrap()));
             let found = feed.take_stats().times.found;
-            assert_eq!(found, Found { non_finite: 2, skipped: if policy == NonFinite::Skip { 2 } else { 0 } });
+            assert_eq!(
+                found,
+                NonFiniteCounts { non_finite: 2, skipped: if policy == NonFinite::Skip { 2 } else { 0 } }
+            );
         }
     }
 }
@@ -236,17 +258,17 @@ fn sequences_end_at_their_row_and_stay_in_their_series() {
         ("id", Arc::new(Int64Array::from(vec![1, 2, 3, 4, 5]))),
         ("key", Arc::new(StringArray::from(vec!["a", "a", "a", "b", "b"]))),
     ]);
-    let mut memory = Memory::new("a", vec![block.unwrap()]);
+    let mut memory = TestBlocks::new("a", vec![block.unwrap()]);
     (memory.halo, memory.cut) = (1, 2);
-    let series = Series { steps: 3, keys: vec!["key".into()], ..Series::default() };
-    let features = Features { series: Some(series), label: Some(Field::new("x")), ..features() };
-    let config = Config { features, batch_rows: 4, ..config(memory.source(), Order::sequential()) };
+    let series = SequenceOptions { steps: 3, keys: vec!["key".into()], ..SequenceOptions::default() };
+    let features = BatchFeatures { series: Some(series), label: Some(FeatureField::new("x")), ..features() };
+    let config = FeedOptions { features, batch_rows: 4, ..config(memory.source(), SampleOrder::sequential()) };
     let mut feed = Feed::start(config).unwrap();
-    assert_eq!(feed.layout().part(Role::Dense).unwrap().shape, [4, 3, 1]);
+    assert_eq!(feed.layout().part(PartRole::Dense).unwrap().shape, [4, 3, 1]);
     let batch = feed.next().unwrap().unwrap();
-    assert_eq!(batch.numbers::<f32>(Role::Dense), [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 10.0, 0.0, 10.0, 20.0]);
-    assert_eq!(batch.numbers::<i64>(Role::Categorical), [0, 1, 2, 1, 2, 3, 0, 0, 4, 0, 4, 5]);
-    assert_eq!(batch.part(Role::Mask), [0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1]);
-    assert_eq!(batch.numbers::<f32>(Role::Label), [2.0, 3.0, 10.0, 20.0]);
+    assert_eq!(batch.numbers::<f32>(PartRole::Dense), [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 10.0, 0.0, 10.0, 20.0]);
+    assert_eq!(batch.numbers::<i64>(PartRole::Categorical), [0, 1, 2, 1, 2, 3, 0, 0, 4, 0, 4, 5]);
+    assert_eq!(batch.part(PartRole::Mask), [0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1]);
+    assert_eq!(batch.numbers::<f32>(PartRole::Label), [2.0, 3.0, 10.0, 20.0]);
     assert!(feed.next().is_none());
 }

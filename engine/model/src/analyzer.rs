@@ -9,11 +9,11 @@ use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use serde_json::Value;
 
-use crate::{Fault, Finding, Result, Scratch};
+use crate::{Fault, Finding, Result, ScratchSpace};
 
 /// One batch of an analyzer's input columns.
 #[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
+pub struct AnalyzerInput<'a> {
     /// In the order of the analyzer's declared inputs. String columns may be dictionaries.
     pub columns: &'a [ArrayRef],
     /// Rows in every column.
@@ -57,10 +57,10 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     }
 
     /// The empty state.
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<Self::State>;
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State>;
 
     /// Accumulates one batch.
-    fn update(&self, state: &mut Self::State, input: &Input<'_>) -> Result<()>;
+    fn update(&self, state: &mut Self::State, input: &AnalyzerInput<'_>) -> Result<()>;
 
     /// Merges the state of rows that follow in span order.
     fn merge(&self, state: &mut Self::State, later: Self::State) -> Result<()>;
@@ -69,7 +69,7 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     fn encode(&self, state: &mut Self::State, out: &mut dyn Write) -> Result<()>;
 
     /// Reads bytes written by [`Analyzer::encode`].
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self::State>;
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State>;
 
     /// Approximate size in bytes of [`Analyzer::encode`]'s output. `None` if states cannot be divided into shares.
     fn divisible_bytes(&self, state: &Self::State) -> Option<u64> {
@@ -122,11 +122,11 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn config(&self) -> Value;
     fn needs_row_keys(&self) -> bool;
     fn order_free(&self) -> bool;
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<AnyState>;
-    fn update(&self, state: &mut AnyState, input: &Input<'_>) -> Result<()>;
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
+    fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()>;
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()>;
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()>;
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<AnyState>;
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
     fn condense(&self, state: &mut AnyState) -> Result<()>;
@@ -136,11 +136,11 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn size_bytes_max(&self, budget_bytes: usize) -> usize;
 }
 
-fn typed<A: Analyzer>(state: &mut AnyState) -> Result<&mut A::State> {
+fn downcast_state<A: Analyzer>(state: &mut AnyState) -> Result<&mut A::State> {
     state.downcast_mut().ok_or_else(|| foreign_state::<A>())
 }
 
-fn owned<A: Analyzer>(state: AnyState) -> Result<A::State> {
+fn into_typed_state<A: Analyzer>(state: AnyState) -> Result<A::State> {
     state.downcast().map(|state| *state).map_err(|_| foreign_state::<A>())
 }
 
@@ -164,32 +164,32 @@ impl<A: Analyzer> AnyAnalyzer for A {
     fn order_free(&self) -> bool {
         Analyzer::order_free(self)
     }
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<AnyState> {
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::zero(self, scratch)?))
     }
-    fn update(&self, state: &mut AnyState, input: &Input<'_>) -> Result<()> {
-        Analyzer::update(self, typed::<A>(state)?, input)
+    fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()> {
+        Analyzer::update(self, downcast_state::<A>(state)?, input)
     }
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()> {
-        Analyzer::merge(self, typed::<A>(state)?, owned::<A>(later)?)
+        Analyzer::merge(self, downcast_state::<A>(state)?, into_typed_state::<A>(later)?)
     }
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()> {
-        Analyzer::encode(self, typed::<A>(state)?, out)
+        Analyzer::encode(self, downcast_state::<A>(state)?, out)
     }
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<AnyState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::decode(self, input, scratch)?))
     }
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
         Analyzer::divisible_bytes(self, state.downcast_ref()?)
     }
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
-        Analyzer::encode_shares(self, typed::<A>(state)?, shares)
+        Analyzer::encode_shares(self, downcast_state::<A>(state)?, shares)
     }
     fn condense(&self, state: &mut AnyState) -> Result<()> {
-        Analyzer::condense(self, typed::<A>(state)?)
+        Analyzer::condense(self, downcast_state::<A>(state)?)
     }
     fn finish(&self, state: AnyState) -> Result<Finding> {
-        Analyzer::finish(self, owned::<A>(state)?)
+        Analyzer::finish(self, into_typed_state::<A>(state)?)
     }
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
         Analyzer::index(self, finding)

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use crate::{Fault, Result, codes};
 
 /// Writes numbers and byte strings. Lengths are LEB128, everything else is little-endian.
-pub struct Encoder<'a>(pub &'a mut dyn Write);
+pub struct StateEncoder<'a>(pub &'a mut dyn Write);
 
-impl Encoder<'_> {
+impl StateEncoder<'_> {
     /// Raw bytes without a length.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).map_err(write_fault)
@@ -60,8 +60,8 @@ impl Encoder<'_> {
     /// A sequence of words.
     pub fn words(&mut self, words: &[u64]) -> Result<()> {
         // Words are short: one write call per word would cost more than encoding it.
-        let mut buffer = [0; WORDS_TOGETHER * WORD_BYTES_MAX];
-        words.chunks(WORDS_TOGETHER).try_for_each(|words| {
+        let mut buffer = [0; WORDS_PER_WRITE * WORD_BYTES_MAX];
+        words.chunks(WORDS_PER_WRITE).try_for_each(|words| {
             let mut used = 0;
             for word in words {
                 let free = buffer[used..].first_chunk_mut().ok_or_else(|| Fault::internal("a word is too long"))?;
@@ -81,41 +81,41 @@ impl Encoder<'_> {
 const WORD_BYTES_MAX: usize = 9;
 
 /// Words encoded per write call.
-const WORDS_TOGETHER: usize = 64;
+const WORDS_PER_WRITE: usize = 64;
 
 /// Encodes a word at the front of a buffer; returns its length in bytes.
 #[inline]
 fn put_word(word: u64, buffer: &mut [u8; WORD_BYTES_MAX]) -> usize {
     let value = f64::from_bits(word) as u8;
-    if value < WHOLE && f64::from(value).to_bits() == word {
+    if value < INTEGRAL_CODES && f64::from(value).to_bits() == word {
         buffer[0] = value;
         return 1;
     }
     let below = word.trailing_zeros() / 8;
     let bytes = (8 - word.leading_zeros() / 8 - below) as usize;
-    buffer[0] = WHOLE + shape(bytes) + below as u8;
+    buffer[0] = INTEGRAL_CODES + range_code(bytes) + below as u8;
     buffer[1..].copy_from_slice(&(word >> (8 * below)).to_le_bytes());
     bytes + 1
 }
 
 /// Number of codes for integral doubles: 0.0 to 219.0 take one byte. The other 36 codes stand for the contiguous
 /// ranges of nonzero bytes in an 8-byte word.
-const WHOLE: u8 = 220;
+const INTEGRAL_CODES: u8 = 220;
 
 /// Offset of the first code for ranges of `bytes` bytes; the codes after it differ by the number of zero bytes
 /// below.
-const fn shape(bytes: usize) -> u8 {
+const fn range_code(bytes: usize) -> u8 {
     ((bytes - 1) * (18 - bytes) / 2) as u8
 }
 
 /// For each range code: the number of bytes, and the number of zero bytes below them.
-const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
-    let mut ways = [(0, 0); u8::MAX as usize - WHOLE as usize + 1];
+const NONZERO_RANGES: [(u8, u8); u8::MAX as usize - INTEGRAL_CODES as usize + 1] = {
+    let mut ways = [(0, 0); u8::MAX as usize - INTEGRAL_CODES as usize + 1];
     let mut bytes = 1;
     while bytes <= 8 {
         let mut below = 0;
         while below <= 8 - bytes {
-            ways[shape(bytes) as usize + below] = (bytes as u8, below as u8);
+            ways[range_code(bytes) as usize + below] = (bytes as u8, below as u8);
             below += 1;
         }
         bytes += 1;
@@ -124,12 +124,12 @@ const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
 };
 
 /// Most bytes allocated before they have been read.
-const STEP_BYTES: usize = 1 << 20;
+const ALLOCATION_STEP_BYTES: usize = 1 << 20;
 
 /// Reads bytes written by `StateEncoder`; every length is checked before use.
-pub struct Decoder<'a>(pub &'a mut dyn Read);
+pub struct StateDecoder<'a>(pub &'a mut dyn Read);
 
-impl Decoder<'_> {
+impl StateDecoder<'_> {
     /// Fills the buffer.
     pub fn raw(&mut self, bytes: &mut [u8]) -> Result<()> {
         self.0.read_exact(bytes).map_err(|error| Fault::new(codes::CORRUPT, "a state is truncated").cause(error))
@@ -175,7 +175,7 @@ impl Decoder<'_> {
         bytes.clear();
         while bytes.len() < length {
             let start = bytes.len();
-            bytes.resize(length.min(start + STEP_BYTES), 0);
+            bytes.resize(length.min(start + ALLOCATION_STEP_BYTES), 0);
             self.raw(&mut bytes[start..])?;
         }
         Ok(())
@@ -204,11 +204,11 @@ impl Decoder<'_> {
         let mut first = [0];
         self.raw(&mut first)?;
         let [first] = first;
-        if first < WHOLE {
+        if first < INTEGRAL_CODES {
             return Ok(f64::from(first).to_bits());
         }
-        let way = usize::from(first - WHOLE);
-        let (bytes, below) = WAYS[way];
+        let way = usize::from(first - INTEGRAL_CODES);
+        let (bytes, below) = NONZERO_RANGES[way];
         let mut word = [0; 8];
         self.raw(&mut word[..usize::from(bytes)])?;
         Ok(u64::from_le_bytes(word) << (8 * below))
@@ -231,27 +231,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_in_few_bytes() {
+    fn words_round_trip_in_few_bytes() {
         let doubles = [0.0, 1.0, 219.0, 220.0, -0.0, -1.0, 0.5, 0.1, 1e300, f64::NAN, f64::INFINITY].map(f64::to_bits);
         let shifted = (0..64).flat_map(|shift| [1 << shift, u64::MAX << shift, u64::MAX >> shift, 0x81 << shift]);
         for word in doubles.into_iter().chain(shifted).chain([i64::MIN as u64]) {
             let mut bytes = Vec::new();
-            Encoder(&mut bytes).word(word).unwrap();
+            StateEncoder(&mut bytes).word(word).unwrap();
             let held = word.to_le_bytes().iter().skip_while(|byte| **byte == 0).count();
             assert!(bytes.len() <= held + 1, "{word:x} took {} bytes", bytes.len());
             let mut input = &bytes[..];
-            assert_eq!(Decoder(&mut input).word().unwrap(), word);
+            assert_eq!(StateDecoder(&mut input).word().unwrap(), word);
             assert!(input.is_empty());
         }
         let words: Vec<u64> = (0..333).map(|number| 0x9e37_79b9_u64 << (number % 60)).collect();
         let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
-        words.iter().for_each(|word| Encoder(&mut one_by_one).word(*word).unwrap());
-        Encoder(&mut together).words(&words).unwrap();
+        words.iter().for_each(|word| StateEncoder(&mut one_by_one).word(*word).unwrap());
+        StateEncoder(&mut together).words(&words).unwrap();
         assert_eq!(one_by_one, together);
         for value in [0, -1, 63, -64, i64::MAX, i64::MIN] {
             let mut bytes = Vec::new();
-            Encoder(&mut bytes).signed(value).unwrap();
-            assert_eq!(Decoder(&mut &bytes[..]).signed().unwrap(), value);
+            StateEncoder(&mut bytes).signed(value).unwrap();
+            assert_eq!(StateDecoder(&mut &bytes[..]).signed().unwrap(), value);
             assert!(value.unsigned_abs() > 64 || bytes.len() == 1);
         }
     }

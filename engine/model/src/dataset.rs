@@ -2,11 +2,11 @@
 
 use arrow::datatypes::SchemaRef;
 
-use crate::{Id, IdBuilder};
+use crate::{ContentId, IdBuilder};
 
 /// A contiguous part of one file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub struct FileRange {
     /// The file, as an absolute path or a URL without credentials.
     pub path: String,
     /// The file's path below the source's root, with `/` as separator. It seeds the row keys (see
@@ -25,28 +25,28 @@ pub struct Piece {
     /// Hive partition columns and their values, in path order.
     pub partition: Vec<(String, String)>,
     /// Extents of the columns `Dataset::extent_columns`, in that order; `None` if unknown.
-    pub extents: Vec<Option<Extent>>,
+    pub extents: Vec<Option<ColumnExtent>>,
     /// Identity of the piece's content: the store's version or etag, else size, modification time and footer.
     /// Includes the relative path and the partition values, because they determine row keys and columns.
-    pub fingerprint: Id,
+    pub fingerprint: ContentId,
 }
 
 /// Minimum and maximum of a column over a part of a dataset, from its metadata. No value lies outside the bounds,
 /// but the bounds themselves need not occur. Nulls are not covered. There is no extent if the values are unknown or
 /// all null.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Extent {
+pub struct ColumnExtent {
     /// Lower bound, inclusive.
-    pub min: Point,
+    pub min: BoundValue,
     /// Upper bound, inclusive.
-    pub max: Point,
+    pub max: BoundValue,
     /// Whether the column may also hold nulls.
     pub nulls: bool,
 }
 
-impl Extent {
+impl ColumnExtent {
     /// Union of several extents; `None` if there are none or one of them is unknown.
-    pub fn union<'a>(parts: impl IntoIterator<Item = Option<&'a Extent>>) -> Option<Extent> {
+    pub fn union<'a>(parts: impl IntoIterator<Item = Option<&'a ColumnExtent>>) -> Option<ColumnExtent> {
         let mut parts = parts.into_iter();
         let mut whole = parts.next()??.clone();
         for part in parts {
@@ -65,7 +65,7 @@ impl Extent {
 
 /// A bound of a column's values. All bounds of one column have the same variant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
+pub enum BoundValue {
     /// An integer. Dates and timestamps are in ticks of the column's logical type; booleans are 0 or 1.
     Int(i64),
     /// A string, compared bytewise.
@@ -77,7 +77,7 @@ pub enum Point {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Span {
     /// In reading order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<FileRange>,
 }
 
 impl Span {
@@ -92,13 +92,13 @@ impl Span {
     }
 
     /// Extent of the column at index `watched` of `Dataset::extent_columns`.
-    pub fn extent(&self, watched: usize) -> Option<Extent> {
+    pub fn extent(&self, watched: usize) -> Option<ColumnExtent> {
         let filled = self.pieces.iter().filter(|piece| piece.rows != Some(0));
-        Extent::union(filled.map(|piece| piece.extents.get(watched)?.as_ref()))
+        ColumnExtent::union(filled.map(|piece| piece.extents.get(watched)?.as_ref()))
     }
 
     /// Id of the content: equal for equal input bytes.
-    pub fn fingerprint(&self) -> Id {
+    pub fn fingerprint(&self) -> ContentId {
         let mut id = IdBuilder::new("span");
         for piece in &self.pieces {
             let (from, to) = piece.row_groups.unwrap_or((0, usize::MAX));
@@ -147,7 +147,7 @@ impl Dataset {
     /// are known and do not overlap, except for one value shared by consecutive spans. Otherwise returns false and
     /// leaves the spans unchanged. One span per file makes an added, removed or changed file affect one span only.
     /// The order of rows inside a span is not checked.
-    pub fn in_time_order(&mut self, time: &str) -> bool {
+    pub fn sort_spans_by_time(&mut self, time: &str) -> bool {
         let Some(watched) = self.watched.iter().position(|name| name == time) else { return false };
         let pieces = self.spans.iter().flat_map(|span| &span.pieces);
         let mut spans: Vec<Span> = pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect();
@@ -161,7 +161,7 @@ impl Dataset {
             }
         }
         known.sort_unstable();
-        let apart = |pair: &[(Option<Extent>, usize)]| match (&pair[0].0, &pair[1].0) {
+        let apart = |pair: &[(Option<ColumnExtent>, usize)]| match (&pair[0].0, &pair[1].0) {
             (Some(before), Some(after)) => before.max <= after.min,
             _ => true,
         };
@@ -173,7 +173,7 @@ impl Dataset {
     }
 
     /// Id of the content of all spans, in order.
-    pub fn fingerprint(&self) -> Id {
+    pub fn fingerprint(&self) -> ContentId {
         let mut id = IdBuilder::new("dataset");
         for span in &self.spans {
             id.id(span.fingerprint());
@@ -200,9 +200,13 @@ mod tests {
 
     use super::*;
 
-    fn piece(name: &str, rows: u64, extent: Option<(i64, i64)>) -> Piece {
-        let extent = extent.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
-        Piece {
+    fn piece(name: &str, rows: u64, extent: Option<(i64, i64)>) -> FileRange {
+        let extent = extent.map(|(min, max)| ColumnExtent {
+            min: BoundValue::Int(min),
+            max: BoundValue::Int(max),
+            nulls: false,
+        });
+        FileRange {
             path: format!("/{name}"),
             relative: name.to_owned(),
             row_groups: None,
@@ -212,7 +216,7 @@ mod tests {
             bytes: 1,
             partition: Vec::new(),
             extents: vec![None, extent],
-            fingerprint: Id::of(name.as_bytes()),
+            fingerprint: ContentId::of(name.as_bytes()),
         }
     }
 
@@ -221,10 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_span_reaches_as_far_as_its_pieces() {
+    fn span_extent_is_the_union_of_its_ranges() {
         let check = |pieces: &[Option<(i64, i64)>], expected: Option<(i64, i64)>| {
-            let expected =
-                expected.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
+            let expected = expected.map(|(min, max)| ColumnExtent {
+                min: BoundValue::Int(min),
+                max: BoundValue::Int(max),
+                nulls: false,
+            });
             assert_eq!(span(pieces).extent(1), expected, "{pieces:?}");
         };
         check(&[Some((3, 5))], Some((3, 5)));
@@ -239,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_no_part_of_fingerprints() {
+    fn fingerprints_ignore_extents() {
         assert_eq!(span(&[Some((3, 5))]).fingerprint(), span(&[None]).fingerprint());
     }
 
@@ -251,12 +258,12 @@ mod tests {
             let schema = Arc::new(Schema::empty());
             let watched = vec!["nowhere".to_owned(), "day".to_owned()];
             let mut dataset = Dataset { schema, spans: spans.collect(), column_bytes: None, watched };
-            assert_eq!(dataset.in_time_order("day"), expected.is_some(), "{extents:?}");
+            assert_eq!(dataset.sort_spans_by_time("day"), expected.is_some(), "{extents:?}");
             let order: Vec<usize> = dataset.spans.iter().map(|span| span.pieces[0].relative.parse().unwrap()).collect();
             let unchanged: Vec<usize> = (0..extents.len()).collect();
             assert_eq!(order, expected.unwrap_or(&unchanged), "{extents:?}");
-            assert!(!dataset.in_time_order("nowhere") || extents.is_empty());
-            assert!(!dataset.in_time_order("unwatched"));
+            assert!(!dataset.sort_spans_by_time("nowhere") || extents.is_empty());
+            assert!(!dataset.sort_spans_by_time("unwatched"));
         };
         check(&[], Some(&[]));
         check(&[(1, Some((1, 2))), (1, Some((3, 4)))], Some(&[0, 1]));

@@ -12,7 +12,7 @@ pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
 /// The party that has to act before the fault disappears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Domain {
+pub enum FaultDomain {
     /// The spec, the command line or the configuration is wrong.
     Spec,
     /// The data is not what the spec says.
@@ -25,22 +25,22 @@ pub enum Domain {
     Internal,
 }
 
-impl Domain {
+impl FaultDomain {
     /// Lower-case name, used in events and summaries.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Domain::Spec => "spec",
-            Domain::Data => "data",
-            Domain::Resource => "resource",
-            Domain::External => "external",
-            Domain::Internal => "internal",
+            FaultDomain::Spec => "spec",
+            FaultDomain::Data => "data",
+            FaultDomain::Resource => "resource",
+            FaultDomain::External => "external",
+            FaultDomain::Internal => "internal",
         }
     }
 }
 
 /// Whether a retry can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// A retry fails in the same way.
     Never,
     /// The cause may disappear by itself.
@@ -49,37 +49,37 @@ pub enum Retry {
 
 /// A stable code, referenced by documentation and alerts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Code {
+pub struct FaultCode {
     /// `FB` and four digits; never reused for another meaning.
     pub name: &'static str,
     /// The party that has to act.
-    pub domain: Domain,
+    pub domain: FaultDomain,
     /// Whether a retry can help.
-    pub retry: Retry,
+    pub retry: RetryAdvice,
 }
 
-impl Code {
+impl FaultCode {
     /// Exit code of the process (sysexits): 75 if a retry can succeed; all other codes require action first.
     pub fn exit_code(self) -> u8 {
         match (self.retry, self.domain) {
-            (Retry::Later, _) => 75,
-            (Retry::Never, Domain::Data) => 65,
-            (Retry::Never, Domain::Internal) => 70,
-            (Retry::Never, Domain::Spec | Domain::Resource | Domain::External) => 78,
+            (RetryAdvice::Later, _) => 75,
+            (RetryAdvice::Never, FaultDomain::Data) => 65,
+            (RetryAdvice::Never, FaultDomain::Internal) => 70,
+            (RetryAdvice::Never, FaultDomain::Spec | FaultDomain::Resource | FaultDomain::External) => 78,
         }
     }
 }
 
 /// All codes. The first two digits are the area: 01 spec, 02 data, 03 resources, 04 storage, 05 workers, 09 bugs.
 pub mod codes {
-    use super::{Code, Domain, Retry};
+    use super::{FaultCode, FaultDomain, RetryAdvice};
 
     macro_rules! codes {
         ($($(#[$doc:meta])* $name:ident = $text:literal $domain:ident $retry:ident;)*) => {
-            $($(#[$doc])* pub const $name: Code =
-                Code { name: $text, domain: Domain::$domain, retry: Retry::$retry };)*
+            $($(#[$doc])* pub const $name: FaultCode =
+                FaultCode { name: $text, domain: FaultDomain::$domain, retry: RetryAdvice::$retry };)*
             /// Every code, for the reference and its test.
-            pub const ALL: &[Code] = &[$($name),*];
+            pub const ALL: &[FaultCode] = &[$($name),*];
         };
     }
 
@@ -192,7 +192,7 @@ pub mod codes {
 
 /// A place in a spec file; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Location {
+pub struct SpecLocation {
     /// The file as the user named it.
     pub file: String,
     /// Line, from 1.
@@ -207,9 +207,9 @@ pub struct Location {
 
 /// Where a fault occurred. Every field is optional; each layer adds what it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Site {
+pub struct FaultSite {
     /// A place in the spec.
-    pub spec: Option<Location>,
+    pub spec: Option<SpecLocation>,
     /// The input or output file.
     pub file: Option<String>,
     /// The row group inside the file.
@@ -227,19 +227,19 @@ pub struct Site {
 }
 
 /// Runs `work` and turns a panic into a fault, so that threads waiting for the result receive it.
-pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    caught_at(|fault| fault, work)
+pub fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_panic_at(|fault| fault, work)
 }
 
 /// Like `catch_panic`; `place` adds the location to the fault of a panic.
-pub fn caught_at<T>(place: impl FnOnce(Fault) -> Fault, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn catch_panic_at<T>(place: impl FnOnce(Fault) -> Fault, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
 }
 
 #[derive(Debug)]
-struct Inner {
-    code: Code,
-    site: Site,
+struct FaultDetails {
+    code: FaultCode,
+    site: FaultSite,
     message: String,
     hint: Option<String>,
     notes: Vec<String>,
@@ -256,14 +256,14 @@ struct Inner {
 ///     .hint("did you mean `age`?");
 /// assert_eq!(fault.code().name, "FB0107");
 /// ```
-pub struct Fault(Box<Inner>);
+pub struct Fault(Box<FaultDetails>);
 
 impl Fault {
     /// A fault with its code and one sentence, lower case, without a full stop.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Fault(Box::new(Inner {
+    pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
+        Fault(Box::new(FaultDetails {
             code,
-            site: Site::default(),
+            site: FaultSite::default(),
             message: message.into(),
             hint: None,
             notes: Vec::new(),
@@ -311,7 +311,7 @@ impl Fault {
 
     /// A full disk or an exceeded size limit; `message` says which operation failed.
     fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
-        let limited = disk_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
+        let limited = find_io_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
         let (why, hint) = match limited {
             true => ("the system's file size limit is reached", "raise the limit (`ulimit -f`), then run again"),
             false => {
@@ -391,7 +391,7 @@ impl Fault {
     }
 
     /// Sets the location in the spec, unless it is set.
-    pub fn at(mut self, at: Option<&Location>) -> Self {
+    pub fn at(mut self, at: Option<&SpecLocation>) -> Self {
         if self.0.site.spec.is_none() {
             self.0.site.spec = at.cloned();
         }
@@ -399,7 +399,7 @@ impl Fault {
     }
 
     /// Combines several faults into the first one; `None` if the list is empty.
-    pub fn all(faults: Vec<Fault>) -> Option<Fault> {
+    pub fn combine(faults: Vec<Fault>) -> Option<Fault> {
         let mut faults = faults.into_iter();
         let mut first = faults.next()?;
         for mut other in faults {
@@ -416,12 +416,12 @@ impl Fault {
     }
 
     /// The stable code.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> FaultCode {
         self.0.code
     }
 
     /// Where it happened.
-    pub fn site(&self) -> &Site {
+    pub fn site(&self) -> &FaultSite {
         &self.0.site
     }
 
@@ -443,36 +443,36 @@ impl Fault {
 
 /// A fault serialized for another process; causes become text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SentFault {
+pub struct WireFault {
     code: String,
-    site: Site,
+    site: FaultSite,
     message: String,
     hint: Option<String>,
     notes: Vec<String>,
     cause: Option<String>,
-    others: Vec<SentFault>,
+    others: Vec<WireFault>,
 }
 
-impl From<&Fault> for SentFault {
+impl From<&Fault> for WireFault {
     fn from(fault: &Fault) -> Self {
         let inner = &fault.0;
-        SentFault {
+        WireFault {
             code: inner.code.name.to_owned(),
             site: inner.site.clone(),
             message: inner.message.clone(),
             hint: inner.hint.clone(),
             notes: inner.notes.clone(),
             cause: inner.cause.as_ref().map(|cause| cause.to_string()),
-            others: inner.others.iter().map(SentFault::from).collect(),
+            others: inner.others.iter().map(WireFault::from).collect(),
         }
     }
 }
 
-impl From<SentFault> for Fault {
+impl From<WireFault> for Fault {
     /// An unknown code maps to `INTERNAL`: both processes have the same version.
-    fn from(sent: SentFault) -> Self {
+    fn from(sent: WireFault) -> Self {
         let code = codes::ALL.iter().find(|code| code.name == sent.code).copied().unwrap_or(codes::INTERNAL);
-        Fault(Box::new(Inner {
+        Fault(Box::new(FaultDetails {
             code,
             site: sent.site,
             message: sent.message,
@@ -543,12 +543,12 @@ impl From<arrow::error::ArrowError> for Fault {
 }
 
 /// The I/O error among an error and its causes, if there is one.
-pub fn disk_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io::Error> {
+pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(disk) = error.downcast_ref::<std::io::Error>() {
             // Libraries wrap one I/O error in another, which then loses its kind.
-            return disk.get_ref().and_then(|inner| disk_error(inner)).or(Some(disk));
+            return disk.get_ref().and_then(|inner| find_io_error(inner)).or(Some(disk));
         }
         cause = error.source();
     }
@@ -562,18 +562,18 @@ fn is_full(error: &std::io::Error) -> bool {
 }
 
 /// The entry of `words` nearest to `word`, if it is near enough to be a typing error.
-pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     words
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
+        .map(|candidate| (edit_distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, candidate)| candidate)
 }
 
 /// Optimal string alignment distance (Damerau): a transposition counts as one edit.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -596,10 +596,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_forgives_slips_only() {
-        assert_eq!(nearest("standarize", ["standardize", "min_max"]), Some("standardize"));
-        assert_eq!(nearest("ab", ["ba", "xy"]), Some("ba"));
-        assert_eq!(nearest("price", ["quantity"]), None);
+    fn nearest_word_accepts_small_typing_errors() {
+        assert_eq!(nearest_word("standarize", ["standardize", "min_max"]), Some("standardize"));
+        assert_eq!(nearest_word("ab", ["ba", "xy"]), Some("ba"));
+        assert_eq!(nearest_word("price", ["quantity"]), None);
     }
 
     #[test]

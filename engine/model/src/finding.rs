@@ -5,7 +5,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use arrow::ipc::writer::StreamWriter;
 
-use crate::{Fault, Id, Result};
+use crate::{ContentId, Fault, Result};
 
 /// A small typed table: one row of numbers, or one row per boundary, key or token.
 #[derive(Debug, Clone)]
@@ -49,12 +49,12 @@ impl Finding {
     }
 
     /// Id of the content, independent of the data it was computed from.
-    pub fn digest(&self) -> Result<Id> {
+    pub fn digest(&self) -> Result<ContentId> {
         let mut bytes = Vec::new();
         let mut writer = StreamWriter::try_new(&mut bytes, self.table.schema_ref())?;
         writer.write(&self.table)?;
         writer.finish()?;
-        Ok(Id::of(&bytes))
+        Ok(ContentId::of(&bytes))
     }
 
     /// Rows of the table.

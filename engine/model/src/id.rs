@@ -8,18 +8,18 @@ use sha2::{Digest, Sha256};
 
 /// The first 128 bits of a SHA-256, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id([u8; 16]);
+pub struct ContentId([u8; 16]);
 
-impl Id {
+impl ContentId {
     /// Id of a byte string.
-    pub fn of(bytes: &[u8]) -> Id {
+    pub fn of(bytes: &[u8]) -> ContentId {
         let mut builder = IdBuilder::new("bytes");
         builder.bytes(bytes);
         builder.finish()
     }
 
     /// Parses 32 hexadecimal digits.
-    pub fn parse(text: &str) -> Option<Id> {
+    pub fn parse(text: &str) -> Option<ContentId> {
         if text.len() != 32 || !text.is_ascii() {
             return None;
         }
@@ -27,7 +27,7 @@ impl Id {
         for (i, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
         }
-        Some(Id(bytes))
+        Some(ContentId(bytes))
     }
 
     /// The first eight digits, for display.
@@ -36,7 +36,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
@@ -47,20 +47,20 @@ impl fmt::Display for Id {
     }
 }
 
-impl Serialize for Id {
+impl Serialize for ContentId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Id {
+impl<'de> Deserialize<'de> for ContentId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Id::parse(&text).ok_or_else(|| de::Error::custom("an id has 32 hexadecimal digits"))
+        ContentId::parse(&text).ok_or_else(|| de::Error::custom("an id has 32 hexadecimal digits"))
     }
 }
 
-impl fmt::Debug for Id {
+impl fmt::Debug for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -96,16 +96,16 @@ impl IdBuilder {
     }
 
     /// Adds another id.
-    pub fn id(&mut self, id: Id) -> &mut Self {
+    pub fn id(&mut self, id: ContentId) -> &mut Self {
         self.bytes(&id.0)
     }
 
     /// The id of all parts added.
-    pub fn finish(self) -> Id {
+    pub fn finish(self) -> ContentId {
         let digest = self.0.finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
-        Id(bytes)
+        ContentId(bytes)
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn parts_are_length_prefixed() {
         let id = |parts: &[&str]| {
             let mut builder = IdBuilder::new("test");
             parts.iter().for_each(|part| {
@@ -167,7 +167,7 @@ mod tests {
             builder.finish()
         };
         assert_ne!(id(&["ab", "c"]), id(&["a", "bc"]));
-        assert_eq!(Id::parse(&id(&["x"]).to_string()), Some(id(&["x"])));
-        assert_eq!(Id::parse("zz"), None);
+        assert_eq!(ContentId::parse(&id(&["x"]).to_string()), Some(id(&["x"])));
+        assert_eq!(ContentId::parse("zz"), None);
     }
 }

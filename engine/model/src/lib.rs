@@ -18,19 +18,23 @@ mod scratch;
 mod strings;
 mod take;
 
-pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
-pub use codec::{Decoder, Encoder};
-pub use dataset::{Dataset, Extent, Piece, Point, Span};
+pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
+pub use codec::{StateDecoder, StateEncoder};
+pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
 pub use fault::{
-    Code, Domain, Fault, Location, Result, Retry, SentFault, Site, caught, caught_at, codes, disk_error, nearest,
+    Fault, FaultCode, FaultDomain, FaultSite, Result, RetryAdvice, SpecLocation, WireFault, catch_panic,
+    catch_panic_at, codes, find_io_error, nearest_word,
 };
 pub use finding::Finding;
-pub use id::{Id, IdBuilder, canonical_json};
+pub use id::{ContentId, IdBuilder, canonical_json};
 pub use limits::*;
-pub use numbers::{between, canonical_keys, holds_floats, share_of};
-pub use pipeline::{Deadline, Feed, Label, Node, NodeInput, Pipeline, Ready, Rung, Sink, Source, Split, Step};
+pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
+pub use pipeline::{
+    DataSplit, DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink,
+    PipelineSource, PredictionLabel, ReadinessCondition, Step,
+};
 pub use relative::RelativePath;
 pub use rows::{Chunk, RowKeys};
-pub use scratch::{Growth, MemoryScratch, Scratch, SpillFile, SpillWriter};
-pub use strings::{Strings, TextRef, is_open, logical_type};
+pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
+pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type};
 pub use take::{take_batch, take_rows};

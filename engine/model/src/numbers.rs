@@ -10,14 +10,14 @@ use crate::Result;
 /// Canonicalizes floats for comparison as keys: -0.0 becomes 0.0, and every NaN becomes the same NaN. Columns
 /// without floats, and columns that are canonical already, are returned unchanged.
 pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
-    if !holds_floats(column.data_type()) {
+    if !contains_floats(column.data_type()) {
         return Ok(column.clone());
     }
     Ok(match column.data_type() {
-        DataType::Float64 => {
-            each::<Float64Type>(column, f64::to_bits, |value| if value.is_nan() { f64::NAN } else { value + 0.0 })
-        }
-        DataType::Float32 => each::<Float32Type>(
+        DataType::Float64 => canonicalize_values::<Float64Type>(column, f64::to_bits, |value| {
+            if value.is_nan() { f64::NAN } else { value + 0.0 }
+        }),
+        DataType::Float32 => canonicalize_values::<Float32Type>(
             column,
             |value| u64::from(value.to_bits()),
             |value| {
@@ -26,7 +26,7 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
         ),
         DataType::Float16 => {
             let zero = <Float16Type as ArrowPrimitiveType>::Native::default();
-            each::<Float16Type>(
+            canonicalize_values::<Float16Type>(
                 column,
                 |value| u64::from(value.to_bits()),
                 |value| {
@@ -46,19 +46,19 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Whether the type is a float type or contains one.
-pub fn holds_floats(data_type: &DataType) -> bool {
+pub fn contains_floats(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Dictionary(_, value) => holds_floats(value),
+        DataType::Dictionary(_, value) => contains_floats(value),
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => holds_floats(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| holds_floats(field.data_type())),
+        | DataType::Map(item, _) => contains_floats(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| contains_floats(field.data_type())),
         other => other.is_floating(),
     }
 }
 
-fn each<T: ArrowPrimitiveType>(
+fn canonicalize_values<T: ArrowPrimitiveType>(
     column: &ArrayRef,
     bits: impl Fn(T::Native) -> u64,
     canonical: impl Fn(T::Native) -> T::Native,
@@ -73,7 +73,7 @@ fn each<T: ArrowPrimitiveType>(
 
 /// Linear interpolation between `lower` and `upper` at `share` in [0, 1]. Exact at the lower end. Finite if both
 /// ends are, even if their difference overflows.
-pub fn between(lower: f64, upper: f64, share: f64) -> f64 {
+pub fn lerp(lower: f64, upper: f64, share: f64) -> f64 {
     let distance = upper - lower;
     if share == 0.0 || lower == upper {
         lower
@@ -86,16 +86,16 @@ pub fn between(lower: f64, upper: f64, share: f64) -> f64 {
 
 /// `(x - from) / (upper - lower)`, computed on halved operands if a difference of finite numbers overflows.
 #[inline]
-pub fn share_of(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
+pub fn scaled_distance(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
     let (part, whole) = (x - from, upper - lower);
     if part.is_infinite() || whole.is_infinite() {
-        return by_halves(x, from, lower, upper);
+        return halved_distance(x, from, lower, upper);
     }
     part / whole
 }
 
 #[cold]
-fn by_halves(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
+fn halved_distance(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
     if [x, from, lower, upper].into_iter().all(f64::is_finite) {
         return (x / 2.0 - from / 2.0) / (upper / 2.0 - lower / 2.0);
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_nans_are_one_key_each() {
+    fn canonical_keys_unify_zeros_and_nans() {
         let column: ArrayRef =
             Arc::new(Float64Array::from(vec![Some(-0.0), Some(0.0), None, Some(OTHER_NAN), Some(-1.5)]));
         let expected = [Some(0), Some(0), None, Some(f64::NAN.to_bits()), Some((-1.5f64).to_bits())];
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn distances_that_overflow_are_no_obstacle() {
-        assert_eq!(between(-1.7e308, 1.7e308, 0.5), 0.0);
-        assert!((between(-1.7e308, 1.7e308, 0.25) / -0.85e308 - 1.0).abs() < 1e-15);
-        assert_eq!(between(1.0, 2.0, 0.5), 1.5);
-        assert_eq!(between(1.0, f64::INFINITY, 0.5), f64::INFINITY);
-        assert_eq!(share_of(0.0, -1.7e308, -1.7e308, 1.7e308), 0.5);
-        assert_eq!(share_of(3.0, 1.0, 1.0, 5.0), 0.5);
-        assert!(share_of(f64::INFINITY, 0.0, 0.0, 1.0).is_infinite());
+    fn lerp_handles_overflowing_distances() {
+        assert_eq!(lerp(-1.7e308, 1.7e308, 0.5), 0.0);
+        assert!((lerp(-1.7e308, 1.7e308, 0.25) / -0.85e308 - 1.0).abs() < 1e-15);
+        assert_eq!(lerp(1.0, 2.0, 0.5), 1.5);
+        assert_eq!(lerp(1.0, f64::INFINITY, 0.5), f64::INFINITY);
+        assert_eq!(scaled_distance(0.0, -1.7e308, -1.7e308, 1.7e308), 0.5);
+        assert_eq!(scaled_distance(3.0, 1.0, 1.0, 5.0), 0.5);
+        assert!(scaled_distance(f64::INFINITY, 0.0, 0.0, 1.0).is_infinite());
     }
 }

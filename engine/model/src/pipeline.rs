@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Location;
+use crate::SpecLocation;
 
 /// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,26 +13,26 @@ pub struct Pipeline {
     /// Name of the pipeline and its artifact.
     pub name: String,
     /// Input datasets.
-    pub sources: Vec<Source>,
+    pub sources: Vec<PipelineSource>,
     /// Named lists of steps, in the order of the spec; the order has no meaning.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<PipelineNode>,
     /// Partition of rows into training, validation and other parts.
-    pub split: Option<Split>,
+    pub split: Option<DataSplit>,
     /// The predicted column and its horizon, which bound what features may use.
-    pub label: Option<Label>,
+    pub label: Option<PredictionLabel>,
     /// Written outputs.
-    pub sinks: Vec<Sink>,
+    pub sinks: Vec<PipelineSink>,
     /// Sinks that train a model; their formats are trainers.
-    pub trainings: Vec<Sink>,
+    pub trainings: Vec<PipelineSink>,
     /// Mini-batch configuration, if the spec has one.
-    pub feed: Option<Feed>,
+    pub feed: Option<PipelineFeed>,
     /// Completion deadline and permitted degradations.
-    pub deadline: Option<Deadline>,
+    pub deadline: Option<PipelineDeadline>,
 }
 
 /// A named dataset to read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Source {
+pub struct PipelineSource {
     /// Name by which steps refer to it.
     pub name: String,
     /// A registered format, such as `parquet`.
@@ -44,16 +44,16 @@ pub struct Source {
     /// Columns that identify a series.
     pub keys: Vec<String>,
     /// Conditions for which a run waits before it reads.
-    pub ready: Option<Ready>,
+    pub ready: Option<ReadinessCondition>,
     /// Period before an interval in which rows may still change, such as `3d`. Intervals within it are recomputed.
     pub lookback: Option<String>,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// Conditions under which a source is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ReadinessCondition {
     /// Path or URL of a marker file whose presence means completeness.
     pub marker: Option<String>,
     /// Minimum number of files.
@@ -66,7 +66,7 @@ pub struct Ready {
 
 /// A named list of steps over one input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct PipelineNode {
     /// Name by which other nodes and sinks refer to it.
     pub name: String,
     /// Its input.
@@ -78,7 +78,7 @@ pub struct Node {
     /// Whether a run that would miss its deadline may skip it.
     pub optional: bool,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// Input of a node.
@@ -100,12 +100,12 @@ pub struct Step {
     /// Its configuration in canonical JSON, defaults filled in.
     pub config: Value,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// A written output, or a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sink {
+pub struct PipelineSink {
     /// Name of the output in summaries.
     pub name: String,
     /// The node or source to write.
@@ -119,36 +119,36 @@ pub struct Sink {
     /// Whether a run that would miss its deadline may skip it.
     pub optional: bool,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// Mini-batch configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Feed {
+pub struct PipelineFeed {
     /// Rows, columns and their order, in canonical JSON; parsed by the feed's own configuration type.
     pub config: Value,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// Completion deadline of a run and its permitted degradations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deadline {
+pub struct PipelineDeadline {
     /// Time of day, instant or duration, if the spec gives one.
     pub by: Option<String>,
     /// Degradations to apply when the deadline is at risk, in order; each level includes those before it.
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<DegradationLevel>,
     /// Whether a run stops with a fault when the deadline passes; otherwise it warns and continues.
     pub fail: bool,
     /// URL that receives notifications as a POST of JSON.
     pub webhook: Option<String>,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// A degradation that shortens a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Rung {
+pub enum DegradationLevel {
     /// Skip optional steps and sinks.
     SkipOptional,
     /// Take missing findings from the newest artifact.
@@ -157,20 +157,20 @@ pub enum Rung {
     LastModel,
 }
 
-impl Rung {
+impl DegradationLevel {
     /// Name used in specs and summaries.
     pub fn word(self) -> &'static str {
         match self {
-            Rung::SkipOptional => "skip_optional",
-            Rung::ReuseStates => "reuse_states",
-            Rung::LastModel => "last_model",
+            DegradationLevel::SkipOptional => "skip_optional",
+            DegradationLevel::ReuseStates => "reuse_states",
+            DegradationLevel::LastModel => "last_model",
         }
     }
 }
 
 /// The predicted column and its horizon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Label {
+pub struct PredictionLabel {
     /// The column.
     pub column: String,
     /// Time between prediction and the row's time: a duration such as `1d`, or a number of rows.
@@ -179,12 +179,12 @@ pub struct Label {
     /// promotions or forecast weather.
     pub known: Vec<String>,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// Partition of rows into parts named by the user (`train`, `validation`, ...).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Split {
+pub enum DataSplit {
     /// One SQL condition per part.
     Expressions(Vec<(String, String)>),
     /// Consecutive half-open time ranges. Part `i` ends before `ends[i]`; the last part has no end. Rows within
@@ -210,31 +210,31 @@ pub enum Split {
     },
 }
 
-impl Split {
+impl DataSplit {
     /// Part names in order.
     pub fn parts(&self) -> Vec<&str> {
         match self {
-            Split::Expressions(parts) => parts.iter().map(|(name, _)| name.as_str()).collect(),
-            Split::Time { parts, .. } => parts.iter().map(String::as_str).collect(),
-            Split::Hash { parts, .. } => parts.iter().map(|(name, _)| name.as_str()).collect(),
+            DataSplit::Expressions(parts) => parts.iter().map(|(name, _)| name.as_str()).collect(),
+            DataSplit::Time { parts, .. } => parts.iter().map(String::as_str).collect(),
+            DataSplit::Hash { parts, .. } => parts.iter().map(|(name, _)| name.as_str()).collect(),
         }
     }
 
     /// The canonical configuration, for ids and artifacts.
     pub fn config(&self) -> Value {
         match self {
-            Split::Expressions(parts) => json!({ "expressions": parts }),
-            Split::Time { column, parts, ends, embargo } => {
+            DataSplit::Expressions(parts) => json!({ "expressions": parts }),
+            DataSplit::Time { column, parts, ends, embargo } => {
                 json!({ "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo } })
             }
-            Split::Hash { keys, parts, seed } => json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } }),
+            DataSplit::Hash { keys, parts, seed } => json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } }),
         }
     }
 }
 
 impl Pipeline {
     /// The source of this name.
-    pub fn source(&self, name: &str) -> Option<&Source> {
+    pub fn source(&self, name: &str) -> Option<&PipelineSource> {
         self.sources.iter().find(|source| source.name == name)
     }
 
@@ -252,7 +252,7 @@ impl Pipeline {
     }
 
     /// The node of this name.
-    pub fn node(&self, name: &str) -> Option<&Node> {
+    pub fn node(&self, name: &str) -> Option<&PipelineNode> {
         self.nodes.iter().find(|node| node.name == name)
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_below_a_root_are_taken() {
+    fn paths_that_leave_the_root_are_refused() {
         for path in ["a", "_data/0123/part-00000.parquet", "day=2016-01-01/a..b", "...", "a b"] {
             assert_eq!(&*RelativePath::new(path).unwrap(), path);
         }

@@ -20,7 +20,7 @@ impl RowKeys {
 
     /// Keys of consecutive rows of a file, beginning at `first_row`.
     pub fn sequence(file_seed: u64, first_row: u64, rows: usize) -> Self {
-        RowKeys((0..rows as u64).map(|i| mix(file_seed.wrapping_add(first_row + i))).collect())
+        RowKeys((0..rows as u64).map(|i| splitmix64(file_seed.wrapping_add(first_row + i))).collect())
     }
 
     /// Wraps given keys.
@@ -38,7 +38,11 @@ impl RowKeys {
         RowKeys(
             picks
                 .into_iter()
-                .map(|(row, ordinal)| if ordinal == 0 { self.0[row] } else { mix(self.0[row] ^ mix(ordinal)) })
+                .map(
+                    |(row, ordinal)| {
+                        if ordinal == 0 { self.0[row] } else { splitmix64(self.0[row] ^ splitmix64(ordinal)) }
+                    },
+                )
                 .collect(),
         )
     }
@@ -46,7 +50,7 @@ impl RowKeys {
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 /// generators", OOPSLA 2014): a bijection whose output bits all depend on all input bits.
-fn mix(x: u64) -> u64 {
+fn splitmix64(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

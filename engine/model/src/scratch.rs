@@ -7,7 +7,7 @@ use crate::Result;
 
 /// Memory budget and spill storage of a state. The run provides one to every state. A spilled file exists until its
 /// [`SpillFile`] is dropped.
-pub trait Scratch: Send + Sync {
+pub trait ScratchSpace: Send + Sync {
     /// Bytes that the state may hold in memory before it has to spill.
     fn budget_bytes(&self) -> usize;
 
@@ -16,7 +16,7 @@ pub trait Scratch: Send + Sync {
 
     /// Fails if the process would exceed its memory limit with `more`. Call it before allocating memory that cannot
     /// spill.
-    fn admit(&self, more: Growth) -> Result<()> {
+    fn admit(&self, more: MemoryRequest) -> Result<()> {
         let _ = more;
         Ok(())
     }
@@ -24,7 +24,7 @@ pub trait Scratch: Send + Sync {
 
 /// Size of a planned allocation.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Growth {
+pub struct MemoryRequest {
     /// Bytes allocated now.
     pub now: usize,
     /// Bytes allocated later, while the finding is used: its index and its encoded form.
@@ -59,19 +59,19 @@ impl Default for MemoryScratch {
     }
 }
 
-impl Scratch for MemoryScratch {
+impl ScratchSpace for MemoryScratch {
     fn budget_bytes(&self) -> usize {
         self.budget_bytes
     }
 
     fn create(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(MemorySpill(Vec::new())))
+        Ok(Box::new(MemorySpillWriter(Vec::new())))
     }
 }
 
-struct MemorySpill(Vec<u8>);
+struct MemorySpillWriter(Vec<u8>);
 
-impl Write for MemorySpill {
+impl Write for MemorySpillWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.write(bytes)
     }
@@ -81,15 +81,15 @@ impl Write for MemorySpill {
     }
 }
 
-impl SpillWriter for MemorySpill {
+impl SpillWriter for MemorySpillWriter {
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
-        Ok(Arc::new(MemoryFile(self.0.into())))
+        Ok(Arc::new(MemorySpillFile(self.0.into())))
     }
 }
 
-struct MemoryFile(Arc<[u8]>);
+struct MemorySpillFile(Arc<[u8]>);
 
-impl SpillFile for MemoryFile {
+impl SpillFile for MemorySpillFile {
     fn read(&self) -> Result<Box<dyn Read + Send>> {
         Ok(Box::new(Cursor::new(self.0.clone())))
     }

@@ -18,7 +18,7 @@ pub fn logical_type(physical: &DataType) -> DataType {
 }
 
 /// Whether the type is a vector type whose width is not learned yet.
-pub fn is_open(data_type: &DataType) -> bool {
+pub fn is_unsized_vector(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, 0))
 }
 
@@ -76,38 +76,38 @@ impl<'a> TextRef<'a> {
 /// A column as strings: a dictionary, to be processed once per distinct value, or a plain array. Columns of other
 /// types are cast first: integers, floats, booleans and dates become text. -0.0 becomes 0.0.
 #[derive(Debug, Clone)]
-pub enum Strings {
+pub enum StringColumn {
     /// Keys (null if the row is null) and values; a value may be null as well.
     Dictionary(Int32Array, ArrayRef),
     /// One of the three string layouts.
     Plain(ArrayRef),
 }
 
-impl Strings {
+impl StringColumn {
     /// Converts a column. Fails for nested types.
     pub fn of(column: &ArrayRef) -> Result<Self> {
         match column.data_type() {
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(Strings::Plain(column.clone())),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(StringColumn::Plain(column.clone())),
             DataType::Dictionary(key, value) if **key == DataType::Int32 && TextRef::is_text(value) => {
                 let dictionary = column.as_dictionary::<Int32Type>();
-                Ok(Strings::Dictionary(dictionary.keys().clone(), dictionary.values().clone()))
+                Ok(StringColumn::Dictionary(dictionary.keys().clone(), dictionary.values().clone()))
             }
             DataType::Dictionary(_, value) if TextRef::is_text(value) => {
                 let narrow = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-                Strings::of(&cast(column, &narrow)?)
+                StringColumn::of(&cast(column, &narrow)?)
             }
             other if other.is_nested() => {
                 Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} cannot be read as text")))
             }
-            _ => Ok(Strings::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
+            _ => Ok(StringColumn::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
         }
     }
 
     /// Number of rows.
     pub fn len(&self) -> usize {
         match self {
-            Strings::Dictionary(keys, _) => keys.len(),
-            Strings::Plain(array) => array.len(),
+            StringColumn::Dictionary(keys, _) => keys.len(),
+            StringColumn::Plain(array) => array.len(),
         }
     }
 
@@ -119,8 +119,8 @@ impl Strings {
     /// The distinct values of a dictionary, or all values of a plain column.
     pub fn values(&self) -> Result<TextRef<'_>> {
         let array = match self {
-            Strings::Dictionary(_, values) => values,
-            Strings::Plain(array) => array,
+            StringColumn::Dictionary(_, values) => values,
+            StringColumn::Plain(array) => array,
         };
         TextRef::new(array).ok_or_else(|| Fault::internal("strings of an unknown layout"))
     }
@@ -130,8 +130,8 @@ impl Strings {
     pub fn map<T: Copy>(&self, mut of_value: impl FnMut(Option<&str>) -> T) -> Result<Vec<T>> {
         let values = self.values()?;
         match self {
-            Strings::Plain(_) => Ok(values.iter().map(of_value).collect()),
-            Strings::Dictionary(keys, _) => {
+            StringColumn::Plain(_) => Ok(values.iter().map(of_value).collect()),
+            StringColumn::Dictionary(keys, _) => {
                 let of_null = of_value(None);
                 let table: Vec<T> = values.iter().map(of_value).collect();
                 Ok(keys

@@ -3,27 +3,27 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Id, IdBuilder, Pipeline, Result, Split};
+use forebay_model::{ContentId, DataSplit, IdBuilder, Pipeline, Result};
 use serde_json::{Value, json};
 
-use crate::slice::needed;
-use crate::{AskId, Base, Bound, BoundOp, Op, Stream, without_place};
+use crate::slice::slice_for_columns;
+use crate::{AnalyzerId, BaseDataset, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path};
 
 /// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File locations, file
 /// contents and dates in row conditions are excluded, because they change from night to night.
-pub fn asked(bound: &Bound, pipeline: &Pipeline) -> Result<Vec<Id>> {
-    let mut names = Names { bound, pipeline, known: BTreeMap::new() };
+pub fn analyzer_identities(bound: &BoundPipeline, pipeline: &Pipeline) -> Result<Vec<ContentId>> {
+    let mut names = IdentityBuilder { bound, pipeline, known: BTreeMap::new() };
     (0..bound.asks.len()).map(|ask| names.ask(ask)).collect()
 }
 
-struct Names<'a> {
-    bound: &'a Bound,
+struct IdentityBuilder<'a> {
+    bound: &'a BoundPipeline,
     pipeline: &'a Pipeline,
-    known: BTreeMap<AskId, Id>,
+    known: BTreeMap<AnalyzerId, ContentId>,
 }
 
-impl Names<'_> {
-    fn ask(&mut self, ask: AskId) -> Result<Id> {
+impl IdentityBuilder<'_> {
+    fn ask(&mut self, ask: AnalyzerId) -> Result<ContentId> {
         if let Some(known) = self.known.get(&ask) {
             return Ok(*known);
         }
@@ -39,9 +39,9 @@ impl Names<'_> {
         Ok(name)
     }
 
-    fn streams(&mut self, streams: &[Stream], columns: &[&str], id: &mut IdBuilder) -> Result<()> {
+    fn streams(&mut self, streams: &[OpStream], columns: &[&str], id: &mut IdBuilder) -> Result<()> {
         for stream in streams {
-            let (ops, read) = needed(self.bound, stream, columns);
+            let (ops, read) = slice_for_columns(self.bound, stream, columns);
             self.base(stream, &read, id)?;
             for position in ops {
                 self.operation(stream, position, id)?;
@@ -50,20 +50,20 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn base(&mut self, stream: &Stream, columns: &[String], id: &mut IdBuilder) -> Result<()> {
+    fn base(&mut self, stream: &OpStream, columns: &[String], id: &mut IdBuilder) -> Result<()> {
         let op = match &self.bound.bases[stream.base] {
-            Base::Source(name) => {
+            BaseDataset::Source(name) => {
                 id.text(name);
                 for column in columns {
                     let field = self.bound.base_schemas[stream.base].field_with_name(column)?;
                     id.text(column).text(&field.data_type().to_string());
                 }
                 if let Some(source) = self.pipeline.source(name) {
-                    id.text(&source.format).json(&without_places(&source.config));
+                    id.text(&source.format).json(&without_run_paths(&source.config));
                 }
                 return Ok(());
             }
-            Base::Gathered(op) => *op,
+            BaseDataset::Gathered(op) => *op,
         };
         id.id(self.bound.ops[op].identity);
         for (name, flow) in self.bound.gather_inputs.get(&op).into_iter().flatten() {
@@ -74,21 +74,21 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn operation(&mut self, stream: &Stream, position: usize, id: &mut IdBuilder) -> Result<()> {
+    fn operation(&mut self, stream: &OpStream, position: usize, id: &mut IdBuilder) -> Result<()> {
         let bound = self.bound;
         let op = &bound.ops[stream.ops[position]];
         match &op.op {
-            Op::Keep(keep) if keep.condition.is_some() => {
+            PlanOp::Keep(keep) if keep.condition.is_some() => {
                 let condition = keep.condition.as_ref().map(ToString::to_string).unwrap_or_default();
-                id.text(&undated(&condition));
+                id.text(&without_dates(&condition));
             }
-            Op::Map(_) if is_split(op) => {
-                let split = self.pipeline.split.as_ref().map(Split::config);
-                id.text(&undated(&split.unwrap_or_default().to_string()));
+            PlanOp::Map(_) if is_split(op) => {
+                let split = self.pipeline.split.as_ref().map(DataSplit::config);
+                id.text(&without_dates(&split.unwrap_or_default().to_string()));
             }
-            Op::AsOf(join) => {
+            PlanOp::AsOf(join) => {
                 id.id(op.identity);
-                let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
                 let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
                 self.streams(&[here], &columns, id)?;
                 let there = bound.as_of_inputs.get(&stream.ops[position]);
@@ -111,8 +111,8 @@ fn is_split(op: &BoundOp) -> bool {
 }
 
 /// A configuration without the paths that belong to a run.
-fn without_places(config: &Value) -> Value {
-    let mut config = without_place(config);
+fn without_run_paths(config: &Value) -> Value {
+    let mut config = config_without_path(config);
     if let Some(map) = config.as_object_mut() {
         ["paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
     }
@@ -120,7 +120,7 @@ fn without_places(config: &Value) -> Value {
 }
 
 /// Replaces every date (2016-05-22), together with a following time of day, by `*`.
-fn undated(text: &str) -> String {
+fn without_dates(text: &str) -> String {
     let day = |at: &[u8]| {
         at.len() >= 10
             && at[..10].iter().enumerate().all(|(place, byte)| match place {
@@ -149,13 +149,16 @@ fn undated(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::undated;
+    use super::without_dates;
 
     #[test]
-    fn dates_move_and_numbers_stay() {
-        assert_eq!(undated("d <= CAST('2016-05-22' AS Date32) AND é > 20"), "d <= CAST('*' AS Date32) AND é > 20");
-        assert_eq!(undated("'2016-05-22 06:30:00' '2016-05-22T06:30:00Z'"), "'*' '*'");
-        assert_eq!(undated("x - 2016 - 5 - 22"), "x - 2016 - 5 - 22");
-        assert_ne!(undated("store = 1"), undated("store = 2"));
+    fn without_dates_replaces_dates_only() {
+        assert_eq!(
+            without_dates("d <= CAST('2016-05-22' AS Date32) AND é > 20"),
+            "d <= CAST('*' AS Date32) AND é > 20"
+        );
+        assert_eq!(without_dates("'2016-05-22 06:30:00' '2016-05-22T06:30:00Z'"), "'*' '*'");
+        assert_eq!(without_dates("x - 2016 - 5 - 22"), "x - 2016 - 5 - 22");
+        assert_ne!(without_dates("store = 1"), without_dates("store = 2"));
     }
 }

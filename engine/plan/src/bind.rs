@@ -6,19 +6,23 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{
-    Dataset, Fault, Id, IdBuilder, Location, Node, NodeInput, Pipeline, Result, codes, is_open, logical_type, nearest,
+    ContentId, Dataset, Fault, IdBuilder, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes,
+    is_unsized_vector, logical_type, nearest_word,
 };
 use serde_json::json;
 
 use crate::split::{PART_PREFIX, part_column, split_operation};
-use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Series, Sql, Transform};
+use crate::{
+    AnalyzerId, AnalyzerRequest, BindScope, GatherOp, OpId, PlanOp, SeriesColumns, SqlCompiler, Transform,
+    TransformRegistry,
+};
 
 /// Index into `BoundPipeline::bases`.
 pub type BaseId = usize;
 
 /// Origin of a stream's rows.
 #[derive(Debug, Clone)]
-pub enum Base {
+pub enum BaseDataset {
     /// A source of the pipeline, by name.
     Source(String),
     /// The result of a gather, by its operation.
@@ -27,7 +31,7 @@ pub enum Base {
 
 /// A sequence of operations over one base dataset.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct OpStream {
     /// The base dataset.
     pub base: BaseId,
     /// Indices into `BoundPipeline::ops`.
@@ -36,15 +40,15 @@ pub struct Stream {
 
 /// Rows of a node: its streams, one after the other.
 #[derive(Debug, Clone)]
-pub struct Flow {
+pub struct NodeFlow {
     /// Streams in row order.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<OpStream>,
     /// The visible columns.
     pub schema: SchemaRef,
     /// Whether the hidden columns of the split are present.
     pub parts: bool,
     /// Event time and keys, as far as they are known here.
-    pub series: Series,
+    pub series: SeriesColumns,
 }
 
 /// A bound operation.
@@ -53,58 +57,58 @@ pub struct BoundOp {
     /// Display name, `node.kind`.
     pub label: String,
     /// Hash of everything that determines the output, given inputs and findings.
-    pub identity: Id,
+    pub identity: ContentId,
     /// The operation.
-    pub op: Op,
+    pub op: PlanOp,
     /// Analyzers whose findings it needs: indices into `BoundPipeline::analyzers`.
-    pub asks: Vec<AskId>,
+    pub asks: Vec<AnalyzerId>,
     /// Location in the spec.
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// A bound analyzer.
 #[derive(Clone)]
-pub struct BoundAsk {
+pub struct BoundAnalyzer {
     /// The operation that needs the finding.
     pub op: OpId,
     /// The requested analyzer.
-    pub ask: Ask,
+    pub ask: AnalyzerRequest,
     /// The rows it reads.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<OpStream>,
     /// Hidden column that restricts the rows to a part of the split.
     pub part: Option<String>,
 }
 
 /// The typed pipeline.
 #[derive(Clone, Default)]
-pub struct Bound {
+pub struct BoundPipeline {
     /// Base datasets.
-    pub bases: Vec<Base>,
+    pub bases: Vec<BaseDataset>,
     /// Columns of each base.
     pub base_schemas: Vec<SchemaRef>,
     /// Operations.
     pub ops: Vec<BoundOp>,
     /// Analyzers.
-    pub asks: Vec<BoundAsk>,
+    pub asks: Vec<BoundAnalyzer>,
     /// Flows of nodes and sources by name.
-    pub flows: BTreeMap<String, Flow>,
+    pub flows: BTreeMap<String, NodeFlow>,
     /// Inputs of each gather: name and flow.
-    pub gather_inputs: BTreeMap<OpId, Vec<(String, Flow)>>,
+    pub gather_inputs: BTreeMap<OpId, Vec<(String, NodeFlow)>>,
     /// The input flow of each window and as-of join.
-    pub window_inputs: BTreeMap<OpId, Flow>,
+    pub window_inputs: BTreeMap<OpId, NodeFlow>,
     /// The flow of the other side of each as-of join.
-    pub as_of_inputs: BTreeMap<OpId, Flow>,
+    pub as_of_inputs: BTreeMap<OpId, NodeFlow>,
 }
 
-impl Bound {
+impl BoundPipeline {
     /// Sets the vector widths of a gathered dataset, which are known once it exists.
-    pub fn settle_gathered(&mut self, op: OpId, gathered: &Schema) {
+    pub fn set_gathered_schema(&mut self, op: OpId, gathered: &Schema) {
         for (base, schema) in self.bases.iter().zip(&mut self.base_schemas) {
-            if !matches!(base, Base::Gathered(known) if *known == op) {
+            if !matches!(base, BaseDataset::Gathered(known) if *known == op) {
                 continue;
             }
             let fields = schema.fields().iter().map(|field| match gathered.field_with_name(field.name()) {
-                Ok(found) if is_open(field.data_type()) => {
+                Ok(found) if is_unsized_vector(field.data_type()) => {
                     field.as_ref().clone().with_data_type(logical_type(found.data_type()))
                 }
                 _ => field.as_ref().clone(),
@@ -117,18 +121,24 @@ impl Bound {
 /// Binds a pipeline to the schemas of its sources.
 pub fn bind(
     pipeline: &Pipeline,
-    registry: &Registry,
-    sql: &Sql,
+    registry: &TransformRegistry,
+    sql: &SqlCompiler,
     datasets: &BTreeMap<String, Dataset>,
-) -> Result<Bound> {
-    let mut binder =
-        Binder { pipeline, registry, sql, bound: Bound::default(), open: Vec::new(), circling: Vec::new() };
+) -> Result<BoundPipeline> {
+    let mut binder = PipelineBinder {
+        pipeline,
+        registry,
+        sql,
+        bound: BoundPipeline::default(),
+        open: Vec::new(),
+        circling: Vec::new(),
+    };
     let mut faults = Vec::new();
     for source in &pipeline.sources {
         let Some(dataset) = datasets.get(&source.name) else { continue };
-        let mut flow = binder.base(Base::Source(source.name.clone()), &dataset.schema)?;
+        let mut flow = binder.base(BaseDataset::Source(source.name.clone()), &dataset.schema)?;
         let keys = Some(source.keys.clone()).filter(|keys| !keys.is_empty());
-        flow.series = Series { time: source.time.clone(), keys };
+        flow.series = SeriesColumns { time: source.time.clone(), keys };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {
                 faults.push(crate::columns::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
@@ -147,28 +157,28 @@ pub fn bind(
             faults.push(fault);
         }
     }
-    match Fault::all(faults) {
+    match Fault::combine(faults) {
         Some(fault) => Err(fault),
         None => {
-            crate::leakage::check(pipeline, &binder.bound)?;
+            crate::leakage::check_leakage(pipeline, &binder.bound)?;
             Ok(binder.bound)
         }
     }
 }
 
-struct Binder<'a> {
+struct PipelineBinder<'a> {
     pipeline: &'a Pipeline,
-    registry: &'a Registry,
-    sql: &'a Sql,
-    bound: Bound,
+    registry: &'a TransformRegistry,
+    sql: &'a SqlCompiler,
+    bound: BoundPipeline,
     /// Nodes being bound, to detect cycles.
     open: Vec<String>,
     /// Nodes of cycles that were reported.
     circling: Vec<String>,
 }
 
-impl Binder<'_> {
-    fn base(&mut self, base: Base, schema: &Schema) -> Result<Flow> {
+impl PipelineBinder<'_> {
+    fn base(&mut self, base: BaseDataset, schema: &Schema) -> Result<NodeFlow> {
         let fields: Vec<Field> = schema
             .fields()
             .iter()
@@ -177,14 +187,14 @@ impl Binder<'_> {
         let schema = Arc::new(Schema::new(fields));
         self.bound.bases.push(base);
         self.bound.base_schemas.push(schema.clone());
-        let streams = vec![Stream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
-        let mut flow = Flow { streams, schema, parts: false, series: Series::default() };
-        self.try_parts(&mut flow)?;
+        let streams = vec![OpStream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
+        let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default() };
+        self.add_split_columns(&mut flow)?;
         Ok(flow)
     }
 
     /// Adds the hidden columns of the split once all columns that it reads are present.
-    fn try_parts(&mut self, flow: &mut Flow) -> Result<()> {
+    fn add_split_columns(&mut self, flow: &mut NodeFlow) -> Result<()> {
         let Some(split) = &self.pipeline.split else { return Ok(()) };
         if flow.parts {
             return Ok(());
@@ -193,7 +203,7 @@ impl Binder<'_> {
             Ok(map) => {
                 let mut identity = IdBuilder::new("split");
                 identity.json(&split.config());
-                self.push(flow, Op::Map(map), "split".into(), identity.finish(), None);
+                self.push(flow, PlanOp::Map(map), "split".into(), identity.finish(), None);
                 flow.parts = true;
                 Ok(())
             }
@@ -202,7 +212,14 @@ impl Binder<'_> {
         }
     }
 
-    fn push(&mut self, flow: &mut Flow, op: Op, label: String, identity: Id, at: Option<Location>) -> OpId {
+    fn push(
+        &mut self,
+        flow: &mut NodeFlow,
+        op: PlanOp,
+        label: String,
+        identity: ContentId,
+        at: Option<SpecLocation>,
+    ) -> OpId {
         let id = self.bound.ops.len();
         self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
         flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
@@ -210,7 +227,7 @@ impl Binder<'_> {
     }
 
     /// The flow of a node or source.
-    fn node(&mut self, name: &str) -> Result<Flow> {
+    fn node(&mut self, name: &str) -> Result<NodeFlow> {
         if let Some(flow) = self.bound.flows.get(name) {
             return Ok(flow.clone());
         }
@@ -232,7 +249,7 @@ impl Binder<'_> {
         Ok(flow)
     }
 
-    fn bind_node(&mut self, node: &Node) -> Result<Flow> {
+    fn bind_node(&mut self, node: &PipelineNode) -> Result<NodeFlow> {
         let mut flow = match &node.input {
             NodeInput::From(name) => self.node(name)?,
             NodeInput::Union(names) => self.union(names)?,
@@ -246,8 +263,8 @@ impl Binder<'_> {
             for (part, op) in ops.into_iter().enumerate() {
                 let mut identity = IdBuilder::new("bound operation");
                 identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
-                self.apply(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
-                self.try_parts(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
+                self.append_op(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
+                self.add_split_columns(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
             }
         }
         Ok(flow)
@@ -255,7 +272,7 @@ impl Binder<'_> {
 
     /// Binds the operations of one step. If the transform reads the schema of a node that is not bound yet, binds
     /// that node and repeats.
-    fn bind_step(&mut self, transform: &dyn Transform, flow: &Flow) -> Result<Vec<Op>> {
+    fn bind_step(&mut self, transform: &dyn Transform, flow: &NodeFlow) -> Result<Vec<PlanOp>> {
         loop {
             let missing = RefCell::new(None);
             let flows = &self.bound.flows;
@@ -266,7 +283,7 @@ impl Binder<'_> {
                 })
             };
             let ops =
-                transform.bind(&Scope { series: &flow.series, schema: &flow.schema, sql: self.sql, other: &other });
+                transform.bind(&BindScope { series: &flow.series, schema: &flow.schema, sql: self.sql, other: &other });
             match (ops, missing.into_inner()) {
                 (Err(_), Some(name)) => self.node(&name)?,
                 (ops, _) => return ops,
@@ -275,39 +292,39 @@ impl Binder<'_> {
     }
 
     /// Appends an operation to a flow and derives the columns after it.
-    fn apply(
+    fn append_op(
         &mut self,
-        flow: &mut Flow,
-        op: Op,
+        flow: &mut NodeFlow,
+        op: PlanOp,
         label: &str,
-        identity: Id,
-        at: Option<&Location>,
-        node: &Node,
+        identity: ContentId,
+        at: Option<&SpecLocation>,
+        node: &PipelineNode,
     ) -> Result<()> {
         let schema = match &op {
-            Op::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
-            Op::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
-            Op::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
-            Op::AsOf(join) => {
+            PlanOp::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
+            PlanOp::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
+            PlanOp::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
+            PlanOp::AsOf(join) => {
                 let writes: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
                 with_written(&flow.schema, &[], &writes, label)?
             }
-            Op::Keep(_) => flow.schema.clone(),
-            Op::Project(columns) => projected(&flow.schema, columns)?,
-            Op::Gather(gather) => gather.schema.clone(),
+            PlanOp::Keep(_) => flow.schema.clone(),
+            PlanOp::Project(columns) => projected(&flow.schema, columns)?,
+            PlanOp::Gather(gather) => gather.schema.clone(),
         };
-        if let Op::Gather(gather) = op {
+        if let PlanOp::Gather(gather) = op {
             let series = flow.series.still_in(&gather.schema);
             *flow = self.gather(Some(&*flow), gather, label, identity, at)?;
             flow.series = series;
             return Ok(());
         }
-        let asks = if let Op::Map(map) = &op { map.asks.clone() } else { Vec::new() };
+        let asks = if let PlanOp::Map(map) = &op { map.asks.clone() } else { Vec::new() };
         let before = flow.clone();
         flow.series.follow(&op);
         let windowed = op.is_over_series();
         let joined = match &op {
-            Op::AsOf(join) => Some(self.node(&join.other)?),
+            PlanOp::AsOf(join) => Some(self.node(&join.other)?),
             _ => None,
         };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
@@ -318,16 +335,16 @@ impl Binder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
-                None => (before.streams.clone(), self.part(&before, node.fit_on.as_deref())?),
+                None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref())?),
             };
-            self.bound.asks.push(BoundAsk { op: id, ask, streams, part });
+            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part });
             self.bound.ops[id].asks.push(self.bound.asks.len() - 1);
         }
         flow.schema = schema;
         Ok(())
     }
 
-    fn part(&self, flow: &Flow, part: Option<&str>) -> Result<Option<String>> {
+    fn part_column_of(&self, flow: &NodeFlow, part: Option<&str>) -> Result<Option<String>> {
         let Some(part) = part else { return Ok(None) };
         let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
         if !known.contains(&part) {
@@ -340,7 +357,7 @@ impl Binder<'_> {
         Ok(Some(part_column(part)))
     }
 
-    fn union(&mut self, names: &[String]) -> Result<Flow> {
+    fn union(&mut self, names: &[String]) -> Result<NodeFlow> {
         let mut flows = names.iter().map(|name| self.node(name)).collect::<Result<Vec<_>>>()?.into_iter();
         let Some(mut all) = flows.next() else {
             return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input"));
@@ -357,7 +374,7 @@ impl Binder<'_> {
             all.streams.extend(flow.streams);
             all.parts &= flow.parts;
             if all.series != flow.series {
-                all.series = Series::default();
+                all.series = SeriesColumns::default();
             }
         }
         Ok(all)
@@ -365,12 +382,12 @@ impl Binder<'_> {
 
     fn gather(
         &mut self,
-        own: Option<&Flow>,
-        gather: Gather,
+        own: Option<&NodeFlow>,
+        gather: GatherOp,
         label: &str,
-        identity: Id,
-        at: Option<&Location>,
-    ) -> Result<Flow> {
+        identity: ContentId,
+        at: Option<&SpecLocation>,
+    ) -> Result<NodeFlow> {
         let mut inputs = Vec::new();
         if let (Some(flow), false) = (own, gather.alone) {
             inputs.push(("this".to_owned(), flow.clone()));
@@ -383,15 +400,15 @@ impl Binder<'_> {
         self.bound.ops.push(BoundOp {
             label: label.to_owned(),
             identity,
-            op: Op::Gather(gather),
+            op: PlanOp::Gather(gather),
             asks: Vec::new(),
             at: at.cloned(),
         });
         self.bound.gather_inputs.insert(id, inputs);
-        self.base(Base::Gathered(id), &schema)
+        self.base(BaseDataset::Gathered(id), &schema)
     }
 
-    fn query(&mut self, node: &Node, query: &str) -> Result<Flow> {
+    fn query(&mut self, node: &PipelineNode, query: &str) -> Result<NodeFlow> {
         let mut tables = BTreeMap::new();
         for table in self.sql.tables(query)? {
             tables.insert(table.clone(), self.node(&table)?.schema);
@@ -408,7 +425,7 @@ fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
     let names = pipeline.nodes.iter().map(|node| &node.name);
     let names = names.chain(pipeline.sources.iter().map(|source| &source.name));
     let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
-    match nearest(name, names.map(String::as_str)) {
+    match nearest_word(name, names.map(String::as_str)) {
         Some(near) => fault.hint(format!("did you mean `{near}`?")),
         None => fault,
     }

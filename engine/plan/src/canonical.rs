@@ -8,29 +8,29 @@ use datafusion::common::ExprSchema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use forebay_model::{canonical_keys, holds_floats};
+use forebay_model::{canonical_keys, contains_floats};
 
 static CANONICAL: LazyLock<ScalarUDF> =
-    LazyLock::new(|| ScalarUDF::new_from_impl(Canonical { signature: Signature::any(1, Volatility::Immutable) }));
+    LazyLock::new(|| ScalarUDF::new_from_impl(CanonicalKeyUdf { signature: Signature::any(1, Volatility::Immutable) }));
 
 /// Wraps a key expression that contains floats in a canonicalizing function; other keys are returned unchanged. The
 /// query engine compares floats by bits in some operators and by value in others.
 pub fn canonical_key(key: Expr, data_type: &DataType) -> Expr {
-    if holds_floats(data_type) { CANONICAL.call(vec![key]) } else { key }
+    if contains_floats(data_type) { CANONICAL.call(vec![key]) } else { key }
 }
 
 /// Like [`canonical_key`], with the type from the schema.
-pub(crate) fn canonical_in(key: Expr, schema: &dyn ExprSchema) -> Result<Expr, DataFusionError> {
+pub(crate) fn canonical_key_in(key: Expr, schema: &dyn ExprSchema) -> Result<Expr, DataFusionError> {
     let data_type = key.get_type(schema)?;
     Ok(canonical_key(key, &data_type))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Canonical {
+struct CanonicalKeyUdf {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Canonical {
+impl ScalarUDFImpl for CanonicalKeyUdf {
     fn name(&self) -> &str {
         "canonical_key"
     }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
-use forebay_window::{Engine, Rows, Together, WindowPlan, alone};
+use forebay_window::{InputRows, ParallelFor, WindowEngine, WindowPlan, run_sequentially};
 use serde::{Deserialize, Serialize};
 
 use crate::OpId;
 
 /// Order in which rows reach a window. All three give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Way {
+pub enum WindowRowOrder {
     /// Time order: the state of every series is kept from chunk to chunk.
     Time,
     /// Series by series, each in time order: the state of one series is kept at a time.
@@ -25,29 +25,29 @@ pub enum Way {
 }
 
 /// Precomputed outputs of a window, in row order.
-pub trait Given: Send {
+pub trait PrecomputedOutputs: Send {
     /// The requested outputs of the next `rows` rows.
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
 }
 
 /// Resources shared by carries: a memory limit for window state, and threads for parallel partitions.
 #[derive(Clone)]
-pub struct Budget {
+pub struct WindowBudget {
     bytes_max: usize,
     held: Arc<AtomicUsize>,
     /// Number of partitions, and the executor that runs them in parallel.
-    beside: Option<(usize, Arc<Together>)>,
+    beside: Option<(usize, Arc<ParallelFor>)>,
 }
 
-impl Budget {
+impl WindowBudget {
     /// A budget without any use.
     pub fn new(bytes_max: usize) -> Self {
-        Budget { bytes_max, held: Arc::default(), beside: None }
+        WindowBudget { bytes_max, held: Arc::default(), beside: None }
     }
 
     /// Enables parallel computation of `parts` partitions of the series.
-    pub fn with_beside(self, parts: usize, together: Arc<Together>) -> Self {
-        Budget { beside: (parts > 1).then_some((parts, together)), ..self }
+    pub fn with_parallelism(self, parts: usize, together: Arc<ParallelFor>) -> Self {
+        WindowBudget { beside: (parts > 1).then_some((parts, together)), ..self }
     }
 
     fn parts(&self) -> usize {
@@ -56,14 +56,14 @@ impl Budget {
 }
 
 /// The share of the budget used by one carry; released on drop.
-struct Held {
-    budget: Budget,
+struct BudgetReservation {
+    budget: WindowBudget,
     bytes: usize,
 }
 
-impl Held {
-    fn new(budget: &Budget, bytes: usize) -> Self {
-        let mut held = Held { budget: budget.clone(), bytes: 0 };
+impl BudgetReservation {
+    fn new(budget: &WindowBudget, bytes: usize) -> Self {
+        let mut held = BudgetReservation { budget: budget.clone(), bytes: 0 };
         held.set(bytes);
         held
     }
@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -85,11 +85,11 @@ impl Drop for Held {
 /// The state of all windows of a chain at some row, passed from span to span in order.
 #[derive(Default)]
 pub struct Carry {
-    pub(crate) engines: BTreeMap<OpId, Engine>,
-    keys: BTreeMap<OpId, Keys>,
-    given: BTreeMap<OpId, Box<dyn Given>>,
+    pub(crate) engines: BTreeMap<OpId, WindowEngine>,
+    keys: BTreeMap<OpId, KeyOrderCheck>,
+    given: BTreeMap<OpId, Box<dyn PrecomputedOutputs>>,
     /// Reservation of the shared memory limit.
-    held: Option<Held>,
+    held: Option<BudgetReservation>,
     /// The window that failed because its rows were out of order or its state exceeded the limit. It has to be
     /// computed from sorted rows.
     failed: Option<OpId>,
@@ -97,12 +97,12 @@ pub struct Carry {
 
 impl Carry {
     /// A carry without state.
-    pub fn new(budget: &Budget) -> Self {
-        Carry { held: Some(Held::new(budget, 0)), ..Carry::default() }
+    pub fn new(budget: &WindowBudget) -> Self {
+        Carry { held: Some(BudgetReservation::new(budget, 0)), ..Carry::default() }
     }
 
     /// Sets the precomputed outputs for the rows of the next span.
-    pub fn give(&mut self, op: OpId, given: Box<dyn Given>) {
+    pub fn set_precomputed(&mut self, op: OpId, given: Box<dyn PrecomputedOutputs>) {
         self.given.insert(op, given);
     }
 
@@ -115,36 +115,40 @@ impl Carry {
     pub fn encode(&self, windows: &BTreeMap<OpId, Arc<WindowPlan>>, out: &mut dyn Write) -> Result<()> {
         windows.iter().try_for_each(|(op, plan)| match self.engines.get(op) {
             Some(engine) => engine.encode(out),
-            None => Engine::new(plan.clone()).encode(out),
+            None => WindowEngine::new(plan.clone()).encode(out),
         })
     }
 
     /// Decodes bytes written by [`Carry::encode`] for the same windows.
-    pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, budget: &Budget, input: &mut dyn Read) -> Result<Carry> {
-        let mut engine = |plan: &Arc<WindowPlan>| Engine::decode(plan.clone(), budget.parts(), input);
+    pub fn decode(
+        windows: &BTreeMap<OpId, Arc<WindowPlan>>,
+        budget: &WindowBudget,
+        input: &mut dyn Read,
+    ) -> Result<Carry> {
+        let mut engine = |plan: &Arc<WindowPlan>| WindowEngine::decode(plan.clone(), budget.parts(), input);
         let engines = windows.iter().map(|(op, plan)| Ok((*op, engine(plan)?)));
         let mut carry = Carry { engines: engines.collect::<Result<_>>()?, ..Carry::default() };
-        carry.held = Some(Held::new(budget, carry.bytes()));
+        carry.held = Some(BudgetReservation::new(budget, carry.bytes()));
         Ok(carry)
     }
 
     /// Copies the state, so that another thread can continue from it.
     pub fn fork(&self) -> Carry {
-        let held = self.held.as_ref().map(|held| Held::new(&held.budget, held.bytes));
+        let held = self.held.as_ref().map(|held| BudgetReservation::new(&held.budget, held.bytes));
         Carry { engines: self.engines.clone(), held, ..Carry::default() }
     }
 
     /// Bytes of window state.
     pub fn bytes(&self) -> usize {
-        self.engines.values().map(Engine::bytes).sum()
+        self.engines.values().map(WindowEngine::bytes).sum()
     }
 
     /// Number of steps that differ from the declared period, if the spec asks for a warning.
     pub fn gaps(&self) -> u64 {
-        self.engines.values().map(Engine::gaps).sum()
+        self.engines.values().map(WindowEngine::gaps).sum()
     }
 
-    pub(crate) fn given(&mut self, op: OpId, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn take_precomputed(&mut self, op: OpId, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         let given = self.given.get_mut(&op).ok_or_else(|| Fault::internal("a window has no precomputed outputs"))?;
         given.take(rows, emit)
     }
@@ -154,28 +158,29 @@ impl Carry {
         &mut self,
         op: OpId,
         plan: &Arc<WindowPlan>,
-        way: Way,
-        batches: &[Rows<'_>],
+        way: WindowRowOrder,
+        batches: &[InputRows<'_>],
         emit: &[bool],
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
-        if way == Way::Key {
+        if way == WindowRowOrder::Key {
             let keys = self.keys.entry(op).or_default();
             for (number, rows) in batches.iter().enumerate() {
                 keys.check(rows.keys).inspect_err(|_| self.failed = Some(op)).map_err(|fault| (number, fault))?;
             }
         }
         // Series in key order are processed one after the other and use a single partition.
-        let beside = self.held.as_ref().filter(|_| way == Way::Time).and_then(|held| held.budget.beside.as_ref());
+        let beside =
+            self.held.as_ref().filter(|_| way == WindowRowOrder::Time).and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
-        let engine = self.engines.entry(op).or_insert_with(|| Engine::in_parts(plan.clone(), parts));
-        let together: &Together = beside.map_or(&alone, |(_, together)| together.as_ref());
+        let engine = self.engines.entry(op).or_insert_with(|| WindowEngine::in_parts(plan.clone(), parts));
+        let together: &ParallelFor = beside.map_or(&run_sequentially, |(_, together)| together.as_ref());
         let outputs = engine.push_all(batches, emit, together).inspect_err(|(_, fault)| {
             if fault.code() == codes::OUT_OF_ORDER {
                 self.failed = Some(op);
             }
         })?;
         match (way, &self.held) {
-            (Way::Key, _) => engine.keep_last(),
+            (WindowRowOrder::Key, _) => engine.keep_last(),
             (_, Some(held)) => engine.settle(held.budget.bytes_max).map_err(|fault| (0, fault))?,
             _ => {}
         }
@@ -195,12 +200,12 @@ impl Carry {
 
 /// Checks that keys ascend: a series must not return after its state was dropped.
 #[derive(Default)]
-struct Keys {
+struct KeyOrderCheck {
     converter: Option<RowConverter>,
     last: Option<OwnedRow>,
 }
 
-impl Keys {
+impl KeyOrderCheck {
     fn check(&mut self, keys: &[ArrayRef]) -> Result<()> {
         if keys.is_empty() {
             return Ok(());

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys, caught, caught_at, take_rows};
+use forebay_model::{
+    AnalyzerInput, Chunk, Fault, Finding, Result, RowKeys, SpecLocation, catch_panic, catch_panic_at, take_rows,
+};
 
-use crate::op::{ExpandKernel, Expanded, Kernel, Window};
+use crate::op::{ColumnKernel, ExpandKernel, ExpandedRows, WindowOp};
 use crate::split::PART_PREFIX;
-use forebay_window::{Rows, WindowPlan};
+use forebay_window::{InputRows, WindowPlan};
 use serde::{Deserialize, Serialize};
 
-use crate::{AskId, Bound, Carry, Op, OpId, Stream, Way};
+use crate::{AnalyzerId, BoundPipeline, Carry, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
 #[derive(Debug, Clone)]
-pub struct Want {
+pub struct ColumnTap {
     /// Number of the stream's operations before the point.
     pub after: usize,
     /// Column names.
@@ -47,14 +49,14 @@ impl RowCounts {
 }
 
 #[derive(Clone)]
-enum Action {
+enum ChainAction {
     Map {
-        kernel: Kernel,
+        kernel: ColumnKernel,
         reads: Vec<usize>,
         writes: Vec<usize>,
     },
     Keep {
-        kernel: Kernel,
+        kernel: ColumnKernel,
         reads: Vec<usize>,
     },
     Expand {
@@ -80,7 +82,7 @@ enum Action {
 struct WindowAction {
     op: OpId,
     plan: Arc<WindowPlan>,
-    way: Way,
+    way: WindowRowOrder,
     keys: Vec<usize>,
     time: usize,
     inputs: Vec<usize>,
@@ -92,12 +94,13 @@ struct WindowAction {
 impl WindowAction {
     /// Whether both receive the same rows of the same series in the same order.
     fn is_alike(&self, other: &WindowAction) -> bool {
-        (self.way, &self.keys, self.time) == (other.way, &other.keys, other.time) && self.plan.goes_with(&other.plan)
+        (self.way, &self.keys, self.time) == (other.way, &other.keys, other.time)
+            && self.plan.shares_state_with(&other.plan)
     }
 
     /// Merges two windows under this one's id.
-    fn with(mut self, other: &WindowAction) -> WindowAction {
-        let (inputs, plan) = self.plan.with(&self.inputs, &other.plan, &other.inputs);
+    fn merge(mut self, other: &WindowAction) -> WindowAction {
+        let (inputs, plan) = self.plan.merge(&self.inputs, &other.plan, &other.inputs);
         (self.inputs, self.plan) = (inputs, Arc::new(plan));
         self.writes.extend(&other.writes);
         self
@@ -108,18 +111,18 @@ impl WindowAction {
     }
 
     /// Runs over consecutive chunks. A fault comes with the index of its chunk.
-    fn run(&self, chunks: &mut [State], carry: &mut Carry, live: &[bool]) -> Result<(), (usize, Fault)> {
-        let columns = |chunk: &State| {
+    fn run(&self, chunks: &mut [ChunkRegisters], carry: &mut Carry, live: &[bool]) -> Result<(), (usize, Fault)> {
+        let columns = |chunk: &ChunkRegisters| {
             let of = |wanted: &[usize]| load(&chunk.registers, wanted);
             Ok((of(&self.keys)?, of(&[self.time])?, of(&self.inputs)?))
         };
         let columns = chunks.iter().map(columns).collect::<Result<Vec<_>>>().map_err(|fault| (0, fault))?;
         let batches = columns.iter().zip(chunks.iter()).filter_map(|((keys, time, inputs), chunk)| {
-            Some(Rows { keys, time: time.first()?, inputs, rows: chunk.rows })
+            Some(InputRows { keys, time: time.first()?, inputs, rows: chunk.rows })
         });
-        let batches: Vec<Rows<'_>> = batches.collect();
+        let batches: Vec<InputRows<'_>> = batches.collect();
         let outputs = carry.push(self.op, &self.plan, self.way, &batches, &self.emit)?;
-        let places = emitted(&self.writes, &self.emit);
+        let places = requested_registers(&self.writes, &self.emit);
         for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
             store(&mut chunk.registers, &places, outputs, chunk.rows).map_err(|fault| (number, fault))?;
             clear(&mut chunk.registers, live);
@@ -129,35 +132,39 @@ impl WindowAction {
 }
 
 /// Registers read by an action.
-fn reads(action: &Action) -> Vec<usize> {
+fn reads(action: &ChainAction) -> Vec<usize> {
     match action {
-        Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
-        Action::Window(window) => window.reads(),
-        Action::Given { .. } => Vec::new(),
-        Action::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
+        ChainAction::Map { reads, .. } | ChainAction::Expand { reads, .. } | ChainAction::Keep { reads, .. } => {
+            reads.clone()
+        }
+        ChainAction::Window(window) => window.reads(),
+        ChainAction::Given { .. } => Vec::new(),
+        ChainAction::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
     }
 }
 
 /// Registers written by an action.
-fn writes(action: &Action) -> Vec<usize> {
+fn writes(action: &ChainAction) -> Vec<usize> {
     match action {
-        Action::Map { writes, .. } | Action::Expand { writes, .. } | Action::Given { writes, .. } => writes.clone(),
-        Action::Window(window) => window.writes.clone(),
-        Action::Keep { .. } | Action::Give { .. } => Vec::new(),
+        ChainAction::Map { writes, .. } | ChainAction::Expand { writes, .. } | ChainAction::Given { writes, .. } => {
+            writes.clone()
+        }
+        ChainAction::Window(window) => window.writes.clone(),
+        ChainAction::Keep { .. } | ChainAction::Give { .. } => Vec::new(),
     }
 }
 
-struct Instruction {
-    action: Action,
+struct ChainInstruction {
+    action: ChainAction,
     /// Registers that are read later; all others are cleared.
     live: Vec<bool>,
     label: Arc<str>,
-    at: Option<Location>,
+    at: Option<SpecLocation>,
 }
 
 /// A compiled selection of a chain's outputs, with the input columns that it needs.
-pub struct Track {
-    instructions: Vec<Instruction>,
+pub struct ChainPath {
+    instructions: Vec<ChainInstruction>,
     /// Input columns of chunks, in order.
     columns: Vec<String>,
     /// Registers of the input columns.
@@ -165,11 +172,11 @@ pub struct Track {
 }
 
 /// An action with its label and its location in the spec.
-type Step = (Action, Arc<str>, Option<Location>);
+type LabeledAction = (ChainAction, Arc<str>, Option<SpecLocation>);
 
 /// Outputs that a path computes.
 #[derive(Clone, Copy)]
-enum Gives<'a> {
+enum PathOutputs<'a> {
     /// All taps.
     All,
     /// No taps: only the window state advances.
@@ -179,20 +186,20 @@ enum Gives<'a> {
 }
 
 /// A stream's operations with their findings, compiled to run over chunks.
-pub struct Chain {
-    full: Track,
+pub struct OpChain {
+    full: ChainPath,
     /// Advances window state without computing outputs.
-    light: Track,
+    light: ChainPath,
     registers: usize,
     vector_bytes: usize,
     base_columns: Vec<String>,
-    steps: Vec<Step>,
+    steps: Vec<LabeledAction>,
     /// Fields of each tap's columns, after learning.
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
 }
 
-impl Track {
+impl ChainPath {
     /// Input columns of chunks, in order.
     pub fn columns(&self) -> &[String] {
         &self.columns
@@ -205,36 +212,36 @@ pub struct ChainWindow {
     /// Id of the first window.
     pub op: OpId,
     /// Order in which rows reach them.
-    pub way: Way,
+    pub way: WindowRowOrder,
     /// The merged plan; `None` if the outputs are precomputed.
     pub plan: Option<Arc<WindowPlan>>,
 }
 
 /// Inputs of chain compilation: findings, and the row order of each window.
 #[derive(Clone, Copy)]
-pub struct Told<'a> {
+pub struct ChainContext<'a> {
     /// Returns the finding of an analyzer.
-    pub finding: &'a dyn Fn(AskId) -> Result<Arc<Finding>>,
+    pub finding: &'a dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
     /// Returns the row order of a window.
-    pub way: &'a dyn Fn(OpId) -> Way,
+    pub way: &'a dyn Fn(OpId) -> WindowRowOrder,
 }
 
-impl Chain {
+impl OpChain {
     /// Compiles the operations in `needed`. `base_columns` are the columns of chunks, in order.
     pub fn new(
-        bound: &Bound,
-        stream: &Stream,
+        bound: &BoundPipeline,
+        stream: &OpStream,
         needed: &[usize],
         base_columns: &[String],
-        wants: &[Want],
-        told: Told<'_>,
-    ) -> Result<Chain> {
+        wants: &[ColumnTap],
+        told: ChainContext<'_>,
+    ) -> Result<OpChain> {
         let base = &bound.base_schemas[stream.base];
         let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
         for (register, name) in base_columns.iter().enumerate() {
             names.insert(name.clone(), (register, base.field_with_name(name)?.clone()));
         }
-        let mut builder = Builder {
+        let mut builder = ChainBuilder {
             names,
             registers: base_columns.len(),
             vector_bytes: 0,
@@ -253,11 +260,11 @@ impl Chain {
                 let findings = op.asks.iter().map(|ask| (told.finding)(*ask)).collect::<Result<Vec<_>>>()?;
                 let place = |fault: Fault| fault.step(&op.label).at(op.at.as_ref());
                 match &op.op {
-                    Op::Window(window) => {
+                    PlanOp::Window(window) => {
                         let way = (told.way)(stream.ops[position]);
                         builder.window(stream.ops[position], window, way, &op.label, op.at.as_ref())
                     }
-                    Op::AsOf(join) => {
+                    PlanOp::AsOf(join) => {
                         let fields: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
                         builder.given(stream.ops[position], &fields, &op.label, op.at.as_ref());
                         Ok(())
@@ -282,13 +289,13 @@ impl Chain {
 
     /// Whether the output of a row depends on earlier rows.
     pub fn is_ordered(&self) -> bool {
-        self.windows.iter().any(|window| window.way != Way::Sorted)
+        self.windows.iter().any(|window| window.way != WindowRowOrder::Sorted)
     }
 
     /// Whether all series keep their state from chunk to chunk. Large chunks are then faster: the state of a series
     /// is loaded once for more rows.
     pub fn gains_by_rows(&self) -> bool {
-        self.windows.iter().any(|window| window.way == Way::Time)
+        self.windows.iter().any(|window| window.way == WindowRowOrder::Time)
     }
 
     /// Number of registers: an upper bound of the columns held per chunk.
@@ -308,14 +315,14 @@ impl Chain {
 
     /// Compiles a path that computes the given columns of the first tap (by index), and those other taps for which
     /// `others` is true. The window state advances as in the full path.
-    pub fn narrow(&self, columns: &[usize], others: &[bool]) -> Track {
-        track(&self.steps, self.registers, &self.base_columns, Gives::Some(columns, others))
+    pub fn narrow(&self, columns: &[usize], others: &[bool]) -> ChainPath {
+        compile_path(&self.steps, self.registers, &self.base_columns, PathOutputs::Some(columns, others))
     }
 
     /// Whether groups of chunks are faster: windows in time order then load the state of a series once for its rows
     /// in all chunks of a group.
     pub fn gains_by_chunks(&self) -> bool {
-        !self.windows.is_empty() && self.windows.iter().all(|window| window.way == Way::Time)
+        !self.windows.is_empty() && self.windows.iter().all(|window| window.way == WindowRowOrder::Time)
     }
 
     /// Runs over consecutive chunks. `give` receives the columns of each tap. With windows, chunks must come in
@@ -324,7 +331,7 @@ impl Chain {
         &self,
         chunks: &[Chunk],
         carry: &mut Carry,
-        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+        give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
         self.run_on(&self.full, chunks, carry, give)
     }
@@ -337,12 +344,13 @@ impl Chain {
     /// Like `run`, for a given path: chunks contain the columns of that path.
     pub fn run_on(
         &self,
-        track: &Track,
+        track: &ChainPath,
         chunks: &[Chunk],
         carry: &mut Carry,
-        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+        give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        let mut states: Vec<State> = chunks.iter().map(|chunk| State::new(self.registers, track, chunk)).collect();
+        let mut states: Vec<ChunkRegisters> =
+            chunks.iter().map(|chunk| ChunkRegisters::new(self.registers, track, chunk)).collect();
         for instruction in &track.instructions {
             let place = |(number, fault): (usize, Fault)| {
                 let fault = fault.step(&*instruction.label).at(instruction.at.as_ref());
@@ -351,8 +359,8 @@ impl Chain {
                     None => fault,
                 }
             };
-            if let Action::Window(window) = &instruction.action {
-                let done = caught(|| Ok(window.run(&mut states, carry, &instruction.live)));
+            if let ChainAction::Window(window) = &instruction.action {
+                let done = catch_panic(|| Ok(window.run(&mut states, carry, &instruction.live)));
                 done.unwrap_or_else(|fault| Err((0, fault))).map_err(|(number, fault)| {
                     match states.get(number).zip(chunks.get(number)) {
                         Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
@@ -363,10 +371,10 @@ impl Chain {
             }
             for (number, state) in states.iter_mut().enumerate() {
                 let among = |fault: Fault| match chunks.get(number) {
-                    Some(chunk) => fault.note(among_rows(chunk)),
+                    Some(chunk) => fault.note(row_range_note(chunk)),
                     None => fault,
                 };
-                let done = caught_at(among, || instruction.run(state, carry, give));
+                let done = catch_panic_at(among, || instruction.run(state, carry, give));
                 done.map_err(|fault| place((number, fault)))?;
             }
         }
@@ -377,24 +385,24 @@ impl Chain {
 }
 
 /// A note with the rows of a chunk in which a panic occurred.
-fn among_rows(chunk: &Chunk) -> String {
+fn row_range_note(chunk: &Chunk) -> String {
     let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
     format!("it occurred at one of the rows {} to {end} of the file", chunk.first_row)
 }
 
 /// Registers and counts of a chunk between two instructions.
-struct State {
+struct ChunkRegisters {
     registers: Vec<Option<ArrayRef>>,
     rows: usize,
     keys: Option<RowKeys>,
     counts: RowCounts,
 }
 
-impl State {
+impl ChunkRegisters {
     /// The state before the first instruction.
-    fn new(registers: usize, track: &Track, chunk: &Chunk) -> State {
+    fn new(registers: usize, track: &ChainPath, chunk: &Chunk) -> ChunkRegisters {
         let rows = chunk.batch.num_rows();
-        let mut state = State {
+        let mut state = ChunkRegisters {
             registers: vec![None; registers],
             rows,
             keys: chunk.keys.clone(),
@@ -414,28 +422,28 @@ impl State {
     }
 }
 
-impl Instruction {
+impl ChainInstruction {
     /// Runs over one chunk. Windows run over several chunks at once instead.
     fn run(
         &self,
-        state: &mut State,
+        state: &mut ChunkRegisters,
         carry: &mut Carry,
-        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+        give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<()> {
-        let State { registers, rows, keys, counts } = state;
+        let ChunkRegisters { registers, rows, keys, counts } = state;
         match &self.action {
-            Action::Map { kernel, reads, writes } => {
+            ChainAction::Map { kernel, reads, writes } => {
                 let outputs = kernel(&load(registers, reads)?, *rows)?;
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
             }
-            Action::Window(_) => return Err(Fault::internal("a window received a single chunk")),
-            Action::Given { op, writes, emit } => {
-                let outputs = carry.given(*op, *rows, emit)?;
-                store(registers, &emitted(writes, emit), outputs, *rows)?;
+            ChainAction::Window(_) => return Err(Fault::internal("a window received a single chunk")),
+            ChainAction::Given { op, writes, emit } => {
+                let outputs = carry.take_precomputed(*op, *rows, emit)?;
+                store(registers, &requested_registers(writes, emit), outputs, *rows)?;
             }
-            Action::Keep { kernel, reads } => {
-                let mask = mask(&kernel(&load(registers, reads)?, *rows)?)?;
+            ChainAction::Keep { kernel, reads } => {
+                let mask = condition_mask(&kernel(&load(registers, reads)?, *rows)?)?;
                 clear(registers, &self.live);
                 let kept = mask.true_count();
                 counts.filtered += (*rows - kept) as u64;
@@ -444,12 +452,12 @@ impl Instruction {
                     for column in registers.iter_mut().flatten() {
                         *column = predicate.filter(column)?;
                     }
-                    *keys = keys.as_ref().map(|keys| keep_keys(keys, &mask));
+                    *keys = keys.as_ref().map(|keys| filter_keys(keys, &mask));
                     *rows = kept;
                 }
             }
-            Action::Expand { kernel, reads, writes } => {
-                let Expanded { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
+            ChainAction::Expand { kernel, reads, writes } => {
+                let ExpandedRows { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
                 clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
                     *column = take_rows(column, &picks)?;
@@ -465,20 +473,20 @@ impl Instruction {
                 *rows = picks.len();
                 store(registers, writes, columns, *rows)?;
             }
-            Action::Give { want, reads, part } => {
+            ChainAction::Give { want, reads, part } => {
                 let columns = load(registers, reads)?;
                 match part {
                     None => {
                         let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(*want, Input { columns: &columns, rows: *rows, keys })?;
+                        give(*want, AnalyzerInput { columns: &columns, rows: *rows, keys })?;
                     }
                     Some(part) => {
-                        let mask = mask(&load(registers, &[*part])?)?;
+                        let mask = condition_mask(&load(registers, &[*part])?)?;
                         let predicate = FilterBuilder::new(&mask).build();
                         let columns = filter_all(&predicate, &columns)?;
-                        let keys = keys.as_ref().map(|keys| keep_keys(keys, &mask));
+                        let keys = keys.as_ref().map(|keys| filter_keys(keys, &mask));
                         let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(*want, Input { columns: &columns, rows: mask.true_count(), keys })?;
+                        give(*want, AnalyzerInput { columns: &columns, rows: mask.true_count(), keys })?;
                     }
                 }
                 clear(registers, &self.live);
@@ -489,7 +497,7 @@ impl Instruction {
 }
 
 /// Registers of the requested outputs.
-fn emitted(writes: &[usize], emit: &[bool]) -> Vec<usize> {
+fn requested_registers(writes: &[usize], emit: &[bool]) -> Vec<usize> {
     writes.iter().zip(emit).filter(|(_, emit)| **emit).map(|(register, _)| *register).collect()
 }
 
@@ -517,7 +525,7 @@ fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
 }
 
 /// A condition's result, with nulls as false.
-fn mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
+fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
     let column = columns.first().ok_or_else(|| Fault::internal("a condition returned no column"))?;
     let Some(mask) = column.as_boolean_opt() else {
         return Ok(BooleanArray::from(vec![false; column.len()])); // The type `Null`: never true.
@@ -532,21 +540,21 @@ fn filter_all(predicate: &FilterPredicate, columns: &[ArrayRef]) -> Result<Vec<A
     columns.iter().map(|column| predicate.filter(column).map_err(Fault::from)).collect()
 }
 
-fn keep_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
+fn filter_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
     let all = keys.as_slice();
     RowKeys::from_keys(mask.values().set_indices().map(|row| all[row]))
 }
 
-struct Builder {
+struct ChainBuilder {
     names: BTreeMap<String, (usize, Field)>,
     registers: usize,
     vector_bytes: usize,
-    steps: Vec<Step>,
+    steps: Vec<LabeledAction>,
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
 }
 
-impl Builder {
+impl ChainBuilder {
     fn reads(&self, names: &[String]) -> Result<Vec<usize>> {
         let missing = |name: &String| Fault::internal(format!("column `{name}` is read before it is written"));
         names.iter().map(|name| self.names.get(name).map(|known| known.0).ok_or_else(|| missing(name))).collect()
@@ -565,29 +573,29 @@ impl Builder {
         (from..self.registers).collect()
     }
 
-    fn give(&mut self, index: usize, want: &Want) -> Result<()> {
+    fn give(&mut self, index: usize, want: &ColumnTap) -> Result<()> {
         let reads = self.reads(&want.columns)?;
         let part = self.reads(want.part.as_slice())?.first().copied();
         self.fields[index] =
             want.columns.iter().filter_map(|name| self.names.get(name).map(|known| known.1.clone())).collect();
-        self.steps.push((Action::Give { want: index, reads, part }, Arc::from("output"), None));
+        self.steps.push((ChainAction::Give { want: index, reads, part }, Arc::from("output"), None));
         Ok(())
     }
 
-    fn op(&mut self, op: &Op, findings: &[Arc<Finding>], label: &str, at: Option<&Location>) -> Result<()> {
+    fn op(&mut self, op: &PlanOp, findings: &[Arc<Finding>], label: &str, at: Option<&SpecLocation>) -> Result<()> {
         let action = match op {
-            Op::Map(map) => {
+            PlanOp::Map(map) => {
                 let lowered = (map.lower)(findings)?;
                 let reads = self.reads(&map.reads)?;
                 let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
-                Action::Map { kernel: lowered.kernel, reads, writes }
+                ChainAction::Map { kernel: lowered.kernel, reads, writes }
             }
-            Op::Keep(keep) => Action::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
-            Op::Expand(expand) => {
+            PlanOp::Keep(keep) => ChainAction::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
+            PlanOp::Expand(expand) => {
                 let reads = self.reads(&expand.reads)?;
-                Action::Expand { kernel: expand.kernel.clone(), reads, writes: self.writes(&expand.writes) }
+                ChainAction::Expand { kernel: expand.kernel.clone(), reads, writes: self.writes(&expand.writes) }
             }
-            Op::Project(columns) => {
+            PlanOp::Project(columns) => {
                 let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
                 for (from, to) in columns {
                     // Columns that are not needed were never computed.
@@ -600,7 +608,7 @@ impl Builder {
                 self.names = names;
                 return Ok(());
             }
-            Op::Window(_) | Op::AsOf(_) | Op::Gather(_) => {
+            PlanOp::Window(_) | PlanOp::AsOf(_) | PlanOp::Gather(_) => {
                 return Err(Fault::internal("the operation cannot run in a chain"));
             }
         };
@@ -608,8 +616,15 @@ impl Builder {
         Ok(())
     }
 
-    fn window(&mut self, id: OpId, window: &Window, way: Way, label: &str, at: Option<&Location>) -> Result<()> {
-        if way == Way::Sorted {
+    fn window(
+        &mut self,
+        id: OpId,
+        window: &WindowOp,
+        way: WindowRowOrder,
+        label: &str,
+        at: Option<&SpecLocation>,
+    ) -> Result<()> {
+        if way == WindowRowOrder::Sorted {
             self.given(id, &window.writes, label, at);
             return Ok(());
         }
@@ -622,17 +637,17 @@ impl Builder {
         match self.place_of(&action) {
             None => {
                 self.windows.push(ChainWindow { op: id, way, plan: Some(action.plan.clone()) });
-                self.steps.push((Action::Window(action), Arc::from(label), at.cloned()));
+                self.steps.push((ChainAction::Window(action), Arc::from(label), at.cloned()));
             }
             Some((index, moves)) => {
                 let (known, label, at) = self.steps.remove(index);
-                let Action::Window(known) = known else { return Err(Fault::internal("a step is not a window")) };
-                let both = known.with(&action);
+                let ChainAction::Window(known) = known else { return Err(Fault::internal("a step is not a window")) };
+                let both = known.merge(&action);
                 if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
                     window.plan = Some(both.plan.clone());
                 }
                 let index = if moves { self.steps.len() } else { index };
-                self.steps.insert(index, (Action::Window(both), label, at));
+                self.steps.insert(index, (ChainAction::Window(both), label, at));
             }
         }
         Ok(())
@@ -646,8 +661,8 @@ impl Builder {
         let mut read: Vec<usize> = Vec::new();
         for (index, (action, ..)) in self.steps.iter().enumerate().rev() {
             match action {
-                Action::Keep { .. } | Action::Expand { .. } => return None,
-                Action::Window(known) if known.is_alike(other) => {
+                ChainAction::Keep { .. } | ChainAction::Expand { .. } => return None,
+                ChainAction::Window(known) if known.is_alike(other) => {
                     written.extend(&known.writes);
                     let reads = other.reads();
                     let is_late = |registers: &[usize]| registers.iter().any(|register| written.contains(register));
@@ -664,55 +679,60 @@ impl Builder {
         None
     }
 
-    fn given(&mut self, op: OpId, fields: &[Field], label: &str, at: Option<&Location>) {
+    fn given(&mut self, op: OpId, fields: &[Field], label: &str, at: Option<&SpecLocation>) {
         let writes = self.writes(fields);
-        self.windows.push(ChainWindow { op, way: Way::Sorted, plan: None });
-        self.steps.push((Action::Given { op, writes, emit: Vec::new() }, Arc::from(label), at.cloned()));
+        self.windows.push(ChainWindow { op, way: WindowRowOrder::Sorted, plan: None });
+        self.steps.push((ChainAction::Given { op, writes, emit: Vec::new() }, Arc::from(label), at.cloned()));
     }
 
-    fn finish(self, base_columns: &[String]) -> Chain {
-        let Builder { registers, vector_bytes, steps, fields, windows, .. } = self;
-        let track = |gives| track(&steps, registers, base_columns, gives);
-        let (full, light) = (track(Gives::All), track(Gives::Nothing));
-        Chain { full, light, registers, vector_bytes, base_columns: base_columns.to_vec(), steps, fields, windows }
+    fn finish(self, base_columns: &[String]) -> OpChain {
+        let ChainBuilder { registers, vector_bytes, steps, fields, windows, .. } = self;
+        let track = |gives| compile_path(&steps, registers, base_columns, gives);
+        let (full, light) = (track(PathOutputs::All), track(PathOutputs::Nothing));
+        OpChain { full, light, registers, vector_bytes, base_columns: base_columns.to_vec(), steps, fields, windows }
     }
 }
 
 /// Compiles a path by a backward liveness analysis. For a partial path, only windows, row filters, expansions and
 /// requested taps are roots; other actions whose outputs are not live are dropped.
-fn track(steps: &[Step], registers: usize, base_columns: &[String], gives: Gives<'_>) -> Track {
-    let is_whole = matches!(gives, Gives::All);
+fn compile_path(
+    steps: &[LabeledAction],
+    registers: usize,
+    base_columns: &[String],
+    gives: PathOutputs<'_>,
+) -> ChainPath {
+    let is_whole = matches!(gives, PathOutputs::All);
     let mut live = vec![false; registers];
     let mut instructions = Vec::new();
     for (action, label, at) in steps.iter().rev() {
         let mut action = action.clone();
         let after = live.clone();
         let writes = writes(&action);
-        if let Action::Window(WindowAction { emit, .. }) | Action::Given { emit, .. } = &mut action {
+        if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } = &mut action {
             *emit = writes.iter().map(|register| after[*register]).collect();
         }
-        if let (Action::Give { want: 0, reads, .. }, Gives::Some(columns, _)) = (&mut action, gives) {
+        if let (ChainAction::Give { want: 0, reads, .. }, PathOutputs::Some(columns, _)) = (&mut action, gives) {
             *reads = columns.iter().filter_map(|column| reads.get(*column).copied()).collect();
         }
         let idle = match (&action, gives) {
-            (_, Gives::All) => false,
-            (Action::Give { .. }, Gives::Nothing) => true,
-            (Action::Give { want, .. }, Gives::Some(_, others)) => {
+            (_, PathOutputs::All) => false,
+            (ChainAction::Give { .. }, PathOutputs::Nothing) => true,
+            (ChainAction::Give { want, .. }, PathOutputs::Some(_, others)) => {
                 want.checked_sub(1).is_some_and(|other| others.get(other) != Some(&true))
             }
-            (Action::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
-            (Action::Given { emit, .. }, _) => !emit.contains(&true),
-            (Action::Window(_) | Action::Keep { .. } | Action::Expand { .. }, _) => false,
+            (ChainAction::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
+            (ChainAction::Given { emit, .. }, _) => !emit.contains(&true),
+            (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => false,
         };
         if idle {
             continue;
         }
         writes.iter().for_each(|register| live[*register] = false);
         reads(&action).into_iter().for_each(|register| live[register] = true);
-        instructions.push(Instruction { action, live: after, label: label.clone(), at: at.clone() });
+        instructions.push(ChainInstruction { action, live: after, label: label.clone(), at: at.clone() });
     }
     instructions.reverse();
     let registers: Vec<usize> = (0..base_columns.len()).filter(|register| is_whole || live[*register]).collect();
     let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
-    Track { instructions, columns, registers }
+    ChainPath { instructions, columns, registers }
 }

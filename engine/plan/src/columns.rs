@@ -1,7 +1,7 @@
 //! Columns by name, pattern or type.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes, nearest};
+use forebay_model::{Fault, Result, codes, nearest_word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 /// Columns come in the order of the selection, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Columns(pub Vec<String>);
+pub struct ColumnSelector(pub Vec<String>);
 
-impl<S: Into<String>> FromIterator<S> for Columns {
+impl<S: Into<String>> FromIterator<S> for ColumnSelector {
     fn from_iter<I: IntoIterator<Item = S>>(items: I) -> Self {
-        Columns(items.into_iter().map(Into::into).collect())
+        ColumnSelector(items.into_iter().map(Into::into).collect())
     }
 }
 
-impl<S: Into<String>, const N: usize> From<[S; N]> for Columns {
+impl<S: Into<String>, const N: usize> From<[S; N]> for ColumnSelector {
     fn from(items: [S; N]) -> Self {
         items.into_iter().collect()
     }
 }
 
-impl Columns {
+impl ColumnSelector {
     /// Resolves the selection; every item must match at least one column.
     pub fn resolve<'a>(&self, schema: &'a Schema) -> Result<Vec<&'a Field>> {
         let mut chosen: Vec<&Field> = Vec::new();
@@ -60,7 +60,7 @@ impl Columns {
                 }
             }
         }
-        Fault::all(faults).map_or(Ok(chosen), Err)
+        Fault::combine(faults).map_or(Ok(chosen), Err)
     }
 }
 
@@ -68,7 +68,7 @@ impl Columns {
 pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let fault = Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` here")).column(name);
-    match nearest(name, names.iter().copied()) {
+    match nearest_word(name, names.iter().copied()) {
         Some(near) => fault.hint(format!("did you mean `{near}`?")),
         None => fault.hint(format!("the columns are: {}", names.join(", "))),
     }
@@ -111,7 +111,7 @@ mod tests {
             Field::new("qty_b", DataType::Int32, true),
         ]);
         let names = |items: &[&str]| {
-            let columns: Columns = items.iter().copied().collect();
+            let columns: ColumnSelector = items.iter().copied().collect();
             columns.resolve(&schema).map(|fields| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>())
         };
         assert_eq!(names(&["price", "qty_*", "type:number"]).unwrap(), ["price", "qty_a", "qty_b"]);

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use crate::{Base, Choice, LearnWork, PassWork, Program, Scan, Way, choose_way};
+use crate::{BaseDataset, ColumnScan, LearnWork, PassWork, Program, RowOrderChoice, WindowRowOrder, choose_row_order};
 
 /// Display name of the sorted row order.
 const SORTED: &str = "sorted";
 
 /// Explanation of a program.
 #[derive(Debug, Clone, Serialize)]
-pub struct Explain {
+pub struct ExplainProgram {
     /// Name of the pipeline.
     pub pipeline: String,
     /// Passes in execution order.
@@ -74,7 +74,7 @@ pub struct ExplainPass {
 
 /// Reusable results of earlier runs for a pass.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
+pub struct PassReuse {
     /// Whether everything is done.
     pub done: bool,
     /// Spans to read and total spans; `None` if not known yet.
@@ -126,7 +126,7 @@ pub struct ExplainState {
     pub reused: bool,
 }
 
-impl Explain {
+impl ExplainProgram {
     /// Explains a program. `states_bytes` is the memory that the run gives all states; `standing` returns the
     /// reusable results of each pass.
     pub fn new(
@@ -134,13 +134,13 @@ impl Explain {
         sink_names: &[String],
         datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
         states_bytes: usize,
-        standing: &dyn Fn(forebay_model::Id) -> Standing,
-    ) -> Explain {
+        standing: &dyn Fn(forebay_model::ContentId) -> PassReuse,
+    ) -> ExplainProgram {
         let dataset_name = |base: usize| match &program.bound.bases[base] {
-            Base::Source(name) => name.clone(),
-            Base::Gathered(op) => format!("{} (gathered)", program.bound.ops[*op].label),
+            BaseDataset::Source(name) => name.clone(),
+            BaseDataset::Gathered(op) => format!("{} (gathered)", program.bound.ops[*op].label),
         };
-        let read = |scan: &Scan| {
+        let read = |scan: &ColumnScan| {
             let mut steps: Vec<String> = Vec::new();
             for stream in &scan.streams {
                 for position in &stream.needed {
@@ -151,29 +151,30 @@ impl Explain {
                 }
             }
             let spans = match &program.bound.bases[scan.base] {
-                Base::Source(name) => datasets.get(name).map(|dataset| dataset.spans.len()),
-                Base::Gathered(_) => None,
+                BaseDataset::Source(name) => datasets.get(name).map(|dataset| dataset.spans.len()),
+                BaseDataset::Gathered(_) => None,
             };
             ExplainRead { dataset: dataset_name(scan.base), spans, columns: scan.columns.clone(), steps }
         };
-        let scan_bytes = |scan: &Scan| -> Option<u64> {
-            let Base::Source(name) = &program.bound.bases[scan.base] else { return None };
+        let scan_bytes = |scan: &ColumnScan| -> Option<u64> {
+            let BaseDataset::Source(name) = &program.bound.bases[scan.base] else { return None };
             let dataset = datasets.get(name)?;
             let Some(bytes) = &dataset.column_bytes else { return Some(dataset.bytes()) };
             let columns = scan.columns.iter().filter_map(|column| dataset.schema.index_of(column).ok());
             Some(columns.filter_map(|index| bytes.get(index)).sum())
         };
-        let windows = |scans: &mut dyn Iterator<Item = &Scan>| {
+        let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
             let ops = program.windows_of(scans);
             let explained = ops.into_iter().map(|op| {
-                let Choice { way, why } = choose_way(&program.bound, op, &|base| match &program.bound.bases[base] {
-                    Base::Source(name) => datasets.get(name),
-                    Base::Gathered(_) => None,
-                });
+                let RowOrderChoice { way, why } =
+                    choose_row_order(&program.bound, op, &|base| match &program.bound.bases[base] {
+                        BaseDataset::Source(name) => datasets.get(name),
+                        BaseDataset::Gathered(_) => None,
+                    });
                 let way = match way {
-                    Way::Time => "in order of time",
-                    Way::Key => "key by key",
-                    Way::Sorted => SORTED,
+                    WindowRowOrder::Time => "in order of time",
+                    WindowRowOrder::Key => "key by key",
+                    WindowRowOrder::Sorted => SORTED,
                 };
                 ExplainWindow { step: program.bound.ops[op].label.clone(), way, why }
             });
@@ -269,7 +270,7 @@ impl Explain {
             }
             explained
         });
-        Explain { pipeline: program.name.clone(), passes: passes.collect(), trainings: Vec::new() }
+        ExplainProgram { pipeline: program.name.clone(), passes: passes.collect(), trainings: Vec::new() }
     }
 }
 

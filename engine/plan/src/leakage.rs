@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use arrow::datatypes::{DataType, TimeUnit};
-use forebay_model::{Fault, Label, Pipeline, Result, codes};
-use forebay_window::{Compute, Gaps, Length};
+use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes};
+use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
-use crate::{Base, Bound, Direction, Op, Stream, Window};
+use crate::{BaseDataset, BoundPipeline, MatchDirection, OpStream, PlanOp, WindowOp};
 
 /// Age of a column: how far before the row's time its data ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum DataAge {
     /// Known in advance: keys, the calendar, constants, columns listed as known.
     Ahead,
     /// Ends this much before the row's time, in nanoseconds (or ticks of an integer time column) and in rows.
@@ -22,43 +22,43 @@ enum Ends {
 
 /// Age of a column, with its provenance.
 #[derive(Debug, Clone)]
-struct Trace {
-    ends: Ends,
+struct AgeTrace {
+    ends: DataAge,
     /// Whether it contains the row's time: a lookup by it may return data of that time.
     timed: bool,
     /// From the column back to the origin of its data.
     path: Vec<String>,
 }
 
-impl Trace {
-    fn ahead() -> Trace {
-        Trace { ends: Ends::Ahead, timed: false, path: Vec::new() }
+impl AgeTrace {
+    fn ahead() -> AgeTrace {
+        AgeTrace { ends: DataAge::Ahead, timed: false, path: Vec::new() }
     }
 
     /// The younger of both.
-    fn or_later(self, other: Trace) -> Trace {
+    fn younger(self, other: AgeTrace) -> AgeTrace {
         let timed = self.timed || other.timed;
         let (ends, path) = match (self.ends, other.ends) {
-            (Ends::After, _) | (_, Ends::Ahead) => (self.ends, self.path),
-            (_, Ends::After) | (Ends::Ahead, _) => (other.ends, other.path),
-            (Ends::Behind { time: a, rows: x }, Ends::Behind { time: b, rows: y }) => {
+            (DataAge::After, _) | (_, DataAge::Ahead) => (self.ends, self.path),
+            (_, DataAge::After) | (DataAge::Ahead, _) => (other.ends, other.path),
+            (DataAge::Behind { time: a, rows: x }, DataAge::Behind { time: b, rows: y }) => {
                 let path = if (b, y) < (a, x) { other.path } else { self.path };
-                (Ends::Behind { time: a.min(b), rows: x.min(y) }, path)
+                (DataAge::Behind { time: a.min(b), rows: x.min(y) }, path)
             }
         };
-        Trace { ends, timed, path }
+        AgeTrace { ends, timed, path }
     }
 
-    fn at(mut self, column: &str, step: &str) -> Trace {
+    fn through_step(mut self, column: &str, step: &str) -> AgeTrace {
         self.path.insert(0, format!("`{column}` ({step})"));
         self
     }
 }
 
 /// Refuses sinks with features that are not known when the label is predicted.
-pub(crate) fn check(pipeline: &Pipeline, bound: &Bound) -> Result<()> {
+pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
     let Some(label) = &pipeline.label else { return Ok(()) };
-    let horizon = Horizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
+    let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
     let mut free: Vec<&String> = label.known.iter().collect();
     for source in &pipeline.sources {
         free.extend(source.keys.iter());
@@ -72,7 +72,7 @@ pub(crate) fn check(pipeline: &Pipeline, bound: &Bound) -> Result<()> {
         }
         for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
             for stream in &flow.streams {
-                let mut walk = Walk { bound, label, free: &free, times: &times, seen: BTreeMap::new() };
+                let mut walk = LeakageWalk { bound, label, free: &free, times: &times, seen: BTreeMap::new() };
                 let trace = walk.column(stream, stream.ops.len(), field.name());
                 if !horizon.allows(trace.ends) {
                     faults.push(fault(field.name(), &sink.name, label, &trace).at(sink.at.as_ref()));
@@ -81,12 +81,12 @@ pub(crate) fn check(pipeline: &Pipeline, bound: &Bound) -> Result<()> {
             }
         }
     }
-    Fault::all(faults).map_or(Ok(()), Err)
+    Fault::combine(faults).map_or(Ok(()), Err)
 }
 
-fn fault(column: &str, sink: &str, label: &Label, trace: &Trace) -> Fault {
+fn fault(column: &str, sink: &str, label: &PredictionLabel, trace: &AgeTrace) -> Fault {
     let until = match trace.ends {
-        Ends::After => "from after its own row",
+        DataAge::After => "from after its own row",
         _ => "that is known too late",
     };
     let message = format!(
@@ -101,13 +101,13 @@ fn fault(column: &str, sink: &str, label: &Label, trace: &Trace) -> Fault {
 }
 
 /// Time between a label's prediction and its row's time.
-enum Horizon {
+enum LabelHorizon {
     Time(i128),
     Rows(u64),
 }
 
-impl Horizon {
-    fn parse(text: &str) -> Result<Horizon> {
+impl LabelHorizon {
+    fn parse(text: &str) -> Result<LabelHorizon> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let second: i128 = 1_000_000_000;
         let unit = match &text[digits.len()..] {
@@ -123,36 +123,36 @@ impl Horizon {
             _ => Some(-1),
         };
         match (digits.parse::<u32>(), unit) {
-            (Ok(rows), None) => Ok(Horizon::Rows(rows.into())),
-            (Ok(count), Some(unit)) if unit > 0 => Ok(Horizon::Time(i128::from(count) * unit)),
+            (Ok(rows), None) => Ok(LabelHorizon::Rows(rows.into())),
+            (Ok(count), Some(unit)) if unit > 0 => Ok(LabelHorizon::Time(i128::from(count) * unit)),
             _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
                 .hint("write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows")),
         }
     }
 
-    fn allows(&self, ends: Ends) -> bool {
+    fn allows(&self, ends: DataAge) -> bool {
         match (self, ends) {
-            (_, Ends::Ahead) => true,
-            (_, Ends::After) => false,
-            (Horizon::Time(horizon), Ends::Behind { time, .. }) => time >= *horizon,
-            (Horizon::Rows(horizon), Ends::Behind { rows, .. }) => rows >= *horizon,
+            (_, DataAge::Ahead) => true,
+            (_, DataAge::After) => false,
+            (LabelHorizon::Time(horizon), DataAge::Behind { time, .. }) => time >= *horizon,
+            (LabelHorizon::Rows(horizon), DataAge::Behind { rows, .. }) => rows >= *horizon,
         }
     }
 }
 
-struct Walk<'a> {
-    bound: &'a Bound,
-    label: &'a Label,
+struct LeakageWalk<'a> {
+    bound: &'a BoundPipeline,
+    label: &'a PredictionLabel,
     free: &'a [&'a String],
     times: &'a [&'a String],
-    seen: BTreeMap<(usize, String), Trace>,
+    seen: BTreeMap<(usize, String), AgeTrace>,
 }
 
-impl Walk<'_> {
+impl LeakageWalk<'_> {
     /// Age of a column after `after` of the stream's operations.
-    fn column(&mut self, stream: &Stream, after: usize, name: &str) -> Trace {
+    fn column(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
         if self.label.known.iter().any(|known| known == name) {
-            return Trace::ahead();
+            return AgeTrace::ahead();
         }
         let key = (after, name.to_owned());
         if let Some(known) = self.seen.get(&key) {
@@ -163,83 +163,89 @@ impl Walk<'_> {
         trace
     }
 
-    fn written(&mut self, stream: &Stream, after: usize, name: &str) -> Trace {
+    fn written(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
         let bound = self.bound;
-        let now = Ends::Behind { time: 0, rows: 0 };
+        let now = DataAge::Behind { time: 0, rows: 0 };
         let Some(before) = after.checked_sub(1) else {
             let timed = self.times.iter().any(|time| *time == name);
             let from = match &bound.bases[stream.base] {
-                Base::Source(source) => source.clone(),
-                Base::Gathered(op) => bound.ops[*op].label.clone(),
+                BaseDataset::Source(source) => source.clone(),
+                BaseDataset::Gathered(op) => bound.ops[*op].label.clone(),
             };
-            let ends = if timed || self.free.iter().any(|free| *free == name) { Ends::Ahead } else { now };
-            return Trace { ends, timed, path: Vec::new() }.at(name, &from);
+            let ends = if timed || self.free.iter().any(|free| *free == name) { DataAge::Ahead } else { now };
+            return AgeTrace { ends, timed, path: Vec::new() }.through_step(name, &from);
         };
         let op = &bound.ops[stream.ops[before]];
         let mut all = |names: &[String]| {
             let traces = names.iter().map(|read| self.column(stream, before, read));
-            traces.fold(Trace::ahead(), Trace::or_later)
+            traces.fold(AgeTrace::ahead(), AgeTrace::younger)
         };
         let trace = match &op.op {
-            Op::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
+            PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
                 let mut trace = all(&map.reads);
                 if let Some(behind) = map.behind {
-                    trace = trace.or_later(Trace { ends: shifted(now, behind, None), timed: false, path: Vec::new() });
+                    trace = trace.younger(AgeTrace {
+                        ends: age_shifted(now, behind, None),
+                        timed: false,
+                        path: Vec::new(),
+                    });
                 } else if trace.timed && map.asks.iter().any(|ask| ask.of.is_some()) {
-                    trace = trace.or_later(Trace { ends: now, timed: false, path: Vec::new() });
+                    trace = trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() });
                 }
                 trace
             }
-            Op::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => all(&expand.reads),
-            Op::AsOf(join) if join.columns.iter().any(|(_, field)| field.name() == name) => {
-                let ends = if join.direction == Direction::Backward { now } else { Ends::After };
-                Trace { ends, timed: false, path: Vec::new() }
+            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => all(&expand.reads),
+            PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| field.name() == name) => {
+                let ends = if join.direction == MatchDirection::Backward { now } else { DataAge::After };
+                AgeTrace { ends, timed: false, path: Vec::new() }
             }
-            Op::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
+            PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
                 None => return self.column(stream, before, name),
                 Some(output) => {
                     let function = &window.plan.functions[output];
                     let input = window.reads.get(function.input).cloned().into_iter();
                     let parent = match function.compute {
-                        Compute::SeasonalIndex { parent, .. } => parent.and_then(|parent| window.reads.get(parent)),
+                        WindowFunction::SeasonalIndex { parent, .. } => {
+                            parent.and_then(|parent| window.reads.get(parent))
+                        }
                         _ => None,
                     };
                     let mut trace = all(&input.collect::<Vec<_>>());
                     trace.ends = match window.backward {
-                        true => Ends::After,
-                        false => shifted(trace.ends, function.compute.behind(), Some(window)),
+                        true => DataAge::After,
+                        false => age_shifted(trace.ends, function.compute.behind(), Some(window)),
                     };
                     trace.timed = false;
-                    trace.or_later(all(&parent.cloned().into_iter().collect::<Vec<_>>()))
+                    trace.younger(all(&parent.cloned().into_iter().collect::<Vec<_>>()))
                 }
             },
-            Op::Project(columns) => {
+            PlanOp::Project(columns) => {
                 let from = columns.iter().find(|(_, to)| to == name).map_or(name, |(from, _)| from);
                 return self.column(stream, before, from);
             }
             _ => return self.column(stream, before, name),
         };
-        trace.at(name, &op.label)
+        trace.through_step(name, &op.label)
     }
 }
 
 /// Shifts an age back by a length.
-fn shifted(ends: Ends, by: Length, window: Option<&Window>) -> Ends {
-    let Ends::Behind { time, rows } = ends else { return ends };
-    let tick = window.map_or(1, |window| tick(&window.plan.time));
+fn age_shifted(ends: DataAge, by: SeriesLength, window: Option<&WindowOp>) -> DataAge {
+    let DataAge::Behind { time, rows } = ends else { return ends };
+    let tick = window.map_or(1, |window| nanoseconds_per_tick(&window.plan.time));
     // Rows convert to time only if no period is missing.
     let every = match window.map(|window| window.plan.gaps) {
-        Some(Gaps::Error { every } | Gaps::Complete { every, .. }) => i128::from(every) * tick,
+        Some(GapHandling::Error { every } | GapHandling::Complete { every, .. }) => i128::from(every) * tick,
         _ => 0,
     };
     match by {
-        Length::Rows(by) => Ends::Behind { time: time + i128::from(by) * every, rows: rows + by },
-        Length::Ticks(by) => Ends::Behind { time: time + i128::from(by) * tick, rows },
+        SeriesLength::Rows(by) => DataAge::Behind { time: time + i128::from(by) * every, rows: rows + by },
+        SeriesLength::Ticks(by) => DataAge::Behind { time: time + i128::from(by) * tick, rows },
     }
 }
 
 /// Nanoseconds per tick; integer time columns count in their own unit.
-fn tick(time: &DataType) -> i128 {
+fn nanoseconds_per_tick(time: &DataType) -> i128 {
     match time {
         DataType::Date32 => 86_400_000_000_000,
         DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,

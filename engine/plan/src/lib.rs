@@ -28,30 +28,31 @@ mod together;
 mod transform;
 mod way;
 
-pub use along::asked_along;
-pub use asked::asked;
-pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
+pub use along::fuse_learn_into_write;
+pub use asked::analyzer_identities;
+pub use bind::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream, bind};
 pub use canonical::canonical_key;
-pub use carry::{Budget, Carry, Given, Way};
-pub use chain::{Chain, ChainWindow, RowCounts, Told, Track, Want};
-pub use columns::{Columns, unknown_column};
-pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, Standing};
-pub use lineage::{Origin, origins};
+pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
+pub use chain::{ChainContext, ChainPath, ChainWindow, ColumnTap, OpChain, RowCounts};
+pub use columns::{ColumnSelector, unknown_column};
+pub use explain::{ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse};
+pub use lineage::{ColumnOrigin, origins};
 pub use op::{
-    AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, GatherBy, Keep, Kernel, Lower, LowerGather, Lowered,
-    Map, Op, Window,
+    AnalyzerRequest, AsOf, ColumnKernel, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, GatherBy, GatherOp,
+    LowerGather, LowerMap, LoweredMap, MapOp, MatchDirection, PlanOp, WindowOp,
 };
 pub use program::{
-    AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
+    AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
+    compile,
 };
 pub use query::refuse_writing;
-pub use reach::reaches;
-pub use registry::{Configured, Read, Registry, TransformKind};
-pub use shape::{shape, without_place};
-pub use slice::{needed, pruning};
+pub use reach::column_reaches;
+pub use registry::{ConfigParseResult, ConfiguredTransform, TransformKind, TransformRegistry};
+pub use shape::{config_without_path, operation_id};
+pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name};
-pub use sql::{Expression, Sql};
+pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_text};
-pub use together::{Together, sorted_together};
-pub use transform::{Scope, Series, Transform};
-pub use way::{Choice, base_column, choose_way, span_extents};
+pub use together::{SharedSort, find_shared_sort};
+pub use transform::{BindScope, SeriesColumns, Transform};
+pub use way::{RowOrderChoice, base_column, choose_row_order, span_extents};

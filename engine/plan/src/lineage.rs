@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_window::Compute;
+use forebay_window::WindowFunction;
 
-use crate::{Base, Bound, Flow, Op, OpId, Stream};
+use crate::{BaseDataset, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp};
 
 /// A column of a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin {
+pub struct ColumnOrigin {
     /// Name of the source.
     pub source: String,
     /// Name of the column.
@@ -18,30 +18,35 @@ pub struct Origin {
 
 /// The source columns that a column of a flow depends on. Columns that only select rows do not count. A column that
 /// a query computes under a new name depends on all columns that the query reads.
-pub fn origins(bound: &Bound, flow: &Flow, column: &str) -> BTreeSet<Origin> {
-    let mut walk = Walk { bound, seen: BTreeMap::new() };
+pub fn origins(bound: &BoundPipeline, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
+    let mut walk = LineageWalk { bound, seen: BTreeMap::new() };
     walk.flow(flow, column)
 }
 
-struct Walk<'a> {
-    bound: &'a Bound,
+struct LineageWalk<'a> {
+    bound: &'a BoundPipeline,
     /// By base and operations of the stream, and column. An entry is empty while it is being computed.
-    seen: BTreeMap<(usize, Vec<OpId>, String), BTreeSet<Origin>>,
+    seen: BTreeMap<(usize, Vec<OpId>, String), BTreeSet<ColumnOrigin>>,
 }
 
-impl Walk<'_> {
-    fn flow(&mut self, flow: &Flow, column: &str) -> BTreeSet<Origin> {
+impl LineageWalk<'_> {
+    fn flow(&mut self, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
         flow.streams.iter().flat_map(|stream| self.column(stream.base, &stream.ops, column)).collect()
     }
 
-    fn all<'n>(&mut self, base: usize, ops: &[OpId], names: impl IntoIterator<Item = &'n String>) -> BTreeSet<Origin> {
+    fn all<'n>(
+        &mut self,
+        base: usize,
+        ops: &[OpId],
+        names: impl IntoIterator<Item = &'n String>,
+    ) -> BTreeSet<ColumnOrigin> {
         names.into_iter().flat_map(|name| self.column(base, ops, name)).collect()
     }
 
     /// Lineage of a column after some operations.
-    fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<Origin> {
+    fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<ColumnOrigin> {
         // Most operations of a wide table do not affect the column.
-        let ops = &ops[..ops.iter().rposition(|op| self.concerns(*op, name)).map_or(0, |last| last + 1)];
+        let ops = &ops[..ops.iter().rposition(|op| self.affects(*op, name)).map_or(0, |last| last + 1)];
         let key = (base, ops.to_vec(), name.to_owned());
         if let Some(found) = self.seen.get(&key) {
             return found.clone();
@@ -56,27 +61,27 @@ impl Walk<'_> {
     }
 
     /// Whether an operation writes or renames the column.
-    fn concerns(&self, op: OpId, name: &str) -> bool {
+    fn affects(&self, op: OpId, name: &str) -> bool {
         match &self.bound.ops[op].op {
-            Op::Map(map) => map.writes.iter().any(|field| field.name() == name),
-            Op::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
-            Op::Window(window) => window.writes.iter().any(|field| field.name() == name),
-            Op::AsOf(join) => join.columns.iter().any(|(_, field)| field.name() == name),
-            Op::Project(_) => true,
-            Op::Keep(_) | Op::Gather(_) => false,
+            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
+            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
+            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
+            PlanOp::AsOf(join) => join.columns.iter().any(|(_, field)| field.name() == name),
+            PlanOp::Project(_) => true,
+            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
         }
     }
 
-    fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<Origin> {
+    fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<ColumnOrigin> {
         let bound = self.bound;
         let op = match &bound.bases[base] {
-            Base::Source(source) => {
-                return BTreeSet::from([Origin { source: source.clone(), column: name.to_owned() }]);
+            BaseDataset::Source(source) => {
+                return BTreeSet::from([ColumnOrigin { source: source.clone(), column: name.to_owned() }]);
             }
-            Base::Gathered(op) => op,
+            BaseDataset::Gathered(op) => op,
         };
         let inputs = || bound.gather_inputs.get(op).into_iter().flatten().map(|(_, flow)| flow);
-        let with_it = |flow: &&Flow| flow.schema.field_with_name(name).is_ok();
+        let with_it = |flow: &&NodeFlow| flow.schema.field_with_name(name).is_ok();
         if inputs().any(|flow| with_it(&flow)) {
             return inputs().filter(with_it).flat_map(|flow| self.flow(flow, name)).collect();
         }
@@ -89,10 +94,10 @@ impl Walk<'_> {
         found
     }
 
-    fn written(&mut self, base: usize, last: OpId, before: &[OpId], name: &str) -> BTreeSet<Origin> {
+    fn written(&mut self, base: usize, last: OpId, before: &[OpId], name: &str) -> BTreeSet<ColumnOrigin> {
         let bound = self.bound;
         match &bound.ops[last].op {
-            Op::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
+            PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
                 let mut found = self.all(base, before, &map.reads);
                 for ask in &bound.ops[last].asks {
                     let ask = &bound.asks[*ask];
@@ -102,39 +107,39 @@ impl Walk<'_> {
                     if inputs.is_empty() {
                         inputs = ask.ask.inputs.iter().collect();
                     }
-                    for Stream { base, ops } in &ask.streams {
+                    for OpStream { base, ops } in &ask.streams {
                         found.extend(self.all(*base, ops, inputs.iter().copied()));
                     }
                 }
                 found
             }
-            Op::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
+            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
                 self.all(base, before, &expand.reads)
             }
-            Op::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
+            PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
                 None => self.column(base, before, name),
                 Some(output) => {
                     let function = &window.plan.functions[output];
                     let parent = match function.compute {
-                        Compute::SeasonalIndex { parent, .. } => parent,
+                        WindowFunction::SeasonalIndex { parent, .. } => parent,
                         _ => None,
                     };
                     let reads = [Some(function.input), parent].into_iter().flatten();
                     self.all(base, before, reads.filter_map(|read| window.reads.get(read)))
                 }
             },
-            Op::AsOf(join) => match join.columns.iter().find(|(_, field)| field.name() == name) {
+            PlanOp::AsOf(join) => match join.columns.iter().find(|(_, field)| field.name() == name) {
                 None => self.column(base, before, name),
                 Some((there, _)) => {
                     let flow = bound.as_of_inputs.get(&last);
                     flow.map(|flow| self.flow(flow, there)).unwrap_or_default()
                 }
             },
-            Op::Project(columns) => {
+            PlanOp::Project(columns) => {
                 let from = columns.iter().find(|(_, to)| to == name).map_or(name, |(from, _)| from);
                 self.column(base, before, from)
             }
-            Op::Map(_) | Op::Expand(_) | Op::Keep(_) | Op::Gather(_) => self.column(base, before, name),
+            PlanOp::Map(_) | PlanOp::Expand(_) | PlanOp::Keep(_) | PlanOp::Gather(_) => self.column(base, before, name),
         }
     }
 }

@@ -6,41 +6,41 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
-use forebay_window::{Length, WindowPlan};
+use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
-pub type Kernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync>;
+pub type ColumnKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync>;
 
 /// Computes the input row of each output row, and the new columns.
-pub type ExpandKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Expanded> + Send + Sync>;
+pub type ExpandKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<ExpandedRows> + Send + Sync>;
 
 /// Combines the plans of the inputs into one plan.
 pub type LowerGather = Arc<dyn Fn(Vec<LogicalPlan>) -> Result<LogicalPlan> + Send + Sync>;
 
 /// Builds a kernel from findings, in the order of the requested analyzers.
-pub type Lower = Arc<dyn Fn(&[Arc<Finding>]) -> Result<Lowered> + Send + Sync>;
+pub type LowerMap = Arc<dyn Fn(&[Arc<Finding>]) -> Result<LoweredMap> + Send + Sync>;
 
 /// The result of `LowerMap`.
 #[derive(Clone)]
-pub struct Lowered {
+pub struct LoweredMap {
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: ColumnKernel,
     /// Output fields, if they depend on findings (such as the width of a one-hot vector).
     pub fields: Option<Vec<Field>>,
 }
 
-impl Lowered {
+impl LoweredMap {
     /// A kernel with the declared output fields.
     pub fn new(kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static) -> Self {
-        Lowered { kernel: Arc::new(kernel), fields: None }
+        LoweredMap { kernel: Arc::new(kernel), fields: None }
     }
 
     /// A kernel from each input column to one output column.
     pub fn unary(kernel: impl Fn(&ArrayRef) -> Result<ArrayRef> + Send + Sync + 'static) -> Self {
-        Lowered::new(move |inputs, _| inputs.iter().map(&kernel).collect())
+        LoweredMap::new(move |inputs, _| inputs.iter().map(&kernel).collect())
     }
 
     /// Sets the output fields.
@@ -52,7 +52,7 @@ impl Lowered {
 
 /// A request for an analyzer over columns at the operation's position.
 #[derive(Clone)]
-pub struct Ask {
+pub struct AnalyzerRequest {
     /// The analyzer.
     pub analyzer: Arc<dyn AnyAnalyzer>,
     /// Its input columns, in order.
@@ -62,14 +62,14 @@ pub struct Ask {
     pub of: Option<String>,
 }
 
-impl Ask {
+impl AnalyzerRequest {
     /// Requests an analyzer over columns of this step.
     pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Ask { analyzer: Arc::new(analyzer), inputs: inputs.into_iter().map(Into::into).collect(), of: None }
+        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs: inputs.into_iter().map(Into::into).collect(), of: None }
     }
 
     /// Reads another step or source instead.
-    pub fn of(mut self, node: impl Into<String>) -> Self {
+    pub fn read_from(mut self, node: impl Into<String>) -> Self {
         self.of = Some(node.into());
         self
     }
@@ -77,29 +77,29 @@ impl Ask {
 
 /// A row-wise operation: one output row for each input row.
 #[derive(Clone)]
-pub struct Map {
+pub struct MapOp {
     /// Columns read.
     pub reads: Vec<String>,
     /// Columns written. A column of the same name is replaced, which is allowed only if it is among `reads`.
     pub writes: Vec<Field>,
     /// Analyzers whose findings it needs.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<AnalyzerRequest>,
     /// Builds the kernel.
-    pub lower: Lower,
+    pub lower: LowerMap,
     /// Distance in nanoseconds before the row's time at which the learned data ends, for findings that depend on
     /// the row's series or time (a table by time). `None` for global statistics.
-    pub behind: Option<Length>,
+    pub behind: Option<SeriesLength>,
 }
 
-impl Map {
+impl MapOp {
     /// An operation without analyzers.
     pub fn new(
         reads: impl IntoIterator<Item = impl Into<String>>,
         writes: impl IntoIterator<Item = Field>,
         kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static,
     ) -> Self {
-        let lowered = Lowered::new(kernel);
-        Map {
+        let lowered = LoweredMap::new(kernel);
+        MapOp {
             reads: reads.into_iter().map(Into::into).collect(),
             writes: writes.into_iter().collect(),
             asks: Vec::new(),
@@ -112,10 +112,10 @@ impl Map {
     pub fn fitted(
         reads: impl IntoIterator<Item = impl Into<String>>,
         writes: impl IntoIterator<Item = Field>,
-        asks: impl IntoIterator<Item = Ask>,
-        lower: impl Fn(&[Arc<Finding>]) -> Result<Lowered> + Send + Sync + 'static,
+        asks: impl IntoIterator<Item = AnalyzerRequest>,
+        lower: impl Fn(&[Arc<Finding>]) -> Result<LoweredMap> + Send + Sync + 'static,
     ) -> Self {
-        Map {
+        MapOp {
             reads: reads.into_iter().map(Into::into).collect(),
             writes: writes.into_iter().collect(),
             asks: asks.into_iter().collect(),
@@ -125,9 +125,9 @@ impl Map {
     }
 }
 
-impl Map {
+impl MapOp {
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.
-    pub fn behind(mut self, behind: Length) -> Self {
+    pub fn data_age(mut self, behind: SeriesLength) -> Self {
         self.behind = Some(behind);
         self
     }
@@ -135,17 +135,17 @@ impl Map {
 
 /// Keeps the rows for which a condition is true; null counts as false.
 #[derive(Clone)]
-pub struct Keep {
+pub struct FilterOp {
     /// Columns read.
     pub reads: Vec<String>,
     /// Computes one Boolean column.
-    pub kernel: Kernel,
+    pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
     pub condition: Option<datafusion::logical_expr::Expr>,
 }
 
 /// Result of an `ExpandKernel`: the input row of each output row, and the new columns.
-pub struct Expanded {
+pub struct ExpandedRows {
     /// Input rows, not necessarily distinct, in ascending order.
     pub picks: UInt32Array,
     /// The written columns, of the same length as `picks`.
@@ -154,7 +154,7 @@ pub struct Expanded {
 
 /// Produces any number of output rows per input row.
 #[derive(Clone)]
-pub struct Expand {
+pub struct ExpandOp {
     /// Columns read.
     pub reads: Vec<String>,
     /// Columns written; all others are repeated.
@@ -166,7 +166,7 @@ pub struct Expand {
 /// Windows over series: one output row per input row, in the same order. The new columns depend on earlier rows of
 /// the same series.
 #[derive(Clone)]
-pub struct Window {
+pub struct WindowOp {
     /// The event-time column.
     pub time: String,
     /// Columns that identify a series.
@@ -181,21 +181,21 @@ pub struct Window {
     pub backward: bool,
 }
 
-impl Window {
+impl WindowOp {
     /// All columns that it reads.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().chain([&self.time]).chain(&self.reads)
     }
 
     /// Whether both receive the same rows of the same series.
-    pub fn is_alike(&self, other: &Window) -> bool {
+    pub fn is_alike(&self, other: &WindowOp) -> bool {
         (&self.time, &self.keys, self.backward) == (&other.time, &other.keys, other.backward)
-            && self.plan.goes_with(&other.plan)
+            && self.plan.shares_state_with(&other.plan)
     }
 
     /// Merges two windows whose columns have the same names here. The outputs of `self` come first.
-    pub fn with(mut self, other: &Window) -> Window {
-        let (reads, plan) = self.plan.with(&self.reads, &other.plan, &other.reads);
+    pub fn with(mut self, other: &WindowOp) -> WindowOp {
+        let (reads, plan) = self.plan.merge(&self.reads, &other.plan, &other.reads);
         (self.reads, self.plan) = (reads, Arc::new(plan));
         self.writes.extend(other.writes.iter().cloned());
         self
@@ -205,7 +205,7 @@ impl Window {
 /// Which rows of the other side match in an as-of join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum MatchDirection {
     /// The last row at or before the row's time.
     Backward,
     /// The first row at or after the row's time.
@@ -231,7 +231,7 @@ pub struct AsOf {
     /// invisible before.
     pub known_at: Option<String>,
     /// Which row matches.
-    pub direction: Direction,
+    pub direction: MatchDirection,
     /// Largest distance in time, inclusive, in ticks.
     pub tolerance: Option<i64>,
     /// Whether a row of exactly the same time matches.
@@ -287,7 +287,7 @@ impl AsOf {
 
 /// An operation over all rows at once. It runs in a pass of its own, whose result is an intermediate dataset.
 #[derive(Clone)]
-pub struct Gather {
+pub struct GatherOp {
     /// Further inputs: steps or sources by name. This step's own rows are the first input, unless `alone`.
     pub others: Vec<String>,
     /// Whether only `others` are read.
@@ -313,49 +313,49 @@ pub enum GatherBy {
     },
 }
 
-impl Gather {
+impl GatherOp {
     /// Column with the position of a row in the canonical order of the input, `UInt64`.
     pub const ROW: &'static str = "__row";
 }
 
 /// An operation of a flow.
 #[derive(Clone)]
-pub enum Op {
+pub enum PlanOp {
     /// See `MapOp`.
-    Map(Map),
+    Map(MapOp),
     /// See `FilterOp`.
-    Keep(Keep),
+    Keep(FilterOp),
     /// Selects and renames the visible columns: (old name, new name).
     Project(Vec<(String, String)>),
     /// See `ExpandOp`.
-    Expand(Expand),
+    Expand(ExpandOp),
     /// See `WindowOp`.
-    Window(Window),
+    Window(WindowOp),
     /// See [`AsOf`].
     AsOf(AsOf),
     /// See `GatherOp`.
-    Gather(Gather),
+    Gather(GatherOp),
 }
 
-impl Op {
+impl PlanOp {
     /// Whether output rows depend on other rows of their series.
     pub fn is_over_series(&self) -> bool {
-        matches!(self, Op::Window(_) | Op::AsOf(_))
+        matches!(self, PlanOp::Window(_) | PlanOp::AsOf(_))
     }
 }
 
-impl Op {
+impl PlanOp {
     /// What binding added to the step's kind and configuration: columns, their types, and windows. Part of the
     /// operation's content id, so that a change here needs a new name of that id.
     pub(crate) fn identity(&self) -> Result<Value> {
         let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
         let taken = |(there, field): &(String, Field)| json!([there, field.name(), field.data_type().to_string()]);
         Ok(match self {
-            Op::Map(map) => json!({ "map": map.reads, "writes": names(&map.writes) }),
-            Op::Keep(keep) => json!({ "filter": keep.reads }),
-            Op::Project(columns) => json!({ "project": columns }),
-            Op::Expand(expand) => json!({ "expand": expand.reads, "writes": names(&expand.writes) }),
-            Op::Window(window) => json!({
+            PlanOp::Map(map) => json!({ "map": map.reads, "writes": names(&map.writes) }),
+            PlanOp::Keep(keep) => json!({ "filter": keep.reads }),
+            PlanOp::Project(columns) => json!({ "project": columns }),
+            PlanOp::Expand(expand) => json!({ "expand": expand.reads, "writes": names(&expand.writes) }),
+            PlanOp::Window(window) => json!({
                 "window": window.plan.to_json()?,
                 "time": window.time,
                 "keys": window.keys,
@@ -363,7 +363,7 @@ impl Op {
                 "writes": names(&window.writes),
                 "backward": window.backward,
             }),
-            Op::AsOf(join) => json!({
+            PlanOp::AsOf(join) => json!({
                 "as_of": join.other,
                 "keys": join.keys,
                 "time": join.time,
@@ -374,7 +374,7 @@ impl Op {
                 "exact": join.exact,
                 "columns": join.columns.iter().map(taken).collect::<Vec<_>>(),
             }),
-            Op::Gather(gather) => json!({ "gather": gather.others }),
+            PlanOp::Gather(gather) => json!({ "gather": gather.others }),
         })
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
+use forebay_model::{ContentId, Dataset, Fault, IdBuilder, Pipeline, Result, codes};
 use serde_json::json;
 
-use crate::shape::name_reading;
-use crate::slice::{Slice, Wanted, slice};
+use crate::shape::add_source_format;
+use crate::slice::{SliceTarget, StreamSlice, slice_stream};
 use crate::split::part_column;
-use crate::{Base, BaseId, Bound, Op, Stream, Want};
+use crate::{BaseDataset, BaseId, BoundPipeline, ColumnTap, OpStream, PlanOp};
 
 /// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
 /// Index into `BoundPipeline::analyzers`.
-pub type AskId = usize;
+pub type AnalyzerId = usize;
 
 /// Fewest bytes per lane and span: below, opening files costs more than reading columns separately saves.
 const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
@@ -27,13 +27,13 @@ pub struct Program {
     /// The pipeline's name.
     pub name: String,
     /// The typed pipeline.
-    pub bound: Bound,
+    pub bound: BoundPipeline,
     /// Id of each analyzer's state; analyzers with equal ids share one state.
-    pub state_ids: Vec<Id>,
+    pub state_ids: Vec<ContentId>,
     /// Level of each analyzer: 1 if it depends on no other.
     pub levels: Vec<usize>,
     /// The id of each gathered dataset.
-    pub gather_ids: BTreeMap<OpId, Id>,
+    pub gather_ids: BTreeMap<OpId, ContentId>,
     /// Passes in execution order.
     pub passes: Vec<Pass>,
 }
@@ -42,7 +42,7 @@ pub struct Program {
 #[derive(Debug, Clone)]
 pub struct Pass {
     /// `hash(format version, span fingerprints, configuration, ids of the states it reads)`.
-    pub id: Id,
+    pub id: ContentId,
     /// Passes of one level are independent of each other.
     pub level: usize,
     /// Its work.
@@ -64,27 +64,27 @@ pub enum PassWork {
 #[derive(Debug, Clone)]
 pub struct LearnWork {
     /// Lanes to run; empty if all findings are known.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<AnalyzerLane>,
     /// Analyzers whose states were committed by an earlier run.
-    pub known: Vec<AskId>,
+    pub known: Vec<AnalyzerId>,
 }
 
 /// Analyzers that run together because they read the same columns. Lanes of one pass read disjoint columns, except
 /// for columns that select rows. Each lane therefore holds its states once, regardless of the number of threads,
 /// and frees them when it is done.
 #[derive(Debug, Clone)]
-pub struct Lane {
+pub struct AnalyzerLane {
     /// The analyzers, one per state.
-    pub asks: Vec<AskId>,
+    pub asks: Vec<AnalyzerId>,
     /// Their scans, in order.
-    pub scans: Vec<Scan>,
+    pub scans: Vec<ColumnScan>,
     /// Stored bytes that it reads, if known.
     pub bytes: u64,
 }
 
 /// A scan of some columns of a base dataset.
 #[derive(Debug, Clone)]
-pub struct Scan {
+pub struct ColumnScan {
     /// The base dataset.
     pub base: BaseId,
     /// Columns, in the order of the base's schema.
@@ -97,19 +97,19 @@ pub struct Scan {
 #[derive(Debug, Clone)]
 pub struct ScanStream {
     /// All operations of the stream; only those in `needed` run.
-    pub stream: Stream,
+    pub stream: OpStream,
     /// Positions in the stream's operations.
     pub needed: Vec<usize>,
     /// Analyzers, and the number of operations after which each reads.
-    pub taps: Vec<(AskId, usize)>,
+    pub taps: Vec<(AnalyzerId, usize)>,
 }
 
 impl ScanStream {
     /// Taps of its analyzers, in order.
-    pub fn wants(&self, bound: &Bound) -> impl Iterator<Item = Want> {
+    pub fn column_taps(&self, bound: &BoundPipeline) -> impl Iterator<Item = ColumnTap> {
         self.taps.iter().map(|(ask, after)| {
             let question = &bound.asks[*ask];
-            Want { after: *after, columns: question.ask.inputs.clone(), part: question.part.clone() }
+            ColumnTap { after: *after, columns: question.ask.inputs.clone(), part: question.part.clone() }
         })
     }
 }
@@ -120,7 +120,7 @@ pub struct SinkWork {
     /// An index into the pipeline's sinks.
     pub sink: usize,
     /// Its scans, in order.
-    pub scans: Vec<Scan>,
+    pub scans: Vec<ColumnScan>,
     /// Written columns.
     pub columns: Vec<String>,
     /// Hidden column that restricts the rows to a part.
@@ -128,21 +128,21 @@ pub struct SinkWork {
 }
 
 /// Returns whether the finding of an analyzer with this state id is known.
-pub type IsKnown<'a> = &'a mut dyn FnMut(AskId, Id) -> Result<bool>;
+pub type IsKnown<'a> = &'a mut dyn FnMut(AnalyzerId, ContentId) -> Result<bool>;
 
 /// Compiles a bound pipeline. `sinks` are indices of the sinks to write. With `learn_all` every analyzer runs,
 /// otherwise only those that the sinks need.
 pub fn compile(
     pipeline: &Pipeline,
-    bound: Bound,
+    bound: BoundPipeline,
     datasets: &BTreeMap<String, Dataset>,
     sinks: &[usize],
     learn_all: bool,
     is_known: IsKnown<'_>,
 ) -> Result<Program> {
-    let mut compiler = Compiler::new(pipeline, bound, datasets);
-    let asks: BTreeSet<AskId> = if learn_all { (0..compiler.bound.asks.len()).collect() } else { BTreeSet::new() };
-    compiler.asks(asks)?;
+    let mut compiler = ProgramCompiler::new(pipeline, bound, datasets);
+    let asks: BTreeSet<AnalyzerId> = if learn_all { (0..compiler.bound.asks.len()).collect() } else { BTreeSet::new() };
+    compiler.add_analyzers(asks)?;
     let mut writes = Vec::new();
     for sink in sinks {
         writes.push(compiler.sink(*sink)?);
@@ -153,22 +153,22 @@ pub fn compile(
 /// Columns by base.
 type ColumnSet = BTreeSet<(BaseId, String)>;
 
-struct Compiler<'a> {
+struct ProgramCompiler<'a> {
     pipeline: &'a Pipeline,
     datasets: &'a BTreeMap<String, Dataset>,
-    bound: Bound,
-    slices: Vec<Option<Vec<Slice>>>,
-    state_ids: Vec<Option<Id>>,
+    bound: BoundPipeline,
+    slices: Vec<Option<Vec<StreamSlice>>>,
+    state_ids: Vec<Option<ContentId>>,
     levels: Vec<usize>,
-    gather_ids: BTreeMap<OpId, (Id, usize)>,
+    gather_ids: BTreeMap<OpId, (ContentId, usize)>,
     /// Ids of source contents, cached: computing one visits all spans.
-    source_ids: BTreeMap<BaseId, Id>,
-    wanted: BTreeSet<AskId>,
+    source_ids: BTreeMap<BaseId, ContentId>,
+    wanted: BTreeSet<AnalyzerId>,
 }
 
 impl Program {
     /// The windows and as-of joins in scans, upstream first.
-    pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
+    pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a ColumnScan>) -> BTreeSet<OpId> {
         let streams = scans.into_iter().flat_map(|scan| &scan.streams);
         let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
         needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
@@ -180,15 +180,15 @@ impl Program {
     }
 
     /// The scans of a single analyzer.
-    pub fn scans_for(&self, ask: AskId) -> Vec<Scan> {
+    pub fn scans_for(&self, ask: AnalyzerId) -> Vec<ColumnScan> {
         scans(&self.bound, &[ask])
     }
 
     /// The gathers whose rows are still needed, given which writes are needed.
-    pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
+    pub fn needed_gathers(&self, write_needed: &dyn Fn(ContentId) -> bool) -> BTreeSet<OpId> {
         let mut needed = BTreeSet::new();
         for pass in self.passes.iter().rev() {
-            let scans: Vec<&Scan> = match &pass.work {
+            let scans: Vec<&ColumnScan> = match &pass.work {
                 PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
                 PassWork::Write(work) if write_needed(pass.id) => work.scans.iter().collect(),
                 PassWork::Gather(op) if needed.contains(op) => {
@@ -201,7 +201,9 @@ impl Program {
             for scan in scans {
                 needed.extend(self.gathered(scan.base));
                 for own in &scan.streams {
-                    own.needed.iter().for_each(|position| self.gathers_beside(&own.stream, *position, &mut needed));
+                    own.needed
+                        .iter()
+                        .for_each(|position| self.gathers_of_other_side(&own.stream, *position, &mut needed));
                 }
             }
         }
@@ -210,29 +212,29 @@ impl Program {
 
     fn gathered(&self, base: BaseId) -> Option<OpId> {
         match &self.bound.bases[base] {
-            Base::Gathered(op) => Some(*op),
-            Base::Source(_) => None,
+            BaseDataset::Gathered(op) => Some(*op),
+            BaseDataset::Source(_) => None,
         }
     }
 
     /// Adds the gathers that a whole stream reads.
-    fn gathers_of(&self, stream: &Stream, needed: &mut BTreeSet<OpId>) {
+    fn gathers_of(&self, stream: &OpStream, needed: &mut BTreeSet<OpId>) {
         needed.extend(self.gathered(stream.base));
-        (0..stream.ops.len()).for_each(|position| self.gathers_beside(stream, position, needed));
+        (0..stream.ops.len()).for_each(|position| self.gathers_of_other_side(stream, position, needed));
     }
 
     /// Adds the gathers that one operation reads besides its own rows: an as-of join sorts both sides.
-    fn gathers_beside(&self, stream: &Stream, position: usize, needed: &mut BTreeSet<OpId>) {
+    fn gathers_of_other_side(&self, stream: &OpStream, position: usize, needed: &mut BTreeSet<OpId>) {
         let Some(flow) = self.bound.as_of_inputs.get(&stream.ops[position]) else { return };
-        let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+        let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
         [&here].into_iter().chain(&flow.streams).for_each(|stream| self.gathers_of(stream, needed));
     }
 }
 
-impl<'a> Compiler<'a> {
-    fn new(pipeline: &'a Pipeline, bound: Bound, datasets: &'a BTreeMap<String, Dataset>) -> Self {
+impl<'a> ProgramCompiler<'a> {
+    fn new(pipeline: &'a Pipeline, bound: BoundPipeline, datasets: &'a BTreeMap<String, Dataset>) -> Self {
         let asks = bound.asks.len();
-        Compiler {
+        ProgramCompiler {
             pipeline,
             datasets,
             bound,
@@ -245,12 +247,12 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn asks(&mut self, asks: BTreeSet<AskId>) -> Result<()> {
-        asks.into_iter().try_for_each(|ask| self.ask(ask).map(drop))
+    fn add_analyzers(&mut self, asks: BTreeSet<AnalyzerId>) -> Result<()> {
+        asks.into_iter().try_for_each(|ask| self.add_analyzer(ask).map(drop))
     }
 
     /// Computes slice, state id and level of an analyzer, and marks it as wanted.
-    fn ask(&mut self, id: AskId) -> Result<Id> {
+    fn add_analyzer(&mut self, id: AnalyzerId) -> Result<ContentId> {
         self.wanted.insert(id);
         if let Some(state) = self.state_ids[id] {
             return Ok(state);
@@ -270,29 +272,34 @@ impl<'a> Compiler<'a> {
 
     /// Slices streams for columns at their ends, and adds everything that determines those columns to an id.
     /// Returns the slices and the level of their dependencies.
-    fn streams(&mut self, streams: &[Stream], columns: &[&str], name: &mut IdBuilder) -> Result<(Vec<Slice>, usize)> {
+    fn streams(
+        &mut self,
+        streams: &[OpStream],
+        columns: &[&str],
+        name: &mut IdBuilder,
+    ) -> Result<(Vec<StreamSlice>, usize)> {
         let mut slices = Vec::new();
         let mut level = 0;
         for stream in streams {
-            let wanted = [Wanted { after: stream.ops.len(), columns: columns.to_vec() }];
-            let slice = slice(&self.bound, stream, &wanted);
+            let wanted = [SliceTarget { after: stream.ops.len(), columns: columns.to_vec() }];
+            let slice = slice_stream(&self.bound, stream, &wanted);
             let (base, base_level) = self.base(stream.base)?;
             level = level.max(base_level);
             name.id(base).json(&json!([slice.columns, slice.ops.len()]));
             for position in &slice.ops {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
-                if let (Op::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
+                if let (PlanOp::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
                     // Slices do not contain the columns read for sorting.
                     let (join, flow) = (join.clone(), flow.clone());
-                    let here = Stream { base: stream.base, ops: stream.ops[..*position].to_vec() };
+                    let here = OpStream { base: stream.base, ops: stream.ops[..*position].to_vec() };
                     let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
                     level = level.max(self.streams(&[here], &columns, name)?.1);
                     let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
                     level = level.max(self.streams(&flow.streams, &columns, name)?.1);
                 }
                 for ask in self.bound.ops[op].asks.clone() {
-                    name.id(self.ask(ask)?);
+                    name.id(self.add_analyzer(ask)?);
                     level = level.max(self.levels[ask]);
                 }
             }
@@ -302,10 +309,10 @@ impl<'a> Compiler<'a> {
     }
 
     /// Id of a base's content, and the level at which it exists.
-    fn base(&mut self, base: BaseId) -> Result<(Id, usize)> {
+    fn base(&mut self, base: BaseId) -> Result<(ContentId, usize)> {
         let op = match &self.bound.bases[base] {
-            Base::Gathered(op) => *op,
-            Base::Source(source) => {
+            BaseDataset::Gathered(op) => *op,
+            BaseDataset::Source(source) => {
                 if let Some(known) = self.source_ids.get(&base) {
                     return Ok((*known, 0));
                 }
@@ -318,7 +325,7 @@ impl<'a> Compiler<'a> {
                 for field in dataset.schema.fields() {
                     id.text(field.name()).text(&field.data_type().to_string());
                 }
-                name_reading(&mut id, self.pipeline, source);
+                add_source_format(&mut id, self.pipeline, source);
                 let id = id.finish();
                 self.source_ids.insert(base, id);
                 return Ok((id, 0));
@@ -365,7 +372,7 @@ impl<'a> Compiler<'a> {
             .streams
             .iter()
             .zip(slices)
-            .map(|(stream, slice)| Scan {
+            .map(|(stream, slice)| ColumnScan {
                 base: stream.base,
                 columns: slice.columns,
                 streams: vec![ScanStream { stream: stream.clone(), needed: slice.ops, taps: Vec::new() }],
@@ -405,7 +412,7 @@ impl<'a> Compiler<'a> {
         passes.sort_by_key(|pass| (pass.level, matches!(pass.work, PassWork::Write(_))));
         let mut state_ids = Vec::new();
         for (index, id) in std::mem::take(&mut self.state_ids).into_iter().enumerate() {
-            state_ids.push(id.unwrap_or_else(|| Id::of(format!("unused {index}").as_bytes())));
+            state_ids.push(id.unwrap_or_else(|| ContentId::of(format!("unused {index}").as_bytes())));
         }
         let gather_ids = self.gather_ids.into_iter().map(|(op, (id, _))| (op, id)).collect();
         Ok(Program {
@@ -419,9 +426,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// The analyzers of a level, one per state, in groups that share a base.
-    fn groups(&self, level: usize) -> Vec<Vec<AskId>> {
+    fn groups(&self, level: usize) -> Vec<Vec<AnalyzerId>> {
         let mut seen = BTreeSet::new();
-        let mut groups: Vec<(BTreeSet<BaseId>, Vec<AskId>)> = Vec::new();
+        let mut groups: Vec<(BTreeSet<BaseId>, Vec<AnalyzerId>)> = Vec::new();
         for ask in self.wanted.iter().filter(|ask| self.levels[**ask] == level) {
             if !seen.insert(self.state_ids[*ask]) {
                 continue;
@@ -431,7 +438,7 @@ impl<'a> Compiler<'a> {
             let (joined, apart) = groups.into_iter().partition(|(known, _)| !known.is_disjoint(&bases));
             groups = apart;
             for (known, others) in joined {
-                let joined: (BTreeSet<BaseId>, Vec<AskId>) = (known, others);
+                let joined: (BTreeSet<BaseId>, Vec<AnalyzerId>) = (known, others);
                 bases.extend(joined.0);
                 asks.extend(joined.1);
             }
@@ -442,8 +449,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Divides analyzers into lanes by the columns that they read.
-    fn lanes(&self, asks: &[AskId]) -> Vec<Lane> {
-        let columns_of = |ask: AskId, rows_only: bool| -> ColumnSet {
+    fn lanes(&self, asks: &[AnalyzerId]) -> Vec<AnalyzerLane> {
+        let columns_of = |ask: AnalyzerId, rows_only: bool| -> ColumnSet {
             let slices = self.slices[ask].iter().flatten();
             let streams = &self.bound.asks[ask].streams;
             let names = streams.iter().zip(slices).flat_map(|(stream, slice)| {
@@ -456,7 +463,7 @@ impl<'a> Compiler<'a> {
             });
             names.collect()
         };
-        let mut groups: Vec<(ColumnSet, Vec<AskId>)> = Vec::new();
+        let mut groups: Vec<(ColumnSet, Vec<AnalyzerId>)> = Vec::new();
         for ask in asks {
             let mut columns = columns_of(*ask, false);
             let mut members = vec![*ask];
@@ -471,7 +478,7 @@ impl<'a> Compiler<'a> {
             groups.push((columns, members));
         }
         // Row keys are computed once for all analyzers that need them.
-        let keyed = |asks: &[AskId]| asks.iter().any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys());
+        let keyed = |asks: &[AnalyzerId]| asks.iter().any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys());
         let (keyed, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, asks)| keyed(asks));
         groups.extend(keyed.into_iter().reduce(|(mut columns, mut members), (more, others)| {
             columns.extend(more);
@@ -486,12 +493,12 @@ impl<'a> Compiler<'a> {
         let spans = self.spans(asks).max(1);
         let by_sharing = total.checked_div(shared_bytes * LANE_SHARED_PART_MAX).unwrap_or(u64::MAX).saturating_add(1);
         let by_size = (total / (spans * LANE_SPAN_BYTES_MIN)).max(1);
-        let apart = self.stored_apart(asks);
+        let apart = self.is_columnar(asks);
         let count = if apart { by_sharing.min(by_size).min(groups.len() as u64) as usize } else { 1 };
         // Greedy balancing: the largest group first, to the lane with the fewest bytes.
         let mut order: Vec<usize> = (0..groups.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
-        let mut lanes: Vec<(u64, Vec<AskId>)> = vec![(0, Vec::new()); count.max(1)];
+        let mut lanes: Vec<(u64, Vec<AnalyzerId>)> = vec![(0, Vec::new()); count.max(1)];
         for index in order {
             let lightest = (0..lanes.len()).min_by_key(|lane| lanes[*lane].0).unwrap_or(0);
             lanes[lightest].0 += own[index].max(1);
@@ -502,43 +509,43 @@ impl<'a> Compiler<'a> {
             .filter(|(_, asks)| !asks.is_empty())
             .map(|(own, mut asks)| {
                 asks.sort_unstable();
-                Lane { scans: scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
+                AnalyzerLane { scans: scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
             })
             .collect()
     }
 
     /// Lanes for analyzers behind windows. Analyzers share a lane if their streams continue each other, so that
     /// each window runs once and its rows come in order.
-    fn windowed_lanes(&self, asks: &[AskId]) -> Vec<Lane> {
-        let continues = |a: AskId, b: AskId| {
+    fn windowed_lanes(&self, asks: &[AnalyzerId]) -> Vec<AnalyzerLane> {
+        let continues = |a: AnalyzerId, b: AnalyzerId| {
             let (a, b) = (&self.bound.asks[a].streams, &self.bound.asks[b].streams);
             let pairs = || a.iter().zip(b);
-            let same = |(a, b): (&Stream, &Stream)| {
+            let same = |(a, b): (&OpStream, &OpStream)| {
                 let shorter = a.ops.len().min(b.ops.len());
                 a.base == b.base && a.ops[..shorter] == b.ops[..shorter]
             };
             a.len() == b.len() && pairs().all(same)
         };
-        let mut lanes: Vec<Vec<AskId>> = Vec::new();
+        let mut lanes: Vec<Vec<AnalyzerId>> = Vec::new();
         for ask in asks {
             match lanes.iter_mut().find(|lane| lane.iter().all(|known| continues(*known, *ask))) {
                 Some(lane) => lane.push(*ask),
                 None => lanes.push(vec![*ask]),
             }
         }
-        let lane = |asks: Vec<AskId>| {
+        let lane = |asks: Vec<AnalyzerId>| {
             let scans = scans(&self.bound, &asks);
             let columns: ColumnSet =
                 scans.iter().flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone()))).collect();
-            Lane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
+            AnalyzerLane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
         };
         lanes.into_iter().map(lane).collect()
     }
 
     fn dataset(&self, base: BaseId) -> Option<&Dataset> {
         match &self.bound.bases[base] {
-            Base::Source(name) => self.datasets.get(name),
-            Base::Gathered(_) => None,
+            BaseDataset::Source(name) => self.datasets.get(name),
+            BaseDataset::Gathered(_) => None,
         }
     }
 
@@ -551,28 +558,28 @@ impl<'a> Compiler<'a> {
         known.unwrap_or(0)
     }
 
-    fn spans(&self, asks: &[AskId]) -> u64 {
+    fn spans(&self, asks: &[AnalyzerId]) -> u64 {
         let bases: BTreeSet<BaseId> =
             asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base)).collect();
         bases.into_iter().filter_map(|base| self.dataset(base)).map(|dataset| dataset.spans.len() as u64).sum()
     }
 
     /// Whether all bases are columnar, so that reading columns separately costs nothing.
-    fn stored_apart(&self, asks: &[AskId]) -> bool {
+    fn is_columnar(&self, asks: &[AnalyzerId]) -> bool {
         let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
         bases.all(|base| self.dataset(base).is_some_and(|dataset| dataset.column_bytes.is_some()))
     }
 }
 
 /// Whether the analyzer reads behind a window or as-of join.
-fn is_windowed(bound: &Bound, ask: AskId) -> bool {
+fn is_windowed(bound: &BoundPipeline, ask: AnalyzerId) -> bool {
     let mut ops = bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
     ops.any(|op| bound.ops[*op].op.is_over_series())
 }
 
 /// The scans of a lane: streams that continue each other are merged.
-fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
-    let mut streams: Vec<(Stream, Vec<(AskId, usize)>)> = Vec::new();
+fn scans(bound: &BoundPipeline, asks: &[AnalyzerId]) -> Vec<ColumnScan> {
+    let mut streams: Vec<(OpStream, Vec<(AnalyzerId, usize)>)> = Vec::new();
     for ask in asks {
         for stream in &bound.asks[*ask].streams {
             let tap = (*ask, stream.ops.len());
@@ -593,10 +600,11 @@ fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
     }
     // With windows, rows must come stream by stream; otherwise streams share a scan.
     let in_order = asks.iter().any(|ask| is_windowed(bound, *ask));
-    let mut scans: Vec<Scan> = Vec::new();
+    let mut scans: Vec<ColumnScan> = Vec::new();
     for (stream, taps) in streams {
-        let wanted: Vec<Wanted<'_>> = taps.iter().map(|(ask, after)| bound.asks[*ask].wanted(*after)).collect();
-        let slice = slice(bound, &stream, &wanted);
+        let wanted: Vec<SliceTarget<'_>> =
+            taps.iter().map(|(ask, after)| bound.asks[*ask].slice_target(*after)).collect();
+        let slice = slice_stream(bound, &stream, &wanted);
         let base = stream.base;
         let scan_stream = ScanStream { stream, needed: slice.ops, taps };
         match scans.iter_mut().find(|scan| !in_order && scan.base == base) {
@@ -606,7 +614,7 @@ fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
                     names.filter(|name| scan.columns.contains(name) || slice.columns.contains(name)).cloned().collect();
                 scan.streams.push(scan_stream);
             }
-            None => scans.push(Scan { base, columns: slice.columns, streams: vec![scan_stream] }),
+            None => scans.push(ColumnScan { base, columns: slice.columns, streams: vec![scan_stream] }),
         }
     }
     if !in_order {

@@ -12,12 +12,12 @@ use datafusion::logical_expr::expr::Sort as SortExpr;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
-use forebay_model::{Fault, Result, codes, holds_floats, logical_type};
+use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
-use crate::canonical::{canonical_in, canonical_key};
-use crate::{Gather, GatherBy, Sql};
+use crate::canonical::{canonical_key, canonical_key_in};
+use crate::{GatherBy, GatherOp, SqlCompiler};
 
-impl Sql {
+impl SqlCompiler {
     /// Names of the tables in a query.
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
@@ -35,7 +35,7 @@ impl Sql {
             Statement::Statement(parsed) => match parsed.as_ref() {
                 ast::Statement::Query(parsed) => {
                     self.refuse_unstable(parsed.as_ref(), query)?;
-                    parsed.visit(&mut OnlyReads).is_continue()
+                    parsed.visit(&mut ReadOnlyVisitor).is_continue()
                 }
                 _ => false,
             },
@@ -47,7 +47,7 @@ impl Sql {
     /// Compiles a query to a gather over its tables. Rows come out in the order of `ORDER BY`; ties, and queries
     /// without it, are ordered by all columns, so that the result is deterministic. Sums, means and variances of
     /// floats use the exact aggregates set by `with_exact_aggregates`. Like all statistics here, they ignore NaN.
-    pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<Gather> {
+    pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
         let fault = |error| query_fault(query, error);
         let context = self.context().state().clone();
         let session = datafusion::prelude::SessionContext::new_with_state(context);
@@ -59,8 +59,9 @@ impl Sql {
         let plan = futures::executor::block_on(session.state().statement_to_plan(statement)).map_err(fault)?;
         refuse_writing(&plan).map_err(|_| not_a_query(query))?;
         tables.keys().for_each(|name| drop(session.deregister_table(name.as_str())));
-        let plan =
-            plan.transform_up_with_subqueries(|node| Ok(Transformed::yes(total_order(one_key(self.exactly(node)?)?)?)));
+        let plan = plan.transform_up_with_subqueries(|node| {
+            Ok(Transformed::yes(total_order(canonicalize_keys(self.exactly(node)?)?)?))
+        });
         let plan = plan.map_err(fault)?.data;
         let plan = if ordered(&plan) { plan } else { sort_all(plan).map_err(fault)? };
         let fields: Vec<Field> = plan
@@ -71,7 +72,7 @@ impl Sql {
             .collect();
         let names: Vec<String> = tables.keys().cloned().collect();
         let text = query.to_owned();
-        Ok(Gather {
+        Ok(GatherOp {
             others: names.clone(),
             alone: true,
             schema: Arc::new(Schema::new(fields)),
@@ -83,7 +84,7 @@ impl Sql {
     }
 }
 
-impl Sql {
+impl SqlCompiler {
     /// Replaces float aggregates whose bits would depend on the partitioning of rows.
     fn exactly(&self, node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
         let LogicalPlan::Aggregate(aggregate) = node else { return Ok(node) };
@@ -95,7 +96,7 @@ impl Sql {
                 let params = &call.params;
                 if params.distinct {
                     let mut call = call.clone();
-                    let keys = call.params.args.into_iter().map(|key| canonical_in(key, input.as_ref()));
+                    let keys = call.params.args.into_iter().map(|key| canonical_key_in(key, input.as_ref()));
                     call.params.args = keys.collect::<Result<_, _>>()?;
                     return Ok(Transformed::yes(Expr::AggregateFunction(call)));
                 }
@@ -135,21 +136,21 @@ fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Resul
 }
 
 /// Stops at a subquery that does more than read.
-struct OnlyReads;
+struct ReadOnlyVisitor;
 
-impl Visitor for OnlyReads {
+impl Visitor for ReadOnlyVisitor {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        if reads(&query.body) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if is_read_only(&query.body) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 
-fn reads(body: &ast::SetExpr) -> bool {
+fn is_read_only(body: &ast::SetExpr) -> bool {
     match body {
         ast::SetExpr::Select(select) => select.into.is_none(),
-        ast::SetExpr::SetOperation { left, right, .. } => reads(left) && reads(right),
-        ast::SetExpr::Query(query) => reads(&query.body),
+        ast::SetExpr::SetOperation { left, right, .. } => is_read_only(left) && is_read_only(right),
+        ast::SetExpr::Query(query) => is_read_only(&query.body),
         ast::SetExpr::Values(_) | ast::SetExpr::Table(_) => true,
         _ => false,
     }
@@ -183,7 +184,7 @@ fn not_a_query(query: &str) -> Fault {
 }
 
 /// Canonicalizes float keys: computed columns may contain both zeros.
-fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+fn canonicalize_keys(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     Ok(match node {
         LogicalPlan::Aggregate(aggregate) => {
             let input = aggregate.input.schema().clone();
@@ -199,10 +200,9 @@ fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
         }
         LogicalPlan::Join(mut join) => {
             let (left, right) = (join.left.schema().clone(), join.right.schema().clone());
-            let keys = join
-                .on
-                .into_iter()
-                .map(|(here, there)| Ok((canonical_in(here, left.as_ref())?, canonical_in(there, right.as_ref())?)));
+            let keys = join.on.into_iter().map(|(here, there)| {
+                Ok((canonical_key_in(here, left.as_ref())?, canonical_key_in(there, right.as_ref())?))
+            });
             join.on = keys.collect::<Result<Vec<_>, DataFusionError>>()?;
             LogicalPlan::Join(join)
         }
@@ -212,12 +212,12 @@ fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
 
 /// Canonicalizes a key and keeps its name.
 fn named_key(key: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
-    if matches!(key, Expr::GroupingSet(_)) || !holds_floats(&key.get_type(schema)?) {
+    if matches!(key, Expr::GroupingSet(_)) || !contains_floats(&key.get_type(schema)?) {
         return Ok(key);
     }
     let (relation, name) = key.qualified_name();
     let key = if let Expr::Alias(alias) = key { *alias.expr } else { key };
-    Ok(canonical_in(key, schema)?.alias_qualified(relation, name))
+    Ok(canonical_key_in(key, schema)?.alias_qualified(relation, name))
 }
 
 /// Extends every sort to a total order; refuses `LIMIT` without an order.

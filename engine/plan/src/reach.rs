@@ -4,17 +4,22 @@
 use std::collections::BTreeMap;
 
 use arrow::datatypes::Field;
-use forebay_window::{Compute, Reach};
+use forebay_window::{WindowFunction, WindowReach};
 
 use crate::split::PART_PREFIX;
-use crate::{Bound, Op, Stream, Want, Window};
+use crate::{BoundPipeline, ColumnTap, OpStream, PlanOp, WindowOp};
 
 /// Reach of each column of a tap, including the selection of rows, in ticks of the windows' time. `needed` are the
 /// operations that run.
-pub fn reaches(bound: &Bound, stream: &Stream, needed: &[usize], want: &Want) -> Vec<Reach> {
+pub fn column_reaches(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    needed: &[usize],
+    want: &ColumnTap,
+) -> Vec<WindowReach> {
     let base = bound.base_schemas[stream.base].fields().iter();
-    let columns = base.map(|field| (field.name().clone(), Reach::none())).collect();
-    let mut known = Known { columns, rows: Reach::none() };
+    let columns = base.map(|field| (field.name().clone(), WindowReach::none())).collect();
+    let mut known = ColumnReaches { columns, rows: WindowReach::none() };
     for position in needed.iter().filter(|position| **position < want.after) {
         known.after(&bound.ops[stream.ops[*position]].op);
     }
@@ -25,62 +30,62 @@ pub fn reaches(bound: &Bound, stream: &Stream, needed: &[usize], want: &Want) ->
 }
 
 /// Reaches of the columns between two operations.
-struct Known {
-    columns: BTreeMap<String, Reach>,
+struct ColumnReaches {
+    columns: BTreeMap<String, WindowReach>,
     /// Reach of the selection of rows.
-    rows: Reach,
+    rows: WindowReach,
 }
 
-impl Known {
+impl ColumnReaches {
     /// Union of the reaches of some columns and of the row selection.
-    fn of<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> Reach {
+    fn of<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> WindowReach {
         // An undeclared column may depend on anything.
-        let of = |name: &String| self.columns.get(name).cloned().unwrap_or(Reach::Unbounded);
-        names.into_iter().map(of).fold(self.rows.clone(), Reach::or)
+        let of = |name: &String| self.columns.get(name).cloned().unwrap_or(WindowReach::Unbounded);
+        names.into_iter().map(of).fold(self.rows.clone(), WindowReach::union)
     }
 
-    fn write<'f>(&mut self, fields: impl IntoIterator<Item = &'f Field>, reach: Reach) {
+    fn write<'f>(&mut self, fields: impl IntoIterator<Item = &'f Field>, reach: WindowReach) {
         self.columns.extend(fields.into_iter().map(|field| (field.name().clone(), reach.clone())));
     }
 
-    fn after(&mut self, op: &Op) {
+    fn after(&mut self, op: &PlanOp) {
         match op {
-            Op::Map(map) => self.write(&map.writes, self.of(&map.reads)),
-            Op::Keep(keep) => self.rows = self.of(&keep.reads),
-            Op::Expand(expand) => {
+            PlanOp::Map(map) => self.write(&map.writes, self.of(&map.reads)),
+            PlanOp::Keep(keep) => self.rows = self.of(&keep.reads),
+            PlanOp::Expand(expand) => {
                 self.rows = self.of(&expand.reads);
                 self.write(&expand.writes, self.rows.clone());
             }
-            Op::Project(columns) => {
+            PlanOp::Project(columns) => {
                 let moved = columns.iter().filter_map(|(from, to)| Some((to.clone(), self.columns.get(from)?.clone())));
                 let moved: Vec<_> = moved.collect();
                 self.columns.retain(|name, _| name.starts_with(PART_PREFIX));
                 self.columns.extend(moved);
             }
-            Op::Window(window) => {
-                let of = |compute: &Compute, input: usize| self.window(window, compute, input);
+            PlanOp::Window(window) => {
+                let of = |compute: &WindowFunction, input: usize| self.window(window, compute, input);
                 let reaches = window.plan.functions.iter().map(|function| of(&function.compute, function.input));
-                let reaches: Vec<Reach> = reaches.collect();
+                let reaches: Vec<WindowReach> = reaches.collect();
                 for (field, reach) in window.writes.iter().zip(reaches) {
                     self.write([field], reach);
                 }
             }
-            Op::AsOf(join) => self.write(join.columns.iter().map(|(_, field)| field), Reach::Unbounded),
-            Op::Gather(_) => self.rows = Reach::Unbounded,
+            PlanOp::AsOf(join) => self.write(join.columns.iter().map(|(_, field)| field), WindowReach::Unbounded),
+            PlanOp::Gather(_) => self.rows = WindowReach::Unbounded,
         }
     }
 
     /// Reach of a window's output.
-    fn window(&self, window: &Window, compute: &Compute, input: usize) -> Reach {
+    fn window(&self, window: &WindowOp, compute: &WindowFunction, input: usize) -> WindowReach {
         if window.backward {
-            return Reach::Unbounded;
+            return WindowReach::Unbounded;
         }
         let others = match compute {
-            Compute::SeasonalIndex { slot, parent, .. } => [Some(*slot), *parent],
+            WindowFunction::SeasonalIndex { slot, parent, .. } => [Some(*slot), *parent],
             _ => [None, None],
         };
         let inputs = others.into_iter().flatten().chain([input]).filter_map(|input| window.reads.get(input));
         let read = self.of(window.keys.iter().chain([&window.time]).chain(inputs));
-        window.plan.reach_of(compute).and(read)
+        window.plan.reach_of(compute).compose(read)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, Step, codes, nearest};
+use forebay_model::{Fault, Result, Step, codes, nearest_word};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use crate::Transform;
 
 /// A transform whose value is its configuration: serde gives the canonical form, schemars the JSON Schema.
 /// Implement this and register the type to use it in specs.
-pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static {
+pub trait ConfiguredTransform: Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static {
     /// The key in a spec: a snake_case noun or verb.
     const NAME: &'static str;
 
@@ -27,7 +27,7 @@ pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Si
 }
 
 /// Result of parsing a configuration: the error contains a message and the path of the invalid value.
-pub type Read<T> = Result<T, (String, String)>;
+pub type ConfigParseResult<T> = Result<T, (String, String)>;
 
 /// One registered transform.
 #[derive(Clone, Copy)]
@@ -37,23 +37,23 @@ pub struct TransformKind {
     /// The configuration's JSON Schema.
     pub schema: fn(&mut SchemaGenerator) -> schemars::Schema,
     /// Validates a configuration and fills in its defaults.
-    pub canonical: fn(Value) -> Read<Value>,
-    build: fn(Value) -> Read<Arc<dyn Transform>>,
+    pub canonical: fn(Value) -> ConfigParseResult<Value>,
+    build: fn(Value) -> ConfigParseResult<Arc<dyn Transform>>,
 }
 
 /// Transforms by name.
 #[derive(Clone, Default)]
-pub struct Registry(BTreeMap<&'static str, TransformKind>);
+pub struct TransformRegistry(BTreeMap<&'static str, TransformKind>);
 
-impl Registry {
+impl TransformRegistry {
     /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a transform.
-    pub fn register<T: Configured>(&mut self) -> &mut Self {
-        fn read<T: DeserializeOwned>(config: Value) -> Read<T> {
+    pub fn register<T: ConfiguredTransform>(&mut self) -> &mut Self {
+        fn read<T: DeserializeOwned>(config: Value) -> ConfigParseResult<T> {
             serde_path_to_error::deserialize(config)
                 .map_err(|error| (error.inner().to_string(), error.path().to_string()))
         }
@@ -79,7 +79,7 @@ impl Registry {
     pub fn kind(&self, name: &str) -> Result<&TransformKind> {
         self.0.get(name).ok_or_else(|| {
             let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no transform `{name}`"));
-            match nearest(name, self.0.keys().copied()) {
+            match nearest_word(name, self.0.keys().copied()) {
                 Some(near) => fault.hint(format!("did you mean `{near}`?")),
                 None => {
                     fault.hint(format!("the transforms are: {}", self.0.keys().copied().collect::<Vec<_>>().join(", ")))

@@ -5,27 +5,27 @@ use std::collections::BTreeSet;
 use datafusion::logical_expr::Expr;
 
 use crate::split::PART_PREFIX;
-use crate::{Bound, BoundAsk, Op, Scan, Stream};
+use crate::{BoundAnalyzer, BoundPipeline, ColumnScan, OpStream, PlanOp};
 
 /// Columns requested at a point of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SliceTarget<'a> {
     /// Number of the stream's operations before the point.
     pub after: usize,
     /// Column names.
     pub columns: Vec<&'a str>,
 }
 
-impl BoundAsk {
+impl BoundAnalyzer {
     /// The columns that the analyzer reads after `after` operations.
-    pub(crate) fn wanted(&self, after: usize) -> Wanted<'_> {
-        Wanted { after, columns: self.ask.inputs.iter().chain(&self.part).map(String::as_str).collect() }
+    pub(crate) fn slice_target(&self, after: usize) -> SliceTarget<'_> {
+        SliceTarget { after, columns: self.ask.inputs.iter().chain(&self.part).map(String::as_str).collect() }
     }
 }
 
 /// The slice of a stream.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Slice {
+pub(crate) struct StreamSlice {
     /// Indices into the stream's operations, ascending.
     pub ops: Vec<usize>,
     /// Columns of the base to read, in the order of its schema.
@@ -36,7 +36,7 @@ pub(crate) struct Slice {
 
 /// Slices a stream backward. An operation is needed if it selects rows, or if one of its outputs is needed after
 /// it.
-pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Slice {
+pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[SliceTarget<'_>]) -> StreamSlice {
     let last = wanted.iter().map(|want| want.after).max().unwrap_or(0);
     let mut live: BTreeSet<String> = BTreeSet::new();
     let mut live_rows: BTreeSet<String> = BTreeSet::new();
@@ -48,7 +48,7 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
         }
         let Some(before) = position.checked_sub(1) else { break };
         match &bound.ops[stream.ops[before]].op {
-            Op::Map(map) => {
+            PlanOp::Map(map) => {
                 let writes = |set: &BTreeSet<String>| map.writes.iter().any(|field| set.contains(field.name()));
                 if writes(&live) {
                     ops.push(before);
@@ -60,19 +60,19 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     }
                 }
             }
-            Op::Keep(keep) => {
+            PlanOp::Keep(keep) => {
                 ops.push(before);
                 live.extend(keep.reads.iter().cloned());
                 live_rows.extend(keep.reads.iter().cloned());
             }
-            Op::Expand(expand) => {
+            PlanOp::Expand(expand) => {
                 ops.push(before);
                 for set in [&mut live, &mut live_rows] {
                     set.retain(|name| !expand.writes.iter().any(|field| field.name() == name));
                     set.extend(expand.reads.iter().cloned());
                 }
             }
-            Op::Project(columns) => {
+            PlanOp::Project(columns) => {
                 ops.push(before);
                 for set in [&mut live, &mut live_rows] {
                     let renamed = set.iter().map(|name| {
@@ -84,7 +84,7 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
             }
             // Outputs are sliced one by one, but inputs are read as a whole: the window state must not depend on
             // which outputs are requested.
-            Op::Window(window) => {
+            PlanOp::Window(window) => {
                 let writes = |set: &BTreeSet<String>| window.writes.iter().any(|field| set.contains(field.name()));
                 if writes(&live) {
                     ops.push(before);
@@ -97,7 +97,7 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                 }
             }
             // The sorts before have read its inputs; with precomputed outputs none of them is needed.
-            Op::AsOf(join) => {
+            PlanOp::AsOf(join) => {
                 let writes = |set: &BTreeSet<String>| join.columns.iter().any(|(_, field)| set.contains(field.name()));
                 if writes(&live) {
                     ops.push(before);
@@ -106,18 +106,18 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     }
                 }
             }
-            Op::Gather(_) => {}
+            PlanOp::Gather(_) => {}
         }
     }
     ops.reverse();
     let names = bound.base_schemas[stream.base].fields().iter().map(|field| field.name());
     let columns = names.filter(|name| live.contains(*name)).cloned().collect();
-    Slice { ops, columns, row_columns: live_rows }
+    StreamSlice { ops, columns, row_columns: live_rows }
 }
 
 /// Pruning conditions: they hold for every row that a scan needs, over columns of its base. Taken from the filters
 /// at the start of its only stream, before anything else changes a column.
-pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
+pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr> {
     let [stream] = scan.streams.as_slice() else { return Vec::new() };
     let mut written: BTreeSet<&str> = BTreeSet::new();
     let mut conditions = Vec::new();
@@ -127,21 +127,21 @@ pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
             break;
         }
         match &bound.ops[*op].op {
-            Op::Keep(keep) => {
+            PlanOp::Keep(keep) => {
                 if keep.reads.iter().all(|column| !written.contains(column.as_str())) {
                     conditions.extend(keep.condition.clone());
                 }
             }
-            Op::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
+            PlanOp::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
             // A window needs the rows that a later filter removes.
-            Op::Window(_) | Op::AsOf(_) | Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
+            PlanOp::Window(_) | PlanOp::AsOf(_) | PlanOp::Expand(_) | PlanOp::Project(_) | PlanOp::Gather(_) => break,
         }
     }
     conditions
 }
 
 /// Slices a stream for columns at its end. Returns the indices of the operations and the columns of the base.
-pub fn needed(bound: &Bound, stream: &Stream, columns: &[&str]) -> (Vec<usize>, Vec<String>) {
-    let slice = slice(bound, stream, &[Wanted { after: stream.ops.len(), columns: columns.to_vec() }]);
+pub fn slice_for_columns(bound: &BoundPipeline, stream: &OpStream, columns: &[&str]) -> (Vec<usize>, Vec<String>) {
+    let slice = slice_stream(bound, stream, &[SliceTarget { after: stream.ops.len(), columns: columns.to_vec() }]);
     (slice.ops, slice.columns)
 }

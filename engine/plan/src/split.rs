@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, Split, Strings, codes};
+use forebay_model::{DataSplit, Fault, Result, StringColumn, codes};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::{Map, Sql};
+use crate::{MapOp, SqlCompiler};
 
 /// Prefix of the hidden columns that mark the rows of a part.
 pub const PART_PREFIX: &str = "__part_";
@@ -24,17 +24,17 @@ pub fn part_name(column: &str) -> &str {
 
 /// The operation that computes the hidden columns. Fails with `UNKNOWN_COLUMN` if a column that the split reads is
 /// missing.
-pub(crate) fn split_operation(split: &Split, schema: &Schema, sql: &Sql) -> Result<Map> {
+pub(crate) fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
     match split {
-        Split::Expressions(parts) => {
+        DataSplit::Expressions(parts) => {
             conditions(parts.iter().map(|(name, text)| (name.as_str(), text.clone())), schema, sql)
         }
-        Split::Time { column, parts, ends, embargo } => conditions(
+        DataSplit::Time { column, parts, ends, embargo } => conditions(
             time_conditions(column, parts, ends, embargo.as_deref())?.iter().map(|(n, t)| (*n, t.clone())),
             schema,
             sql,
         ),
-        Split::Hash { keys, parts, seed } => by_hash(keys, parts, *seed, schema),
+        DataSplit::Hash { keys, parts, seed } => by_hash(keys, parts, *seed, schema),
     }
 }
 
@@ -81,7 +81,7 @@ fn interval(text: &str) -> Result<String> {
     }
 }
 
-fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schema, sql: &Sql) -> Result<Map> {
+fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
     let mut reads: Vec<String> = Vec::new();
     let mut writes = Vec::new();
     let mut kernels = Vec::new();
@@ -96,7 +96,7 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
         kernels.push((inputs.collect::<Vec<usize>>(), expression.kernel));
         writes.push(Field::new(part_column(name), DataType::Boolean, true));
     }
-    Ok(Map::new(reads, writes, move |inputs, rows| {
+    Ok(MapOp::new(reads, writes, move |inputs, rows| {
         let mut outputs = Vec::with_capacity(kernels.len());
         for (wanted, kernel) in &kernels {
             let columns: Vec<ArrayRef> = wanted.iter().map(|index| inputs[*index].clone()).collect();
@@ -107,7 +107,7 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
 }
 
 /// Assigns rows by the hash of the keys' text to a million slots. A key never changes its slot.
-fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<Map> {
+fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<MapOp> {
     for key in keys {
         schema.field_with_name(key).map_err(|_| crate::columns::unknown_column(key, schema))?;
     }
@@ -122,11 +122,11 @@ fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema)
         .collect();
     let writes: Vec<Field> =
         parts.iter().map(|(name, _)| Field::new(part_column(name), DataType::Boolean, false)).collect();
-    Ok(Map::new(keys.to_vec(), writes, move |inputs, rows| {
+    Ok(MapOp::new(keys.to_vec(), writes, move |inputs, rows| {
         let mut hashes = vec![seed; rows];
         for column in inputs {
             let of_value = |text: Option<&str>| text.map_or(1, |text| xxh3_64(text.as_bytes()));
-            for (hash, value) in hashes.iter_mut().zip(Strings::of(column)?.map(of_value)?) {
+            for (hash, value) in hashes.iter_mut().zip(StringColumn::of(column)?.map(of_value)?) {
                 *hash = xxh3_64_with_seed(&value.to_le_bytes(), *hash);
             }
         }

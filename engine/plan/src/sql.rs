@@ -17,17 +17,17 @@ use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
-use forebay_model::{Fault, Result, canonical_keys, codes, logical_type, nearest};
+use forebay_model::{Fault, Result, canonical_keys, codes, logical_type, nearest_word};
 
-use crate::Kernel;
+use crate::ColumnKernel;
 use crate::columns::unknown_column;
-use crate::nan::one_nan;
+use crate::nan::canonicalize_nan;
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
 /// refused, so that results depend on data and spec alone. SQL sees -0.0 as 0.0 and all NaN as equal, because the
 /// query engine distinguishes them in some operators and not in others.
 #[derive(Clone, Default)]
-pub struct Sql {
+pub struct SqlCompiler {
     /// Created on first use: creation is slow, and many pipelines contain no SQL.
     context: Arc<OnceLock<SessionContext>>,
     /// Exact float aggregates by SQL name.
@@ -36,20 +36,20 @@ pub struct Sql {
 
 /// A compiled expression.
 #[derive(Clone)]
-pub struct Expression {
+pub struct CompiledExpression {
     /// Columns that it reads.
     pub reads: Vec<String>,
     /// Type and nullability; the name is the SQL text.
     pub field: Field,
     /// Computes one column.
-    pub kernel: Kernel,
+    pub kernel: ColumnKernel,
     /// The logical expression, for pruning.
     pub logical: Expr,
 }
 
-impl Sql {
+impl SqlCompiler {
     /// Parses, resolves and types an expression.
-    pub fn expression(&self, text: &str, schema: &Schema) -> Result<Expression> {
+    pub fn expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
         let fault = |error: DataFusionError| expression_fault(text, schema, error);
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
         self.parses(text)?;
@@ -63,7 +63,7 @@ impl Sql {
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
         let physical = self.context().create_physical_expr(simple, &narrow_df).map_err(fault)?;
-        let physical = checked(physical).map_err(fault)?;
+        let physical = with_overflow_checks(physical).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
         let field = Field::new(text, logical_type(&data_type), nullable);
@@ -74,7 +74,7 @@ impl Sql {
         let open = Arc::new(Schema::new(
             narrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
         ));
-        let kernel: Kernel = Arc::new(move |inputs, rows| {
+        let kernel: ColumnKernel = Arc::new(move |inputs, rows| {
             let columns = inputs
                 .iter()
                 .zip(open.fields())
@@ -96,7 +96,7 @@ impl Sql {
             })?;
             Ok(vec![to_type(&value, &wanted)?])
         });
-        Ok(Expression {
+        Ok(CompiledExpression {
             reads: narrow.fields().iter().map(|field| field.name().clone()).collect(),
             field,
             kernel,
@@ -112,11 +112,11 @@ impl Sql {
         let options = Arc::clone(self.context().state().config_options());
         let info = SimplifyContext::builder().with_schema(open.clone()).with_config_options(options).build();
         let simplifier = ExprSimplifier::new(info);
-        one_nan(simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?, &open)
+        canonicalize_nan(simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?, &open)
     }
 
     /// Compiles an expression that must be a condition.
-    pub fn condition(&self, text: &str, schema: &Schema) -> Result<Expression> {
+    pub fn condition(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
         let expression = self.expression(text, schema)?;
         match expression.field.data_type() {
             DataType::Boolean => Ok(expression),
@@ -187,7 +187,7 @@ pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> 
 }
 
 /// Makes arithmetic fail on integer overflow instead of wrapping.
-fn checked(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+fn with_overflow_checks(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     let done = physical.transform(|part| {
         Ok(match part.downcast_ref::<BinaryExpr>() {
             Some(binary) => Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)) as _),
@@ -209,7 +209,7 @@ fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Faul
             let name = message.trim_start_matches("Invalid function '").split('\'').next().unwrap_or_default();
             let fault = Fault::new(codes::EXPRESSION, format!("there is no function `{name}`"));
             let functions = datafusion::functions::all_default_functions();
-            let near = nearest(name, functions.iter().map(|function| function.name()));
+            let near = nearest_word(name, functions.iter().map(|function| function.name()));
             return match near {
                 Some(near) => fault.hint(format!("did you mean `{near}`?")),
                 None => fault.hint("use the SQL functions of DataFusion"),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn reads_only_what_it_names() {
-        let expression = Sql::default().expression("Qty * price", &schema()).unwrap();
+        let expression = SqlCompiler::default().expression("Qty * price", &schema()).unwrap();
         assert_eq!(expression.reads, ["Qty", "price"]);
         assert_eq!(expression.field.data_type(), &DataType::Float64);
         let inputs: Vec<ArrayRef> = vec![
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn accepts_dictionaries_where_strings_are_declared() {
-        let expression = Sql::default().condition("item = 'a'", &schema()).unwrap();
+        let expression = SqlCompiler::default().condition("item = 'a'", &schema()).unwrap();
         let dictionary: DictionaryArray<Int32Type> = vec!["a", "b"].into_iter().collect();
         let out = (expression.kernel)(&[Arc::new(dictionary)], 2).unwrap();
         assert_eq!(out[0].as_boolean().iter().collect::<Vec<_>>(), [Some(true), Some(false)]);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn faults_name_the_nearest() {
-        let sql = Sql::default();
+        let sql = SqlCompiler::default();
         assert_eq!(sql.expression("prise + 1", &schema()).err().unwrap().hint_text(), Some("did you mean `price`?"));
         assert_eq!(sql.expression("lgo(price)", &schema()).err().unwrap().code().name, "FB0110");
         assert!(sql.expression("price > random()", &schema()).is_err());

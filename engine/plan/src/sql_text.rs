@@ -40,7 +40,7 @@ impl SqlValue {
 /// numbers, booleans, dates (as `DATE '...'`), timestamps (as `TIMESTAMP '...'`) and names of letters, digits and
 /// `_` are allowed; any other text is a fault. Comments keep the names of parameters.
 pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
-    let marked = Marked::new(pieces);
+    let marked = MarkedText::new(pieces);
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, &marked.text).tokenize_with_location().map_err(|error| {
         let message = format!("`{}` is not valid SQL: {}", shown(pieces), error.message);
@@ -57,13 +57,13 @@ pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
 }
 
 /// SQL text with a unique marker word in place of each value.
-struct Marked<'a> {
+struct MarkedText<'a> {
     values: Vec<(&'a str, &'a SqlValue)>,
     prefix: String,
     text: String,
 }
 
-impl<'a> Marked<'a> {
+impl<'a> MarkedText<'a> {
     fn new(pieces: &'a [SqlPiece]) -> Self {
         let written = |prefix: &str| {
             let mut written = pieces.iter().filter_map(|piece| match piece {
@@ -86,7 +86,7 @@ impl<'a> Marked<'a> {
                 }
             }
         }
-        Marked { values, prefix, text }
+        MarkedText { values, prefix, text }
     }
 
     /// Replaces the markers in a token.

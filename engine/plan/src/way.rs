@@ -1,59 +1,67 @@
 //! Choice of the order in which rows reach a window, from the extents of the spans.
 
-use forebay_model::{Dataset, Extent};
+use forebay_model::{ColumnExtent, Dataset};
 
-use crate::{BaseId, Bound, Op, OpId, Stream, Way};
+use crate::{BaseId, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// A row order with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct RowOrderChoice {
     /// The row order.
-    pub way: Way,
+    pub way: WindowRowOrder,
     /// The reason, phrased to follow the window's name.
     pub why: &'static str,
 }
 
 /// Chooses the row order of a window. Extents say nothing about the order of rows inside a span. The time and key
 /// orders therefore check every row, and a violation makes the pass fall back to sorting.
-pub fn choose_way<'a>(bound: &Bound, op: OpId, dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>) -> Choice {
-    if let Op::AsOf(_) = &bound.ops[op].op {
-        return Choice { way: Way::Sorted, why: "joins rows of another step" };
+pub fn choose_row_order<'a>(
+    bound: &BoundPipeline,
+    op: OpId,
+    dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
+) -> RowOrderChoice {
+    if let PlanOp::AsOf(_) = &bound.ops[op].op {
+        return RowOrderChoice { way: WindowRowOrder::Sorted, why: "joins rows of another step" };
     }
-    let (Op::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
-        return Choice { way: Way::Time, why: "is not a window" };
+    let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
+        return RowOrderChoice { way: WindowRowOrder::Time, why: "is not a window" };
     };
     if window.backward {
-        return Choice { way: Way::Sorted, why: "reads series backward" };
+        return RowOrderChoice { way: WindowRowOrder::Sorted, why: "reads series backward" };
     }
     let [stream] = flow.streams.as_slice() else {
-        return Choice { way: Way::Time, why: "reads its inputs one after the other" };
+        return RowOrderChoice { way: WindowRowOrder::Time, why: "reads its inputs one after the other" };
     };
     let Some(dataset) = dataset(stream.base) else {
-        return Choice { way: Way::Time, why: "reads rows whose order is not known yet" };
+        return RowOrderChoice { way: WindowRowOrder::Time, why: "reads rows whose order is not known yet" };
     };
     let follow = |column: &String| follow_each_other(dataset, &base_column(bound, stream, column)?);
     match (follow(&window.time), window.keys.first().and_then(follow)) {
-        (Some(true), _) => Choice { way: Way::Time, why: "reads spans that follow each other in time" },
-        (None, _) => Choice { way: Way::Time, why: "reads spans whose times are not known" },
-        (Some(false), Some(true)) => Choice { way: Way::Key, why: "reads spans that follow each other by key" },
-        (Some(false), _) => Choice { way: Way::Sorted, why: "reads spans that overlap in time" },
+        (Some(true), _) => {
+            RowOrderChoice { way: WindowRowOrder::Time, why: "reads spans that follow each other in time" }
+        }
+        (None, _) => RowOrderChoice { way: WindowRowOrder::Time, why: "reads spans whose times are not known" },
+        (Some(false), Some(true)) => {
+            RowOrderChoice { way: WindowRowOrder::Key, why: "reads spans that follow each other by key" }
+        }
+        (Some(false), _) => RowOrderChoice { way: WindowRowOrder::Sorted, why: "reads spans that overlap in time" },
     }
 }
 
 /// The base column that a column of a stream equals, possibly renamed; `None` if it is computed.
-pub fn base_column(bound: &Bound, stream: &Stream, column: &str) -> Option<String> {
+pub fn base_column(bound: &BoundPipeline, stream: &OpStream, column: &str) -> Option<String> {
     let mut name = column.to_owned();
     for op in stream.ops.iter().rev() {
         let writes = match &bound.ops[*op].op {
-            Op::Map(map) => map.writes.as_slice(),
-            Op::Expand(expand) => expand.writes.as_slice(),
-            Op::Window(window) => window.writes.as_slice(),
-            Op::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => return None,
-            Op::Project(columns) => {
+            PlanOp::Map(map) => map.writes.as_slice(),
+            PlanOp::Expand(expand) => expand.writes.as_slice(),
+            PlanOp::Window(window) => window.writes.as_slice(),
+            PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => return None,
+            PlanOp::Project(columns) => {
                 name = columns.iter().find(|(_, to)| *to == name)?.0.clone();
                 &[]
             }
-            Op::Keep(_) | Op::AsOf(_) | Op::Gather(_) => &[],
+            PlanOp::Keep(_) | PlanOp::AsOf(_) | PlanOp::Gather(_) => &[],
         };
         if writes.iter().any(|field| *field.name() == name) {
             return None;
@@ -63,7 +71,7 @@ pub fn base_column(bound: &Bound, stream: &Stream, column: &str) -> Option<Strin
 }
 
 /// Extents of a column per span; `None` if one is unknown.
-pub fn span_extents(dataset: &Dataset, column: &str) -> Option<Vec<Extent>> {
+pub fn span_extents(dataset: &Dataset, column: &str) -> Option<Vec<ColumnExtent>> {
     let watched = dataset.watched.iter().position(|name| name == column)?;
     dataset.spans.iter().map(|span| span.extent(watched)).collect()
 }

@@ -16,17 +16,17 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRe
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, Id, IdBuilder, Node, NodeInput, Pipeline, Result, Sink, Source,
-    Split, Step, codes,
+    ContentId, DataSplit, Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
+    PipelineSink, PipelineSource, Result, Step, codes,
 };
-use forebay_plan::{Bound, Registry, Sql, bind};
-use forebay_storage::{Io, Place};
+use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind};
+use forebay_storage::{StorageClient, StorageLocation};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::pass::on_threads;
+use crate::pass::parallel_map;
 
 /// The version of artifacts that this program writes.
 const FORMAT: u32 = 1;
@@ -35,21 +35,21 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone)]
 pub struct Artifact {
     /// Hash of the content.
-    pub id: Id,
+    pub id: ContentId,
     /// The pipeline without its sinks' paths and sources' paths: those belong to a run.
     pub pipeline: Pipeline,
     /// Columns of each source.
     pub schemas: BTreeMap<String, SchemaRef>,
     /// In the order of the questions.
-    pub findings: Vec<Learned>,
+    pub findings: Vec<LearnedFinding>,
 }
 
 /// Names and contents, below the artifact's directory; what is written last comes first.
-pub type Files = Vec<(String, Bytes)>;
+pub type ArtifactFiles = Vec<(String, Bytes)>;
 
 /// One finding and what it answers.
 #[derive(Debug, Clone)]
-pub struct Learned {
+pub struct LearnedFinding {
     /// The step that asked.
     pub step: String,
     /// The analyzer.
@@ -63,7 +63,7 @@ pub struct Learned {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct WireArtifact {
     format: u32,
     name: String,
     sources: BTreeMap<String, WireSource>,
@@ -115,10 +115,10 @@ struct WireFinding {
 }
 
 fn json_fault(what: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
-    move |error| broken(format!("{what} cannot be read")).cause(error)
+    move |error| corrupt_fault(format!("{what} cannot be read")).cause(error)
 }
 
-fn broken(message: impl Into<String>) -> Fault {
+fn corrupt_fault(message: impl Into<String>) -> Fault {
     Fault::new(codes::CORRUPT, message).hint("fit again; artifacts are not for editing")
 }
 
@@ -127,10 +127,10 @@ impl Artifact {
     pub fn new(
         pipeline: Pipeline,
         schemas: BTreeMap<String, SchemaRef>,
-        findings: Vec<Learned>,
+        findings: Vec<LearnedFinding>,
         threads: usize,
-    ) -> Result<(Self, Files)> {
-        let mut artifact = Artifact { id: Id::of(b""), pipeline, schemas, findings };
+    ) -> Result<(Self, ArtifactFiles)> {
+        let mut artifact = Artifact { id: ContentId::of(b""), pipeline, schemas, findings };
         let files = artifact.files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {
@@ -141,14 +141,14 @@ impl Artifact {
     }
 
     /// The files of the artifact, but for the lineage, encoded by so many threads.
-    pub fn files(&self, threads: usize) -> Result<Files> {
+    pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
         let mut files = Vec::new();
         let mut findings = Vec::new();
-        let stored = on_threads(threads, self.findings.len(), &|index| stored(&self.findings[index].finding))?;
+        let stored = parallel_map(threads, self.findings.len(), &|index| store_finding(&self.findings[index].finding))?;
         for (index, (learned, stored)) in self.findings.iter().zip(stored).enumerate() {
             let (table, bytes) = match stored {
-                Stored::Table(table) => (Some(table), None),
-                Stored::File(bytes) => (None, Some(bytes)),
+                StoredFinding::Table(table) => (Some(table), None),
+                StoredFinding::File(bytes) => (None, Some(bytes)),
             };
             let file = bytes.map(|bytes| {
                 let name = format!("findings/{index}.parquet");
@@ -172,7 +172,7 @@ impl Artifact {
         Ok(files)
     }
 
-    fn wire(&self, findings: Vec<WireFinding>) -> Result<Wire> {
+    fn wire(&self, findings: Vec<WireFinding>) -> Result<WireArtifact> {
         let mut sources = BTreeMap::new();
         for source in &self.pipeline.sources {
             let schema = self.schemas.get(&source.name).cloned().unwrap_or_else(|| Arc::new(Schema::empty()));
@@ -181,7 +181,7 @@ impl Artifact {
                 source.name.clone(),
                 WireSource {
                     format: source.format.clone(),
-                    config: without_path(&source.config),
+                    config: without_paths(&source.config),
                     time: source.time.clone(),
                     keys: source.keys.clone(),
                     columns: columns.collect::<Result<_>>()?,
@@ -212,17 +212,23 @@ impl Artifact {
                 from: sink.from.clone(),
                 format: sink.format.clone(),
                 split: sink.split.clone(),
-                config: without_path(&sink.config),
+                config: without_paths(&sink.config),
             })
             .collect();
-        let split = self.pipeline.split.as_ref().map_or(Value::Null, Split::config);
-        Ok(Wire { format: FORMAT, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
+        let split = self.pipeline.split.as_ref().map_or(Value::Null, DataSplit::config);
+        Ok(WireArtifact { format: FORMAT, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
     }
 
     /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
     /// pointer.
-    pub fn commit(&self, files: Files, io: &Io, root: &Place, lineage: Vec<u8>) -> Result<Place> {
-        let dir = self.put(files, io, root)?;
+    pub fn commit(
+        &self,
+        files: ArtifactFiles,
+        io: &StorageClient,
+        root: &StorageLocation,
+        lineage: Vec<u8>,
+    ) -> Result<StorageLocation> {
+        let dir = self.write_files(files, io, root)?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
         io.put_durable(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), pointer.as_bytes())?;
@@ -230,8 +236,8 @@ impl Artifact {
     }
 
     /// Writes what is needed to apply the artifact below `root`.
-    fn put(&self, files: Files, io: &Io, root: &Place) -> Result<Place> {
-        let dir = Artifact::place(root, self.id);
+    fn write_files(&self, files: ArtifactFiles, io: &StorageClient, root: &StorageLocation) -> Result<StorageLocation> {
+        let dir = Artifact::directory(root, self.id);
         for (name, bytes) in files.into_iter().rev() {
             // The last one names the others by their content: one that was lost is found out.
             match name == "artifact.json" {
@@ -243,26 +249,26 @@ impl Artifact {
     }
 
     /// The same, unless it is there and whole.
-    pub(crate) fn ensure(&self, io: &Io, root: &Place, threads: usize) -> Result<()> {
-        let there = Artifact::load(io, &Artifact::place(root, self.id));
+    pub(crate) fn ensure_written(&self, io: &StorageClient, root: &StorageLocation, threads: usize) -> Result<()> {
+        let there = Artifact::load(io, &Artifact::directory(root, self.id));
         if there.is_ok_and(|there| there.id == self.id) {
             Ok(())
         } else {
-            self.put(self.files(threads)?, io, root).map(drop)
+            self.write_files(self.files(threads)?, io, root).map(drop)
         }
     }
 
     /// The directory of an artifact below `root`.
-    pub(crate) fn place(root: &Place, id: Id) -> Place {
+    pub(crate) fn directory(root: &StorageLocation, id: ContentId) -> StorageLocation {
         root.join(&format!("artifacts/{id}"))
     }
 
     /// Reads an artifact from its directory.
-    pub fn load(io: &Io, dir: &Place) -> Result<Self> {
+    pub fn load(io: &StorageClient, dir: &StorageLocation) -> Result<Self> {
         Self::load_files(io, dir).map_err(|fault| fault.file(dir.join("artifact.json").shown))
     }
 
-    fn load_files(io: &Io, dir: &Place) -> Result<Self> {
+    fn load_files(io: &StorageClient, dir: &StorageLocation) -> Result<Self> {
         let bytes = io.get(&dir.join("artifact.json"))?.ok_or_else(|| {
             Fault::new(codes::NOT_FOUND, "there is no artifact here")
                 .file(&dir.shown)
@@ -275,7 +281,7 @@ impl Artifact {
             let message = format!("the artifact has format {}, this program reads {FORMAT}", version["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
         }
-        let wire: Wire = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
+        let wire: WireArtifact = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
         let mut findings = Vec::new();
         for (index, stored) in wire.findings.iter().enumerate() {
             let finding = match (&stored.table, &stored.file) {
@@ -291,9 +297,9 @@ impl Artifact {
                     id.text(&name).bytes(&bytes);
                     finding_from_parquet(bytes).map_err(|fault| fault.file(dir.join(&name).shown))?
                 }
-                (None, None) => return Err(broken("a finding of the artifact is empty")),
+                (None, None) => return Err(corrupt_fault("a finding of the artifact is empty")),
             };
-            findings.push(Learned {
+            findings.push(LearnedFinding {
                 step: stored.step.clone(),
                 analyzer: stored.analyzer.clone(),
                 columns: stored.columns.clone(),
@@ -301,18 +307,18 @@ impl Artifact {
                 finding: Arc::new(finding),
             });
         }
-        let (pipeline, schemas) = unwire(wire)?;
+        let (pipeline, schemas) = from_wire(wire)?;
         let id = id.finish();
         // The directory that it was written to is called by its id.
-        let name = dir.path.parts().next_back().and_then(|name| Id::parse(name.as_ref()));
+        let name = dir.path.parts().next_back().and_then(|name| ContentId::parse(name.as_ref()));
         if name.is_some_and(|name| name != id) {
-            return Err(broken("the artifact has been changed since it was written"));
+            return Err(corrupt_fault("the artifact has been changed since it was written"));
         }
         Ok(Artifact { id, pipeline, schemas, findings })
     }
 
     /// Its pipeline, bound to the columns of its sources.
-    pub(crate) fn bind(&self, registry: &Registry, sql: &Sql) -> Result<Bound> {
+    pub(crate) fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
         let datasets: BTreeMap<String, Dataset> = self
             .schemas
             .iter()
@@ -325,22 +331,22 @@ impl Artifact {
     }
 
     /// The newest artifact of a pipeline below a state directory.
-    pub fn newest(io: &Io, root: &Place, name: &str) -> Result<Option<Place>> {
+    pub fn latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
         let Some(bytes) = io.get(&root.join(&format!("artifacts/{name}.json")))? else { return Ok(None) };
         let pointer: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
-        let id = pointer["artifact"].as_str().and_then(Id::parse);
+        let id = pointer["artifact"].as_str().and_then(ContentId::parse);
         Ok(id.map(|id| root.join(&format!("artifacts/{id}"))))
     }
 }
 
-fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
+fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
     for (name, source) in wire.sources {
         let fields = source.columns.iter().map(|(name, stored)| field_from_json(name, stored));
         schemas.insert(name.clone(), Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)));
         let WireSource { format, config, time, keys, .. } = source;
-        sources.push(Source { name, format, config, time, keys, ready: None, lookback: None, at: None });
+        sources.push(PipelineSource { name, format, config, time, keys, ready: None, lookback: None, at: None });
     }
     let mut nodes = Vec::new();
     for node in wire.steps {
@@ -353,28 +359,28 @@ fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
             (None, None) => NodeInput::Union(texts(&node.input["union"])),
         };
         let steps = node.steps.into_iter().map(|(kind, config)| Step { kind, config, at: None }).collect();
-        nodes.push(Node { name: node.name, input, fit_on: node.fit_on, steps, optional: false, at: None });
+        nodes.push(PipelineNode { name: node.name, input, fit_on: node.fit_on, steps, optional: false, at: None });
     }
     let sinks = wire.sinks.into_iter().map(|sink| {
         let WireSink { name, from, format, split, config } = sink;
-        Sink { name, from, format, config, split, optional: false, at: None }
+        PipelineSink { name, from, format, config, split, optional: false, at: None }
     });
     let split = split_from_json(&wire.split)?;
     let (name, sinks) = (wire.name, sinks.collect());
     Ok((Pipeline { name, sources, nodes, split, sinks, ..Pipeline::default() }, schemas))
 }
 
-fn split_from_json(value: &Value) -> Result<Option<Split>> {
+fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
     let read = json_fault("the split of the artifact");
     let get = |value: &Value| value.clone();
     if value.is_null() {
         return Ok(None);
     }
     if let Some(parts) = value.get("expressions") {
-        return Ok(Some(Split::Expressions(serde_json::from_value(get(parts)).map_err(read)?)));
+        return Ok(Some(DataSplit::Expressions(serde_json::from_value(get(parts)).map_err(read)?)));
     }
     if let Some(time) = value.get("time") {
-        return Ok(Some(Split::Time {
+        return Ok(Some(DataSplit::Time {
             column: serde_json::from_value(get(&time["column"])).map_err(&read)?,
             parts: serde_json::from_value(get(&time["parts"])).map_err(&read)?,
             ends: serde_json::from_value(get(&time["ends"])).map_err(&read)?,
@@ -382,7 +388,7 @@ fn split_from_json(value: &Value) -> Result<Option<Split>> {
         }));
     }
     let hash = &value["hash"];
-    Ok(Some(Split::Hash {
+    Ok(Some(DataSplit::Hash {
         keys: serde_json::from_value(get(&hash["keys"])).map_err(&read)?,
         parts: serde_json::from_value(get(&hash["parts"])).map_err(&read)?,
         seed: serde_json::from_value(get(&hash["seed"])).map_err(&read)?,
@@ -390,7 +396,7 @@ fn split_from_json(value: &Value) -> Result<Option<Split>> {
 }
 
 /// A configuration without the places that belong to a run.
-fn without_path(config: &Value) -> Value {
+fn without_paths(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {
         ["path", "paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
@@ -412,7 +418,7 @@ fn type_json(field: &Field) -> Result<Value> {
 }
 
 fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
-    let broken = || broken(format!("the type of `{name}` in the artifact cannot be read"));
+    let broken = || corrupt_fault(format!("the type of `{name}` in the artifact cannot be read"));
     if let Some(text) = stored.as_str() {
         let known = simple_types().into_iter().find(|(simple, _)| *simple == text).ok_or_else(broken)?;
         return Ok(Field::new(name, known.1, true));
@@ -452,17 +458,17 @@ fn simple_types() -> Vec<(&'static str, DataType)> {
 }
 
 /// How a finding is kept.
-enum Stored {
+enum StoredFinding {
     /// In `artifact.json`.
     Table(Value),
     /// In a file of its own.
     File(Bytes),
 }
 
-fn stored(finding: &Finding) -> Result<Stored> {
+fn store_finding(finding: &Finding) -> Result<StoredFinding> {
     match finding_json(finding) {
-        Some(table) => Ok(Stored::Table(table)),
-        None => finding_parquet(finding).map(|bytes| Stored::File(Bytes::from(bytes))),
+        Some(table) => Ok(StoredFinding::Table(table)),
+        None => finding_parquet(finding).map(|bytes| StoredFinding::File(Bytes::from(bytes))),
     }
 }
 
@@ -499,7 +505,7 @@ fn number_json(value: Option<f64>) -> Value {
 }
 
 fn finding_from_json(value: &Value) -> Result<Finding> {
-    let broken = || broken("a finding of the artifact cannot be read");
+    let broken = || corrupt_fault("a finding of the artifact cannot be read");
     let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
     for (name, column) in value.as_object().ok_or_else(broken)? {
         let values = column["values"].as_array().ok_or_else(broken)?.iter();
@@ -535,7 +541,7 @@ fn finding_parquet(finding: &Finding) -> Result<Vec<u8>> {
 }
 
 fn finding_from_parquet(bytes: Bytes) -> Result<Finding> {
-    let fault = |error| broken("a finding of the artifact is broken").cause(error);
+    let fault = |error| corrupt_fault("a finding of the artifact is broken").cause(error);
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(fault)?;
     let schema = builder.schema().clone();
     let batches = builder.build().map_err(fault)?.collect::<Result<Vec<RecordBatch>, _>>()?;

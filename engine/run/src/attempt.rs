@@ -3,28 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung};
-use forebay_plan::{AskId, PassWork, bind, compile};
-use forebay_storage::{Event, Later, ScratchDir, timestamp::text};
+use forebay_model::{ContentId, Dataset, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result};
+use forebay_plan::{AnalyzerId, PassWork, bind, compile};
+use forebay_storage::{BackgroundTasks, Event, ScratchDir, timestamp::format_utc};
 use jiff::Zoned;
 use serde_json::{Value, json};
 
 use crate::artifact::Artifact;
-use crate::beside::Stage;
-use crate::claim::Claim;
-use crate::commit::Store;
-use crate::drive::{Fitted, Running};
+use crate::beside::BackfillStage;
+use crate::claim::AttemptFence;
+use crate::commit::StateStore;
+use crate::drive::{RunExecutor, UncommittedArtifact};
 use crate::interval::Interval;
-use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
-use crate::lease::Lease;
-use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes};
-use crate::session::Prepared;
-use crate::workers::Job;
-use crate::{OnTime, Report, Session, training};
+use crate::ladder::{DegradationReport, PreviousArtifact, asks_to_replace, replace_findings, skip_optional};
+use crate::lease::StateLease;
+use crate::pace::{
+    ARTIFACT, CostHistory, DeadlineMonitor, DeadlineSpec, PlanOption, PlannedPass, Webhook, pass_names, planned_passes,
+};
+use crate::session::PreparedRun;
+use crate::workers::RunSpec;
+use crate::{DeadlineOutcome, RunReport, Session, training};
 
 /// What a run is for.
 #[derive(Clone, Copy)]
-pub(crate) enum Goal<'a> {
+pub(crate) enum RunMode<'a> {
     /// The artifact.
     Fit,
     /// The artifact, outputs and models.
@@ -39,28 +41,34 @@ const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 *
 impl Session {
     /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
     /// by then is not done again.
-    pub(crate) fn drive(&self, pipeline: &Pipeline, goal: Goal<'_>, interval: Option<&Interval>) -> Result<Report> {
+    pub(crate) fn run_with_deadline(
+        &self,
+        pipeline: &Pipeline,
+        goal: RunMode<'_>,
+        interval: Option<&Interval>,
+    ) -> Result<RunReport> {
         let spec = pipeline.deadline.as_ref();
         let by = spec.and_then(|spec| Some((spec, spec.by.as_deref()?)));
-        let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
+        let resolve = |text: &str| DeadlineSpec::parse(text)?.resolve(&Zoned::now());
         let by = by.map(|(spec, text)| resolve(text).map_err(|fault| fault.at(spec.at.as_ref()))).transpose()?;
         let deadline = self.deadline.or(by);
         // Some stores make a missing bucket with the first object.
         self.io.require_bucket(&self.state()?)?;
-        let lease = Some(Arc::new(Lease::of_run(&self.io, &self.state()?)?));
-        let claimed = Session { claim: self.claimed(pipeline, goal, interval)?, lease, ..self.clone() };
+        let lease = Some(Arc::new(StateLease::of_run(&self.io, &self.state()?)?));
+        let claimed = Session { claim: self.acquire_fence(pipeline, goal, interval)?, lease, ..self.clone() };
         claimed.wait_until_ready(pipeline)?;
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
         let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
-        let costs = self.io.get(&history)?.map(|bytes| Costs::from_json(&bytes)).unwrap_or_default();
+        let costs = self.io.get(&history)?.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default();
         let listens = (self.watch.clone(), &self.interrupt);
         let run_id = self.options.run_id.as_deref();
-        let keeper = Keeper::new(pipeline, costs, deadline, webhook, run_id, listens)?;
+        let keeper = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, listens)?;
         let (watch, interrupt) = (keeper.watch(), keeper.interrupt());
-        let session = Session { io: self.io.keeping(self.memory().recent_bytes()), watch, interrupt, ..claimed };
+        let session =
+            Session { io: self.io.with_read_cache(self.memory().recent_bytes()), watch, interrupt, ..claimed };
         let done = loop {
-            match session.attempt(pipeline, goal, interval, &keeper) {
-                Err(_) if keeper.turns() => {}
+            match session.run_attempt(pipeline, goal, interval, &keeper) {
+                Err(_) if keeper.should_restart() => {}
                 done => break done,
             }
         };
@@ -69,63 +77,72 @@ impl Session {
         if let Some(costs) = costs.filter(|_| self.turn.is_none())
             && let Err(fault) = costs.to_json().and_then(|bytes| self.io.put(&history, bytes.into()))
         {
-            self.watch.event(Event::Warning { message: format!("what the run cost is not kept: {}", fault.message()) });
+            self.watch
+                .on_event(Event::Warning { message: format!("what the run cost is not kept: {}", fault.message()) });
         }
-        let on_time = deadline.zip(on_time).map(|(deadline, on_time)| OnTime { at: text(deadline), on_time });
-        done.map(|report| Report { deadline: on_time, ..report })
+        let on_time =
+            deadline.zip(on_time).map(|(deadline, on_time)| DeadlineOutcome { at: format_utc(deadline), on_time });
+        done.map(|report| RunReport { deadline: on_time, ..report })
     }
 
     /// Takes over the run of this id, if it has one. Runs of one id are those with the same goal, interval, sources
     /// and places: a scheduler calls several jobs by the name of one run.
-    fn claimed(&self, pipeline: &Pipeline, goal: Goal<'_>, interval: Option<&Interval>) -> Result<Option<Arc<Claim>>> {
+    fn acquire_fence(
+        &self,
+        pipeline: &Pipeline,
+        goal: RunMode<'_>,
+        interval: Option<&Interval>,
+    ) -> Result<Option<Arc<AttemptFence>>> {
         let Some(run_id) = &self.options.run_id else { return Ok(None) };
         let goal = match goal {
-            Goal::Fit => "fit",
-            Goal::Run => "run",
-            Goal::Apply(_) => "apply",
+            RunMode::Fit => "fit",
+            RunMode::Run => "run",
+            RunMode::Apply(_) => "apply",
         };
         let sources: Vec<Value> = pipeline.sources.iter().map(|source| json!([source.name, source.config])).collect();
         let sinks = pipeline.sinks.iter().chain(&pipeline.trainings);
         let sinks: Vec<Value> = sinks.map(|sink| json!([sink.name, sink.config])).collect();
         let mut id = IdBuilder::new("run");
         id.text(run_id).text(&pipeline.name).json(&json!([goal, interval, sources, sinks]));
-        let claim = Claim::take(&self.io, &self.state()?, run_id, id.finish())?;
-        if let Some(from) = claim.before()? {
-            self.watch.event(Event::TakenOver { run_id: run_id.clone(), attempt: claim.number(), from });
+        let claim = AttemptFence::acquire(&self.io, &self.state()?, run_id, id.finish())?;
+        if let Some(from) = claim.previous_attempt()? {
+            self.watch.on_event(Event::TakenOver { run_id: run_id.clone(), attempt: claim.number(), from });
         }
         Ok(Some(Arc::new(claim)))
     }
 
     /// One attempt, as far down the ladder as the deadline demands.
-    fn attempt(
+    fn run_attempt(
         &self,
         whole: &Pipeline,
-        goal: Goal<'_>,
+        goal: RunMode<'_>,
         interval: Option<&Interval>,
-        keeper: &Keeper,
-    ) -> Result<Report> {
-        let rung = keeper.rung();
-        let (pipeline, _) = &skipped(whole, rung);
+        keeper: &DeadlineMonitor,
+    ) -> Result<RunReport> {
+        let rung = keeper.level();
+        let (pipeline, _) = &skip_optional(whole, rung);
         let artifact = match goal {
-            Goal::Apply(artifact) => Some(artifact),
-            Goal::Fit | Goal::Run => None,
+            RunMode::Apply(artifact) => Some(artifact),
+            RunMode::Fit | RunMode::Run => None,
         };
         let sinks: &[usize] = &match goal {
-            Goal::Fit => Vec::new(),
-            Goal::Run | Goal::Apply(_) => (0..pipeline.sinks.len()).collect::<Vec<_>>(),
+            RunMode::Fit => Vec::new(),
+            RunMode::Run | RunMode::Apply(_) => (0..pipeline.sinks.len()).collect::<Vec<_>>(),
         };
         // Who learns nothing trains nothing: the models that are there stay.
-        let trains = matches!(goal, Goal::Run) && rung < Some(Rung::ReuseStates) && !pipeline.trainings.is_empty();
-        let store = Store::new(self.io.clone(), self.state()?);
+        let trains = matches!(goal, RunMode::Run)
+            && rung < Some(DegradationLevel::ReuseStates)
+            && !pipeline.trainings.is_empty();
+        let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
-        forebay_storage::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
-        let mut later = Later::default();
-        let Prepared { datasets, mut known, mut bound } =
+        forebay_storage::scratch::remove_stale(store.root(), scratch.path(), ABANDONED_AFTER);
+        let mut later = BackgroundTasks::default();
+        let PreparedRun { datasets, mut known, mut bound } =
             self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;
         let extended = match trains {
             true => {
-                training::check(self, pipeline, &bound, &datasets)?;
-                self.with_trained_rows(pipeline, &bound)?
+                training::check_trainings(self, pipeline, &bound, &datasets)?;
+                self.with_training_inputs(pipeline, &bound)?
             }
             false => None,
         };
@@ -138,36 +155,40 @@ impl Session {
             None => (pipeline, sinks),
         };
         self.check_outputs(pipeline, sinks, interval)?;
-        let share = scratch.share(self.memory(), self.memory().states_bytes());
-        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
+        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
+        let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
-        let learns = artifact.is_none() && rung < Some(Rung::LastModel);
+        let learns = artifact.is_none() && rung < Some(DegradationLevel::LastModel);
         let mut answered = BTreeSet::new();
         let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
             if !learns {
                 return Ok(false);
             }
-            let known = store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)?;
+            let known = store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)?;
             answered.extend(known.then_some(ask));
             Ok(known)
         })?;
-        later.done()?;
+        later.join_all()?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
-            (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
-                Last::load(self, store.root(), &pipeline.name)
+            (None, Some(_), Some(deadline))
+                if deadline.ladder.iter().any(|rung| *rung > DegradationLevel::SkipOptional) =>
+            {
+                PreviousArtifact::load(self, store.root(), &pipeline.name)
             }
             _ => None,
         };
-        let mut ladder = Ladder::down_to(whole, rung);
+        let mut ladder = DegradationReport::down_to(whole, rung);
         let answers = match (artifact, &last) {
             (Some(artifact), _) => Some(artifact.findings.iter().map(|learned| learned.finding.clone()).collect()),
-            (None, Some(last)) if rung >= Some(Rung::ReuseStates) => last.answers(pipeline, &program.bound),
+            (None, Some(last)) if rung >= Some(DegradationLevel::ReuseStates) => {
+                last.findings_for(pipeline, &program.bound)
+            }
             _ => None,
         };
         if let Some(answers) = answers {
             let all = (0..program.bound.asks.len()).collect();
-            let replaced = if learns { to_replace(&program) } else { all };
-            replace(&mut program, pipeline, &replaced, &answers, &mut found)?;
+            let replaced = if learns { asks_to_replace(&program) } else { all };
+            replace_findings(&mut program, pipeline, &replaced, &answers, &mut found)?;
             if let (Some(ladder), Some(last)) = (&mut ladder, &last) {
                 let steps: BTreeSet<&String> =
                     replaced.iter().map(|ask| &program.bound.ops[program.bound.asks[*ask].op].label).collect();
@@ -177,23 +198,23 @@ impl Session {
             }
         }
         known.findings = found;
-        let withins = self.withins(pipeline, &mut program, interval)?;
+        let withins = self.interval_filters(pipeline, &mut program, interval)?;
         // Workers compile the run themselves; findings of another night are known here alone.
         let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
         let job = match self.crew.is_some() && is_plain {
-            true => Some(self.job(pipeline, sinks, answered, interval, &datasets)?),
+            true => Some(self.run_spec(pipeline, sinks, answered, interval, &datasets)?),
             false => None,
         };
-        let run = Running { withins, job, ..Running::new(self, pipeline, store, scratch, program, known) };
-        let mut ways = self.ways(whole, rung, &run, &datasets, interval, last.as_ref())?;
+        let run = RunExecutor { withins, job, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
+        let mut ways = self.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
         if learns {
-            foresee_rest(&mut ways, if trains { &pipeline.trainings } else { &[] }, &datasets);
+            add_final_passes(&mut ways, if trains { &pipeline.trainings } else { &[] }, &datasets);
         }
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
         let kept = Some((keeper, ways));
-        let mut run = Running { keeper: kept, trainings, ladder: ladder.clone(), ..run };
-        let mut staged = run.passes()?;
-        self.wait_behind(Stage::Done)?;
+        let mut run = RunExecutor { keeper: kept, trainings, ladder: ladder.clone(), ..run };
+        let mut staged = run.run_passes()?;
+        self.wait_for_previous_run(BackfillStage::Done)?;
         run.check_rows(&staged, own_sinks)?;
         // A run that fails publishes nothing: trainings come first. Those of an interval read the intervals before
         // it, too, so its outputs are published before them.
@@ -206,27 +227,27 @@ impl Session {
         if !trains || interval.is_some() {
             outputs = run.publish(std::mem::take(&mut staged))?;
         }
-        let fitted = if fits { Some(run.artifact(&datasets)?) } else { None };
+        let fitted = if fits { Some(run.finish_artifact(&datasets)?) } else { None };
         let mut passes = std::mem::take(&mut run.report);
         if fits {
             keeper.end(passes.iter().all(|pass| pass.reused));
         }
         let trained = match &fitted {
-            Some(Fitted { artifact, .. }) if trains => {
+            Some(UncommittedArtifact { artifact, .. }) if trains => {
                 self.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
             }
             _ => Vec::new(),
         };
         outputs.extend(run.publish(staged)?);
         let (artifact, artifact_path) = match (fitted, artifact, last) {
-            (Some(fitted), ..) => run.commit(fitted).map(|(id, place)| (id, Some(place.shown)))?,
+            (Some(fitted), ..) => run.commit_artifact(fitted).map(|(id, place)| (id, Some(place.shown)))?,
             (None, Some(artifact), _) => (artifact.id, None),
             (None, None, Some(last)) => (last.artifact.id, Some(last.place.shown)),
             (None, None, None) => return Err(Fault::internal("a run without an artifact")),
         };
         let models = trained.into_iter().map(|model| model.publish(self, &run.store)).collect::<Result<Vec<_>>>()?;
-        std::mem::take(&mut run.later).done()?;
-        Ok(Report {
+        std::mem::take(&mut run.later).join_all()?;
+        Ok(RunReport {
             pipeline: pipeline.name.clone(),
             artifact: Some(artifact.to_string()),
             artifact_path,
@@ -243,15 +264,15 @@ impl Session {
     }
 
     /// What workers have to know of a run.
-    fn job(
+    fn run_spec(
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
-        known: BTreeSet<AskId>,
+        known: BTreeSet<AnalyzerId>,
         interval: Option<&Interval>,
         datasets: &BTreeMap<String, Dataset>,
-    ) -> Result<Job> {
-        Ok(Job {
+    ) -> Result<RunSpec> {
+        Ok(RunSpec {
             // Deadlines are kept here; their webhooks are nobody else's affair.
             pipeline: Pipeline { deadline: None, ..pipeline.clone() },
             sinks: sinks.to_vec(),
@@ -259,49 +280,54 @@ impl Session {
             known,
             interval: interval.cloned(),
             state: self.options.state.clone(),
-            base: self.io.absolute(".")?,
+            base: self.io.absolute_path(".")?,
             sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
             batch_rows: self.options.batch_rows,
         })
     }
 
     /// The way that a run is on, and those down the ladder that are open.
-    fn ways(
+    fn plan_options(
         &self,
         whole: &Pipeline,
-        rung: Option<Rung>,
-        run: &Running<'_>,
+        rung: Option<DegradationLevel>,
+        run: &RunExecutor<'_>,
         datasets: &BTreeMap<String, Dataset>,
         interval: Option<&Interval>,
-        last: Option<&Last>,
-    ) -> Result<Vec<Way>> {
-        let mut here = passes(&run.program, run.pipeline, datasets, rung, &run.known);
-        if rung > Some(Rung::SkipOptional) {
+        last: Option<&PreviousArtifact>,
+    ) -> Result<Vec<PlanOption>> {
+        let mut here = planned_passes(&run.program, run.pipeline, datasets, rung, &run.known);
+        if rung > Some(DegradationLevel::SkipOptional) {
             let withins = run.withins.clone();
-            let same = run.instead(run.pipeline, run.program.clone(), run.known.findings.clone());
-            only_new(Running { withins, ..same }, &mut here)?;
+            let same = run.dry_run_with(run.pipeline, run.program.clone(), run.known.findings.clone());
+            estimate_new_reads(RunExecutor { withins, ..same }, &mut here)?;
         }
-        let mut ways = vec![Way { rung, passes: here }];
+        let mut ways = vec![PlanOption { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
-            let (lesser, _) = skipped(whole, Some(*next));
+            let (lesser, _) = skip_optional(whole, Some(*next));
             let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
-            let answers = last.filter(|_| *next > Rung::SkipOptional).and_then(|last| last.answers(&lesser, &bound));
-            if *next > Rung::SkipOptional && answers.is_none() {
+            let answers = last
+                .filter(|_| *next > DegradationLevel::SkipOptional)
+                .and_then(|last| last.findings_for(&lesser, &bound));
+            if *next > DegradationLevel::SkipOptional && answers.is_none() {
                 continue;
             }
             let sinks: Vec<usize> = if run.program.writes() { (0..lesser.sinks.len()).collect() } else { Vec::new() };
             let is_known = &mut |_, state| Ok(run.known.findings.contains_key(&state));
             let mut program = compile(&lesser, bound, datasets, &sinks, true, is_known)?;
-            let mut ahead = passes(&program, &lesser, datasets, Some(*next), &run.known);
+            let mut ahead = planned_passes(&program, &lesser, datasets, Some(*next), &run.known);
             // Which answers another rung replaces shows when it is taken.
-            if let (Some(answers), Rung::LastModel) = (answers, next) {
+            if let (Some(answers), DegradationLevel::LastModel) = (answers, next) {
                 let (all, mut findings) = ((0..program.bound.asks.len()).collect(), BTreeMap::new());
-                replace(&mut program, &lesser, &all, &answers, &mut findings)?;
-                let withins = self.withins(&lesser, &mut program, interval)?;
-                only_new(Running { withins, ..run.instead(&lesser, program, findings) }, &mut ahead)?;
+                replace_findings(&mut program, &lesser, &all, &answers, &mut findings)?;
+                let withins = self.interval_filters(&lesser, &mut program, interval)?;
+                estimate_new_reads(
+                    RunExecutor { withins, ..run.dry_run_with(&lesser, program, findings) },
+                    &mut ahead,
+                )?;
             }
-            ways.push(Way { rung: Some(*next), passes: ahead });
+            ways.push(PlanOption { rung: Some(*next), passes: ahead });
         }
         Ok(ways)
     }
@@ -309,13 +335,13 @@ impl Session {
 
 /// What readers see stands, where it was made with what stands in for what is not learned: passes that write read
 /// the rest.
-fn only_new(mut run: Running<'_>, ahead: &mut [Ahead]) -> Result<()> {
+fn estimate_new_reads(mut run: RunExecutor<'_>, ahead: &mut [PlannedPass]) -> Result<()> {
     let passes = run.program.passes.clone();
-    for (pass, name) in passes.iter().zip(names(&run.program, run.pipeline)) {
+    for (pass, name) in passes.iter().zip(pass_names(&run.program, run.pipeline)) {
         let (PassWork::Write(_), Some(ahead)) = (&pass.work, ahead.iter_mut().find(|ahead| ahead.pass == name)) else {
             continue;
         };
-        let standing = run.standing(pass)?;
+        let standing = run.inspect_pass(pass)?;
         let spans = if standing.done { Some((0, 1)) } else { standing.to_read };
         ahead.read = spans.map(|(read, of)| (ahead.total as f64 * read as f64 / of.max(1) as f64) as u64);
     }
@@ -323,13 +349,17 @@ fn only_new(mut run: Running<'_>, ahead: &mut [Ahead]) -> Result<()> {
 }
 
 /// Adds what comes after the passes to the ways on which something is learned: the artifact, and trainings.
-fn foresee_rest(ways: &mut [Way], trainings: &[forebay_model::Sink], datasets: &BTreeMap<String, Dataset>) {
+fn add_final_passes(
+    ways: &mut [PlanOption],
+    trainings: &[forebay_model::PipelineSink],
+    datasets: &BTreeMap<String, Dataset>,
+) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
-    let ahead = |pass, learned| Ahead { pass, total, read: None, learned, keeps: false };
-    for way in ways.iter_mut().filter(|way| way.rung < Some(Rung::LastModel)) {
+    let ahead = |pass, learned| PlannedPass { pass, total, read: None, learned, keeps: false };
+    for way in ways.iter_mut().filter(|way| way.rung < Some(DegradationLevel::LastModel)) {
         way.passes.push(ahead(ARTIFACT.to_owned(), false));
-        let trainings = trainings.iter().filter(|_| way.rung < Some(Rung::ReuseStates));
-        way.passes.extend(trainings.map(|training| ahead(training::name_of(training), true)));
+        let trainings = trainings.iter().filter(|_| way.rung < Some(DegradationLevel::ReuseStates));
+        way.passes.extend(trainings.map(|training| ahead(training::training_pass_name(training), true)));
     }
 }

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result, caught};
-use forebay_storage::{Event, Interrupt, Watch};
+use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result, catch_panic};
+use forebay_storage::{CancellationToken, Event, EventListener};
 
-use crate::session::Options;
-use crate::{Interval, Report, Session};
+use crate::session::SessionOptions;
+use crate::{Interval, RunReport, Session};
 
 /// How often somebody who waits looks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How far a run has come, as the one after it sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum BackfillStage {
     /// On its way.
     Begun,
     /// What it learns is committed.
@@ -26,27 +26,27 @@ pub(crate) enum Stage {
 }
 
 /// How far each of the runs has come.
-type Stages = (Mutex<Vec<Stage>>, Condvar);
+type SharedStages = (Mutex<Vec<BackfillStage>>, Condvar);
 
 /// A run's place among those side by side.
 #[derive(Clone)]
-pub(crate) struct Turn {
-    stages: Arc<Stages>,
+pub(crate) struct BackfillTurn {
+    stages: Arc<SharedStages>,
     number: usize,
     /// What stops this run alone.
-    interrupt: Interrupt,
+    interrupt: CancellationToken,
     /// How many are at work at a time.
     pub beside: usize,
 }
 
-impl Turn {
+impl BackfillTurn {
     /// Nothing that holds the lock can fail half-way.
-    fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
+    fn stages(&self) -> MutexGuard<'_, Vec<BackfillStage>> {
         self.stages.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the run before has come so far; fails where it never will.
-    pub fn wait(&self, stage: Stage) -> Result<()> {
+    pub fn wait_for_previous(&self, stage: BackfillStage) -> Result<()> {
         let mut stages = self.stages();
         loop {
             self.interrupt.check()?;
@@ -58,7 +58,7 @@ impl Turn {
     }
 
     /// The run has come so far.
-    pub fn reached(&self, stage: Stage) {
+    pub fn advance_to(&self, stage: BackfillStage) {
         self.stages()[self.number] = stage;
         self.stages.1.notify_all();
     }
@@ -66,29 +66,29 @@ impl Turn {
 
 /// A run that is on its way. Unless it is done when this ends, in whatever way, the runs after it are given up: they
 /// would wait for it.
-struct Running<'t> {
-    turns: &'t [Turn],
+struct TurnGuard<'t> {
+    turns: &'t [BackfillTurn],
     number: usize,
     is_done: bool,
 }
 
-impl Running<'_> {
+impl TurnGuard<'_> {
     fn done(mut self) {
-        self.turns[self.number].reached(Stage::Done);
+        self.turns[self.number].advance_to(BackfillStage::Done);
         self.is_done = true;
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            give_up_after(self.turns, self.number);
+            cancel_after(self.turns, self.number);
         }
     }
 }
 
-fn give_up_after(turns: &[Turn], number: usize) {
-    turns[number + 1..].iter().for_each(|turn| turn.interrupt.give_up());
+fn cancel_after(turns: &[BackfillTurn], number: usize) {
+    turns[number + 1..].iter().for_each(|turn| turn.interrupt.abandon());
 }
 
 impl Session {
@@ -102,19 +102,19 @@ impl Session {
         pipeline: &Pipeline,
         intervals: &[Interval],
         beside: usize,
-        each: &mut dyn FnMut(&Interval, Report) -> Result<()>,
+        each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
-        let alone = self.beside(pipeline, intervals.len().saturating_sub(1), beside) == 1;
+        let alone = self.backfill_parallelism(pipeline, intervals.len().saturating_sub(1), beside) == 1;
         let (first, rest) = intervals.split_at(if alone { intervals.len() } else { 1 });
         for interval in first {
-            each(interval, self.run_only(pipeline, interval)?)?;
+            each(interval, self.run_one_interval(pipeline, interval)?)?;
         }
-        if rest.is_empty() { Ok(()) } else { self.side_by_side(pipeline, rest, beside, each) }
+        if rest.is_empty() { Ok(()) } else { self.backfill_in_parallel(pipeline, rest, beside, each) }
     }
 
     /// How many intervals are at work at a time. Deadlines foretell one run; workers are divided among
     /// the tasks of one.
-    fn beside(&self, pipeline: &Pipeline, intervals: usize, asked: usize) -> usize {
+    fn backfill_parallelism(&self, pipeline: &Pipeline, intervals: usize, asked: usize) -> usize {
         let kept_on_time = self.deadline.is_some() || pipeline.deadline.is_some();
         let memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
         let most = asked.min(intervals).min(self.options.threads).min(memory as usize).max(1);
@@ -122,43 +122,49 @@ impl Session {
     }
 
     /// Waits until the run before, where several are side by side, has come so far.
-    pub(crate) fn wait_behind(&self, stage: Stage) -> Result<()> {
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait(stage))
+    pub(crate) fn wait_for_previous_run(&self, stage: BackfillStage) -> Result<()> {
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait_for_previous(stage))
     }
 
-    fn side_by_side(
+    fn backfill_in_parallel(
         &self,
         pipeline: &Pipeline,
         intervals: &[Interval],
         asked: usize,
-        each: &mut dyn FnMut(&Interval, Report) -> Result<()>,
+        each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
-        let beside = self.beside(pipeline, intervals.len(), asked);
-        self.watch.event(Event::Beside { intervals: intervals.len(), beside });
-        let turns: Vec<Turn> = {
-            let stages: Arc<Stages> = Arc::new((Mutex::new(vec![Stage::Begun; intervals.len()]), Condvar::new()));
-            let turn = |number| Turn { stages: stages.clone(), number, interrupt: self.interrupt.apart(), beside };
+        let beside = self.backfill_parallelism(pipeline, intervals.len(), asked);
+        self.watch.on_event(Event::Beside { intervals: intervals.len(), beside });
+        let turns: Vec<BackfillTurn> = {
+            let stages: Arc<SharedStages> =
+                Arc::new((Mutex::new(vec![BackfillStage::Begun; intervals.len()]), Condvar::new()));
+            let turn = |number| BackfillTurn {
+                stages: stages.clone(),
+                number,
+                interrupt: self.interrupt.for_parallel_run(),
+                beside,
+            };
             (0..intervals.len()).map(turn).collect()
         };
-        let run = |turn: &Turn| {
+        let run = |turn: &BackfillTurn| {
             let session = Session {
                 interrupt: turn.interrupt.clone(),
-                options: Options { threads: self.options.threads / beside, ..self.options.clone() },
-                watch: Arc::new(OneOfMany(self.watch.clone())),
+                options: SessionOptions { threads: self.options.threads / beside, ..self.options.clone() },
+                watch: Arc::new(FilteredWatch(self.watch.clone())),
                 turn: Some(turn.clone()),
                 ..self.clone()
             };
-            session.run_only(pipeline, &intervals[turn.number])
+            session.run_one_interval(pipeline, &intervals[turn.number])
         };
         let next = AtomicUsize::new(0);
         let (tell, told) = mpsc::channel();
-        let worker = |tell: mpsc::Sender<(usize, Result<Report>)>| {
+        let worker = |tell: mpsc::Sender<(usize, Result<RunReport>)>| {
             while let Some(turn) = turns.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if turn.interrupt.check().is_err() {
                     return;
                 }
-                let running = Running { turns: &turns, number: turn.number, is_done: false };
-                let done = caught(|| run(turn));
+                let running = TurnGuard { turns: &turns, number: turn.number, is_done: false };
+                let done = catch_panic(|| run(turn));
                 let is_done = done.is_ok();
                 // It is told before the one after it can be done: they are told in order.
                 if tell.send((turn.number, done)).is_err() || !is_done {
@@ -177,9 +183,9 @@ impl Session {
             drop(tell);
             for (number, report) in told {
                 done += 1;
-                self.watch.event(Event::IntervalDone { done, intervals: intervals.len() });
+                self.watch.on_event(Event::IntervalDone { done, intervals: intervals.len() });
                 let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else { continue };
-                give_up_after(&turns, number);
+                cancel_after(&turns, number);
                 if failure.as_ref().is_none_or(|(first, _)| number < *first) {
                     failure = Some((number, fault));
                 }
@@ -194,13 +200,13 @@ impl Session {
 }
 
 /// Of one of several runs at a time, only what does not belong to its passes is told.
-struct OneOfMany(Arc<dyn Watch>);
+struct FilteredWatch(Arc<dyn EventListener>);
 
-impl Watch for OneOfMany {
-    fn event(&self, event: Event) {
+impl EventListener for FilteredWatch {
+    fn on_event(&self, event: Event) {
         match event {
             Event::Warning { .. } | Event::Waiting { .. } | Event::Progress { .. } | Event::Spilled { .. } => {
-                self.0.event(event);
+                self.0.on_event(event);
             }
             _ => {}
         }

@@ -2,39 +2,39 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Result, Span, caught};
-use forebay_storage::{Chunks, Interrupt, Io, Notes, RowRuns, ScanRequest, Source};
+use forebay_model::{Dataset, Result, Span, catch_panic};
+use forebay_storage::{CancellationToken, ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 
-use crate::claim::Claim;
+use crate::claim::AttemptFence;
 
 /// A source that gives no more rows once the run should stop: no pass outlives its rows by much.
 #[derive(Debug)]
-pub(crate) struct Stoppable {
+pub(crate) struct CancellableSource {
     pub inner: Arc<dyn Source>,
-    pub interrupt: Interrupt,
-    pub claim: Option<Arc<Claim>>,
+    pub interrupt: CancellationToken,
+    pub claim: Option<Arc<AttemptFence>>,
 }
 
-impl Source for Stoppable {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
+impl Source for CancellableSource {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
         self.inner.discover(io, watch)
     }
 
-    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
-        self.inner.rediscover(io, watch, notes)
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+        self.inner.discover_with_cache(io, watch, notes)
     }
 
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         self.interrupt.check()?;
-        self.claim.as_ref().map_or(Ok(()), |claim| claim.look())?;
+        self.claim.as_ref().map_or(Ok(()), |claim| claim.check_throttled())?;
         // A panic is a fault like others: the caller adds the file.
-        let mut chunks = caught(|| self.inner.open(io, span, request))?;
+        let mut chunks = catch_panic(|| self.inner.open(io, span, request))?;
         let interrupt = self.interrupt.clone();
-        let mut next = move || caught(|| chunks.next().transpose()).transpose();
+        let mut next = move || catch_panic(|| chunks.next().transpose()).transpose();
         Ok(Box::new(std::iter::from_fn(move || next().map(|chunk| interrupt.check().and(chunk)))))
     }
 
-    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
-        self.inner.cut(io, spans, runs)
+    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+        self.inner.split_spans(io, spans, runs)
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_model::{Fault, Id, Result, codes};
-use forebay_storage::{Began, Io, Place};
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::{AttemptOrigin, StorageClient, StorageLocation};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -22,37 +22,37 @@ use uuid::Uuid;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A run's right to commit, until a later attempt takes it.
-pub(crate) struct Claim {
-    io: Io,
-    place: Place,
+pub(crate) struct AttemptFence {
+    io: StorageClient,
+    place: StorageLocation,
     run_id: String,
     /// From 1.
     number: u64,
     looked: Mutex<Instant>,
 }
 
-impl fmt::Debug for Claim {
+impl fmt::Debug for AttemptFence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attempt {} of {}", self.number, self.run_id)
     }
 }
 
-impl Claim {
+impl AttemptFence {
     /// Takes a run over from whoever has it.
-    pub fn take(io: &Io, root: &Place, run_id: &str, run: Id) -> Result<Claim> {
+    pub fn acquire(io: &StorageClient, root: &StorageLocation, run_id: &str, run: ContentId) -> Result<AttemptFence> {
         let place = root.join(&format!("runs/{run}"));
         let named = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
         let known = io.list(&place)?;
         let newest = known.iter().filter_map(|object| named(object.location.filename()?)).max();
         let looked = Mutex::new(Instant::now());
         let mut claim =
-            Claim { io: io.clone(), place, run_id: run_id.to_owned(), number: newest.unwrap_or(0) + 1, looked };
+            AttemptFence { io: io.clone(), place, run_id: run_id.to_owned(), number: newest.unwrap_or(0) + 1, looked };
         // Processes of two machines may look alike.
-        let (began, token) = (Began::here(), Uuid::new_v4().simple().to_string());
+        let (began, token) = (AttemptOrigin::current_process(), Uuid::new_v4().simple().to_string());
         let bytes = json!({ "host": began.host, "process": began.process, "began": began.began, "token": token });
         let bytes = Bytes::from(bytes.to_string());
         // Whoever came in between began before this one.
-        while !io.put_if_absent(&claim.at(claim.number), bytes.clone())? {
+        while !io.put_if_absent(&claim.attempt_location(claim.number), bytes.clone())? {
             claim.number += 1;
         }
         Ok(claim)
@@ -64,21 +64,21 @@ impl Claim {
     }
 
     /// Who began the attempt before, if anybody did.
-    pub fn before(&self) -> Result<Option<Began>> {
-        if self.number == 1 { Ok(None) } else { self.began(self.number - 1) }
+    pub fn previous_attempt(&self) -> Result<Option<AttemptOrigin>> {
+        if self.number == 1 { Ok(None) } else { self.read_attempt(self.number - 1) }
     }
 
     /// Fails where a later attempt has the run.
     pub fn check(&self) -> Result<()> {
         let next = self.number + 1;
-        let Some(began) = self.began(next)? else { return Ok(()) };
+        let Some(began) = self.read_attempt(next)? else { return Ok(()) };
         let message = format!("attempt {next} of run `{}` took over from this one: {began}", self.run_id);
         let hint = "what is committed stays: that attempt goes on from it, and the same command finds its result";
         Err(Fault::new(codes::TAKEN_OVER, message).hint(hint))
     }
 
     /// The same, unless that was looked at a moment ago.
-    pub fn look(&self) -> Result<()> {
+    pub fn check_throttled(&self) -> Result<()> {
         // Whoever else is looking will find out.
         let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
         if looked.elapsed() < LOOK_EVERY {
@@ -88,12 +88,12 @@ impl Claim {
         self.check()
     }
 
-    fn at(&self, number: u64) -> Place {
+    fn attempt_location(&self, number: u64) -> StorageLocation {
         self.place.join(&format!("{number}.json"))
     }
 
-    fn began(&self, number: u64) -> Result<Option<Began>> {
-        let Some(bytes) = self.io.get(&self.at(number))? else { return Ok(None) };
+    fn read_attempt(&self, number: u64) -> Result<Option<AttemptOrigin>> {
+        let Some(bytes) = self.io.get(&self.attempt_location(number))? else { return Ok(None) };
         let unreadable = |error| Fault::new(codes::STATE_VERSION, "an attempt cannot be read").cause(error);
         serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Trainer;
 
 /// The formats that specs can name.
-pub trait Connectors: Send + Sync {
+pub trait ConnectorRegistry: Send + Sync {
     /// A configured source.
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>>;
 

@@ -6,77 +6,80 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Span, codes};
+use forebay_model::{ContentId, Dataset, Fault, FaultCode, Finding, IdBuilder, Pipeline, Result, Span, codes};
 use forebay_plan::{
-    Base, Flow, LearnWork, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together,
-    Way, choose_way, origins, part_name, shape, sorted_together, without_place,
+    BaseDataset, ColumnOrigin, ColumnScan, LearnWork, NodeFlow, OpId, Pass, PassReuse, PassWork, PlanOp, Program,
+    RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order, config_without_path, find_shared_sort,
+    operation_id, origins, part_name,
 };
-use forebay_storage::{Event, Io, Later, Place, ScratchDir, Sink, Soon, literal_path};
-use forebay_window::Reach;
+use forebay_storage::{
+    BackgroundTask, BackgroundTasks, Event, ScratchDir, Sink, StorageClient, StorageLocation, literal_path,
+};
+use forebay_window::WindowReach;
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::artifact::{self, Artifact, Learned};
-use crate::beside::Stage;
-use crate::commit::{Before, Store, texts};
-use crate::interval::{Interval, Within};
-use crate::output::{Files, Manifest, Shard, Stretch, shard_directory};
-use crate::pace::{self, ARTIFACT, Keeper, names};
-use crate::pass::along::{LearnAlong, LearnedAlong};
-use crate::pass::assembly::Assembly;
-use crate::pass::away::{Crewed, Ended, Errands};
-use crate::pass::exchange::Exchange;
-use crate::pass::gather::GatherPass;
-use crate::pass::learn::{Answers, Learn};
-use crate::pass::sorted::{Outputs, SortedPass};
-use crate::pass::target::Target;
-use crate::pass::write::{Made, Write};
-use crate::pass::{Input, Known, lock, poisoned};
-use crate::workers::{Job, What, Work};
-use crate::{Ladder, Output, OutputColumn, PassReport, Session};
+use crate::artifact::{self, Artifact, LearnedFinding};
+use crate::beside::BackfillStage;
+use crate::commit::{ReuseDecision, StateStore, id_texts};
+use crate::interval::{Interval, IntervalFilter};
+use crate::output::{IntervalEntry, Manifest, OutputWriter, Shard, shard_directory};
+use crate::pace::{self, ARTIFACT, DeadlineMonitor, pass_names};
+use crate::pass::along::{FusedCoverage, FusedLearnFn};
+use crate::pass::assembly::ShuffleReader;
+use crate::pass::away::{ClusterHandle, TaskControl, TaskOutcome};
+use crate::pass::exchange::ShufflePlan;
+use crate::pass::gather::MaterializePass;
+use crate::pass::learn::{LearnPass, LearnResult};
+use crate::pass::sorted::{SortedOutputs, SortedPass};
+use crate::pass::target::WriteTarget;
+use crate::pass::write::{WritePass, WriteResult};
+use crate::pass::{RunState, SourceInput, lock, poisoned_lock};
+use crate::workers::{RunSpec, StageRef, TaskKind};
+use crate::{DegradationReport, OutputColumn, OutputReport, PassReport, Session};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A run on its way.
-pub(crate) struct Running<'a> {
+pub(crate) struct RunExecutor<'a> {
     /// By writing passes.
-    pub withins: BTreeMap<Id, (Interval, Within)>,
+    pub withins: BTreeMap<ContentId, (Interval, IntervalFilter)>,
     pub session: &'a Session,
     pub pipeline: &'a Pipeline,
-    pub store: Store,
+    pub store: StateStore,
     pub scratch: ScratchDir,
     pub program: Program,
-    pub known: Known,
+    pub known: RunState,
     pub report: Vec<PassReport>,
     /// Who looks at the clock, and the ways that it is told of.
-    pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
+    pub keeper: Option<(&'a DeadlineMonitor, Vec<pace::PlanOption>)>,
     /// Trainings that come after the passes.
     pub trainings: usize,
     /// What is done to be on time.
-    pub ladder: Option<Ladder>,
+    pub ladder: Option<DegradationReport>,
     /// What workers have to know, where there are some.
-    pub job: Option<Job>,
+    pub job: Option<RunSpec>,
     /// Whether this is a worker.
     pub on_worker: bool,
     /// The pass at hand, by its place in the program.
     pub at: usize,
     /// What writing passes to come have written already, beside a learning one.
-    pub made: BTreeMap<Id, (SchemaRef, Made)>,
+    pub made: BTreeMap<ContentId, (SchemaRef, WriteResult)>,
     /// The artifact and its files, where they are put together beside what is left.
-    pub assembled: Option<Soon<(Artifact, artifact::Files)>>,
+    pub assembled: Option<BackgroundTask<(Artifact, artifact::ArtifactFiles)>>,
     /// What is still on its way when the passes are done.
-    pub later: Later,
+    pub later: BackgroundTasks,
 }
 
 /// An output that is written and recorded, and that readers do not see yet: a run publishes when nothing of it can
 /// fail any more.
-pub(crate) struct Staged {
+pub(crate) struct StagedOutput {
     work: SinkWork,
-    out: Place,
+    out: StorageLocation,
     manifest: Manifest,
-    stretch: Option<Stretch>,
+    stretch: Option<IntervalEntry>,
     /// Rows that its pass read.
     rows_in: u64,
     /// What faults say of its pass.
@@ -84,9 +87,9 @@ pub(crate) struct Staged {
 }
 
 /// An artifact that is not committed yet.
-pub(crate) struct Fitted {
+pub(crate) struct UncommittedArtifact {
     pub artifact: Artifact,
-    files: artifact::Files,
+    files: artifact::ArtifactFiles,
     /// As JSON.
     lineage: Vec<u8>,
 }
@@ -94,18 +97,18 @@ pub(crate) struct Fitted {
 /// For work that is always wanted.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-impl<'a> Running<'a> {
+impl<'a> RunExecutor<'a> {
     /// A run over everything, that nobody keeps on time.
     pub fn new(
         session: &'a Session,
         pipeline: &'a Pipeline,
-        store: Store,
+        store: StateStore,
         scratch: ScratchDir,
         program: Program,
-        known: Known,
+        known: RunState,
     ) -> Self {
         let (withins, report) = (BTreeMap::new(), Vec::new());
-        Running {
+        RunExecutor {
             withins,
             session,
             pipeline,
@@ -122,49 +125,50 @@ impl<'a> Running<'a> {
             at: 0,
             made: BTreeMap::new(),
             assembled: None,
-            later: Later::default(),
+            later: BackgroundTasks::default(),
         }
     }
 
     /// Another program over the same sources, of which other things are known: to be looked at, not to be run.
-    pub fn instead<'b>(
+    pub fn dry_run_with<'b>(
         &'b self,
         pipeline: &'b Pipeline,
         program: Program,
-        findings: BTreeMap<Id, Arc<Finding>>,
-    ) -> Running<'b> {
-        let known = Known { sources: self.known.sources.clone(), findings, ..Known::default() };
-        Running::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
+        findings: BTreeMap<ContentId, Arc<Finding>>,
+    ) -> RunExecutor<'b> {
+        let known = RunState { sources: self.known.sources.clone(), findings, ..RunState::default() };
+        RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
     }
 
     /// Runs all passes in order; gives the outputs, which are to be published.
-    pub fn passes(&mut self) -> Result<Vec<Staged>> {
-        let done = self.each_pass();
+    pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
+        let done = self.run_each_pass();
         // What workers left for each other served this run alone.
         let shared = std::mem::take(&mut *lock(&self.known.shared)?);
         let mut left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
-        let dropped = left.try_for_each(|id| self.store.drop_exchange(id));
+        let dropped = left.try_for_each(|id| self.store.drop_shared(id));
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 
-    fn each_pass(&mut self) -> Result<Vec<Staged>> {
-        let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
+    fn run_each_pass(&mut self) -> Result<Vec<StagedOutput>> {
+        let mut standing: BTreeMap<ContentId, (ReuseDecision, Option<Value>)> = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
-                let out = self.session.io.place(self.session.sink(self.pipeline, work.sink)?.path())?;
-                standing.insert(pass.id, self.record(pass.id, &out)?);
+                let out = self.session.io.resolve(self.session.sink(self.pipeline, work.sink)?.path())?;
+                standing.insert(pass.id, self.pass_record_at(pass.id, &out)?);
             }
         }
-        let gathers =
-            self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
+        let gathers = self
+            .program
+            .needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != ReuseDecision::Reuse));
         let mut outputs = Vec::new();
         let total = self.program.passes.len() + self.trainings;
-        let names = names(&self.program, self.pipeline);
+        let names = pass_names(&self.program, self.pipeline);
         let keeper = self.keeper.take().map(|(keeper, ways)| {
             let is_done = |pass: &Pass| match &pass.work {
                 PassWork::Learn(work) => work.lanes.is_empty(),
                 PassWork::Gather(op) => !gathers.contains(op),
-                PassWork::Write(_) => standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse),
+                PassWork::Write(_) => standing.get(&pass.id).is_some_and(|(before, _)| *before == ReuseDecision::Reuse),
             };
             let passes = &self.program.passes;
             let done = passes.iter().zip(&names).filter(|(pass, _)| is_done(pass)).map(|(_, name)| name.as_str());
@@ -172,23 +176,27 @@ impl<'a> Running<'a> {
             keeper
         });
         // Runs side by side learn in order: each goes on from the states of the one before.
-        self.session.wait_behind(Stage::Learned)?;
+        self.session.wait_for_previous_run(BackfillStage::Learned)?;
         let learns = |pass: &Pass| !matches!(pass.work, PassWork::Write(_));
         let learned = self.program.passes.iter().rposition(learns).map_or(0, |last| last + 1);
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
-            self.session.check_claim()?;
-            self.session.turn.iter().filter(|_| index == learned).for_each(|turn| turn.reached(Stage::Learned));
+            self.session.check_fence()?;
+            self.session
+                .turn
+                .iter()
+                .filter(|_| index == learned)
+                .for_each(|turn| turn.advance_to(BackfillStage::Learned));
             self.at = index;
             let number = index + 1;
-            let label = self.label(&pass.work);
+            let label = self.pass_label(&pass.work);
             let (bytes, work) = match &pass.work {
                 PassWork::Learn(work) => (Some(work.lanes.iter().map(|lane| lane.bytes).sum()), "learn"),
                 PassWork::Gather(_) => (None, "gather"),
                 PassWork::Write(work) => (self.scan_bytes(work), "write"),
             };
             let id = pass.id.to_string();
-            self.session.watch.event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            self.session.watch.on_event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
             keeper.iter().for_each(|keeper| keeper.begin(&names[index]));
             let mut report = PassReport {
                 id: pass.id.to_string(),
@@ -206,7 +214,7 @@ impl<'a> Running<'a> {
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
-                    let beside = self.written_beside(index, &standing);
+                    let beside = self.fusable_write(index, &standing);
                     self.learn(work, index, beside)
                         .map(|answers| {
                             self.known.findings.extend(answers.findings);
@@ -215,20 +223,20 @@ impl<'a> Running<'a> {
                             answers.kept
                         })
                         .and_then(|kept| self.assemble_early(index + 1).map(|()| kept))
-                        .and_then(|kept| self.store.put_learned(pass.id, &kept))
+                        .and_then(|kept| self.store.put_learn_record(pass.id, &kept))
                         .map_err(place)?
                 }
                 PassWork::Gather(op) if gathers.contains(op) => {
-                    self.gather(*op, pass.id, &mut report).map_err(place)?
+                    self.materialize(*op, pass.id, &mut report).map_err(place)?
                 }
                 PassWork::Gather(_) => report.reused = true,
                 PassWork::Write(work) => {
-                    let standing = standing.remove(&pass.id).unwrap_or((Before::Work, None));
+                    let standing = standing.remove(&pass.id).unwrap_or((ReuseDecision::Work, None));
                     let staged = self.write(work, (index, pass.id), standing, &mut report).map_err(place)?;
-                    outputs.push(Staged { label, ..staged });
+                    outputs.push(StagedOutput { label, ..staged });
                 }
             }
-            self.session.watch.event(Event::PassDone {
+            self.session.watch.on_event(Event::PassDone {
                 number,
                 reused: report.reused,
                 rows: report.rows_in,
@@ -242,34 +250,34 @@ impl<'a> Running<'a> {
 
     /// Answers the questions of a pass. What `beside` has to write is written on the way, where that saves reading it
     /// twice.
-    fn learn(&mut self, work: &LearnWork, number: usize, beside: Option<(Id, SinkWork)>) -> Result<Answers> {
+    fn learn(&mut self, work: &LearnWork, number: usize, beside: Option<(ContentId, SinkWork)>) -> Result<LearnResult> {
         let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
         windows.extend(beside.iter().flat_map(|(_, work)| self.program.windows_of(&work.scans)));
-        let (answers, made) = self.attempt(&windows, |run| {
-            let learner = run.learner(&windows, run.crewed(number, &windows));
+        let (answers, made) = self.retry_with_fallback(&windows, |run| {
+            let learner = run.learn_pass(&windows, run.cluster_for(number, &windows));
             let Some((id, sink_work)) = &beside else { return Ok((learner.run(&work.lanes, None)?, None)) };
             let sink = run.session.sink(run.pipeline, sink_work.sink)?;
-            let out = run.session.io.place(sink.path())?;
-            let write = run.writer(sink.as_ref(), &windows, None);
+            let out = run.session.io.resolve(sink.path())?;
+            let write = run.write_pass(sink.as_ref(), &windows, None);
             let prepared = write.prepare(&sink_work.scans, &sink_work.columns, sink_work.part.as_ref())?;
-            let target = run.target(sink_work, *id, sink.as_ref(), &out)?;
+            let target = run.write_target(sink_work, *id, sink.as_ref(), &out)?;
             let is_whole = !run.withins.contains_key(id);
             let (mut made, is_linked) = (None, AtomicBool::new(false));
             let link = |shards: Vec<Shard>| {
                 if is_whole {
                     let manifest = Manifest::new(*id, &out, &prepared.schema, shards)?;
-                    manifest.keep_names(&out)?;
+                    manifest.sync_names(&out)?;
                     is_linked.store(manifest.link_early(&run.session.io, &out)?, Ordering::Relaxed);
                 }
                 Ok(())
             };
-            let along: LearnAlong<'_> = &mut |lanes, answer| {
-                made = write.run_along(sink_work, &prepared, &target, (lanes, answer, &link))?;
-                if made.is_none() { answer(LearnedAlong::default()) } else { Ok(()) }
+            let along: FusedLearnFn<'_> = &mut |lanes, answer| {
+                made = write.write_and_learn(sink_work, &prepared, &target, (lanes, answer, &link))?;
+                if made.is_none() { answer(FusedCoverage::default()) } else { Ok(()) }
             };
             let answers = learner.run(&work.lanes, Some(along))?;
             let is_linked = is_linked.into_inner();
-            Ok((answers, made.map(|made| (*id, (prepared.schema.clone(), Made { is_linked, ..made })))))
+            Ok((answers, made.map(|made| (*id, (prepared.schema.clone(), WriteResult { is_linked, ..made })))))
         })?;
         self.made.extend(made);
         Ok(answers)
@@ -277,11 +285,11 @@ impl<'a> Running<'a> {
 
     /// The pass after a learning one that may be written beside it: the first that needs nothing of what is learned,
     /// and all of whose windows get their rows in order of time.
-    fn written_beside(
+    fn fusable_write(
         &self,
         learning: usize,
-        standing: &BTreeMap<Id, (Before, Option<Value>)>,
-    ) -> Option<(Id, SinkWork)> {
+        standing: &BTreeMap<ContentId, (ReuseDecision, Option<Value>)>,
+    ) -> Option<(ContentId, SinkWork)> {
         if self.session.crew.is_some() || self.session.turn.is_some() {
             return None;
         }
@@ -290,20 +298,24 @@ impl<'a> Running<'a> {
         let suits = |work: &SinkWork| {
             let streams = || work.scans.iter().flat_map(|scan| &scan.streams);
             let ops = streams().flat_map(|own| own.needed.iter().map(|position| own.stream.ops[*position]));
-            let is_source = |scan: &Scan| matches!(bound.bases[scan.base], Base::Source(_));
+            let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
             ops.flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
                 && work.scans.iter().all(is_source)
-                && self.program.windows_of(&work.scans).into_iter().all(|op| self.way(op) == Way::Time)
+                && self
+                    .program
+                    .windows_of(&work.scans)
+                    .into_iter()
+                    .all(|op| self.row_order_of(op) == WindowRowOrder::Time)
         };
         self.program.passes[learning..].iter().find_map(|pass| match &pass.work {
-            PassWork::Write(work) if standing.get(&pass.id)?.0 != Before::Reuse && suits(work) => {
+            PassWork::Write(work) if standing.get(&pass.id)?.0 != ReuseDecision::Reuse && suits(work) => {
                 Some((pass.id, work.clone()))
             }
             _ => None,
         })
     }
 
-    fn label(&self, work: &PassWork) -> String {
+    fn pass_label(&self, work: &PassWork) -> String {
         match work {
             PassWork::Learn(work) => {
                 let count = work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
@@ -315,58 +327,61 @@ impl<'a> Running<'a> {
     }
 
     fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
-        let bytes = |scan: &forebay_plan::Scan| Some(self.known.input(&self.program, scan.base).ok()?.dataset.bytes());
+        let bytes =
+            |scan: &forebay_plan::ColumnScan| Some(self.known.input(&self.program, scan.base).ok()?.dataset.bytes());
         work.scans.iter().map(bytes).sum()
     }
 
     /// Does work that runs through windows. Where rows turn out to come in another order than a
     /// window was told, or remember too much, it is done again after they were sorted.
-    fn attempt<T>(&mut self, windows: &BTreeSet<OpId>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
+    fn retry_with_fallback<T>(&mut self, windows: &BTreeSet<OpId>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
         loop {
             for op in windows {
-                self.open_way(*op, windows)?;
+                self.resolve_row_order(*op, windows)?;
             }
             let done = work(self);
-            let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
+            let fallen = self.known.fallen.lock().map_err(|_| poisoned_lock())?.take();
             match (done, fallen) {
-                (Err(_), Some((op, code))) if self.known.way(op) != Way::Sorted => self.fall(op, windows, code),
+                (Err(_), Some((op, code))) if self.known.way(op) != WindowRowOrder::Sorted => {
+                    self.fall_back(op, windows, code)
+                }
                 (done, _) => return done,
             }
         }
     }
 
     /// What is known of a pass whose data lie below a place.
-    fn record(&self, pass: Id, out: &Place) -> Result<(Before, Option<Value>)> {
-        self.store.pass(pass, |record| intact(&self.session.io, out, record))
+    fn pass_record_at(&self, pass: ContentId, out: &StorageLocation) -> Result<(ReuseDecision, Option<Value>)> {
+        self.store.pass_record(pass, |record| record_is_intact(&self.session.io, out, record))
     }
 
-    fn choose(&self, op: OpId) -> Way {
+    fn choose_row_order(&self, op: OpId) -> WindowRowOrder {
         let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
-        choose_way(&self.program.bound, op, &dataset).way
+        choose_row_order(&self.program.bound, op, &dataset).way
     }
 
     /// The way that was chosen for a window, or would be.
-    fn way(&self, op: OpId) -> Way {
-        self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op))
+    fn row_order_of(&self, op: OpId) -> WindowRowOrder {
+        self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose_row_order(op))
     }
 
     /// Chooses the way of a window, and sorts its rows where that is the way: once for all of
     /// `windows` that can share them.
-    fn open_way(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
-        let way = self.way(op);
+    fn resolve_row_order(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
+        let way = self.row_order_of(op);
         self.known.ways.insert(op, way);
-        if way != Way::Sorted || self.known.sorted.contains_key(&op) {
+        if way != WindowRowOrder::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
         }
         let upstream = {
             let bound = &self.program.bound;
             upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
         };
-        let others = windows.iter().filter(|op| self.way(**op) == Way::Sorted).copied().collect();
-        let together = sorted_together(&self.program.bound, op, &others);
-        let (sorted, exchange) = self.attempt(&upstream, |run| run.sort(&together, &upstream))?;
+        let others = windows.iter().filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted).copied().collect();
+        let together = find_shared_sort(&self.program.bound, op, &others);
+        let (sorted, exchange) = self.retry_with_fallback(&upstream, |run| run.sort_windows(&together, &upstream))?;
         for (op, sorted) in together.windows.into_iter().zip(sorted) {
-            self.known.ways.insert(op, Way::Sorted);
+            self.known.ways.insert(op, WindowRowOrder::Sorted);
             self.known.sorted.insert(op, Arc::new(sorted));
         }
         self.known.exchanges.extend(exchange);
@@ -374,62 +389,71 @@ impl<'a> Running<'a> {
     }
 
     /// Sorts the rows of windows and computes: workers do it among themselves, where there are some.
-    fn sort(&self, together: &Together, upstream: &BTreeSet<OpId>) -> Result<(Vec<Outputs>, Option<Exchange>)> {
-        let pass = self.sorted_pass(&NEVER, false);
-        let Some(crewed) = self.crewed(self.at, upstream) else {
-            return Ok((pass.run(together)?.into_iter().map(Outputs::Here).collect(), None));
+    fn sort_windows(
+        &self,
+        together: &SharedSort,
+        upstream: &BTreeSet<OpId>,
+    ) -> Result<(Vec<SortedOutputs>, Option<ShufflePlan>)> {
+        let pass = self.sort_pass(&NEVER, false);
+        let Some(crewed) = self.cluster_for(self.at, upstream) else {
+            return Ok((pass.run(together)?.into_iter().map(SortedOutputs::Here).collect(), None));
         };
-        let work = Work::Sort { pass: self.at, stand: together.stand };
-        let exchange = crewed.away(work, self.session.watch.as_ref()).exchange(&pass, together)?;
-        let all = Assembly::all(&pass, &self.store, &exchange)?;
-        Ok((all.into_iter().map(Outputs::Away).collect(), Some(exchange)))
+        let work = StageRef::Sort { pass: self.at, stand: together.stand };
+        let exchange = crewed.executor(work, self.session.watch.as_ref()).shuffle(&pass, together)?;
+        let all = ShuffleReader::open_all(&pass, &self.store, &exchange)?;
+        Ok((all.into_iter().map(SortedOutputs::Away).collect(), Some(exchange)))
     }
 
     /// What workers sorted, for whoever needs it.
-    pub fn open_exchange(&mut self, exchange: &Exchange) -> Result<()> {
-        let all = Assembly::all(&self.sorted_pass(&NEVER, false), &self.store, exchange)?;
+    pub fn open_shuffle(&mut self, exchange: &ShufflePlan) -> Result<()> {
+        let all = ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, exchange)?;
         for (op, outputs) in exchange.windows.iter().zip(all) {
-            self.known.sorted.insert(*op, Arc::new(Outputs::Away(outputs)));
+            self.known.sorted.insert(*op, Arc::new(SortedOutputs::Away(outputs)));
         }
         Ok(())
     }
 
     /// A worker's share of an exchange.
-    pub fn share(&self, exchange: &Exchange, what: &What, errands: &dyn Errands) -> Result<Ended> {
-        if errands.leaves() {
-            return Ok(Ended::HandedBack);
+    pub fn run_shuffle_task(
+        &self,
+        exchange: &ShufflePlan,
+        what: &TaskKind,
+        errands: &dyn TaskControl,
+    ) -> Result<TaskOutcome> {
+        if errands.is_draining() {
+            return Ok(TaskOutcome::HandedBack);
         }
-        let pass = self.sorted_pass(errands.stop(), true);
+        let pass = self.sort_pass(errands.cancel_flag(), true);
         let gaps = match what {
-            What::Divide { side, run } => exchange.divide(&pass, &self.store, *side, *run).map(|()| 0),
-            What::Compute { part } => exchange.compute(&pass, &self.store, *part),
+            TaskKind::Divide { side, run } => exchange.partition(&pass, &self.store, *side, *run).map(|()| 0),
+            TaskKind::Compute { part } => exchange.reduce(&pass, &self.store, *part),
             _ => Err(Fault::internal("rows that are not sorted")),
         };
-        match errands.stop().load(Ordering::Relaxed) {
-            true => Ok(Ended::Stopped),
-            false => gaps.map(Ended::Done),
+        match errands.cancel_flag().load(Ordering::Relaxed) {
+            true => Ok(TaskOutcome::Stopped),
+            false => gaps.map(TaskOutcome::Done),
         }
     }
 
-    fn sorted_pass<'r>(&'r self, stop: &'r AtomicBool, keeps_rows: bool) -> SortedPass<'r> {
-        SortedPass { gather: self.gather_pass(), keeps_rows, stop }
+    fn sort_pass<'r>(&'r self, stop: &'r AtomicBool, keeps_rows: bool) -> SortedPass<'r> {
+        SortedPass { gather: self.materialize_pass(), keeps_rows, stop }
     }
 
     /// The next way to try: fewer threads leave more memory to each, rows may come by key, and can
     /// always be sorted. Windows over the same series go together.
-    fn fall(&mut self, fallen: OpId, windows: &BTreeSet<OpId>, code: Code) {
+    fn fall_back(&mut self, fallen: OpId, windows: &BTreeSet<OpId>, code: FaultCode) {
         let ops = &self.program.bound.ops;
         let series = |op: OpId| match &ops[op].op {
-            Op::Window(window) => Some((&window.time, &window.keys, self.known.way(op))),
+            PlanOp::Window(window) => Some((&window.time, &window.keys, self.known.way(op))),
             _ => None,
         };
         let together = windows.iter().filter(|op| **op == fallen || series(**op) == series(fallen));
         let together: Vec<OpId> = together.copied().collect();
         let labels: BTreeSet<String> = together.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
-        let warn = |what: &str| self.session.watch.event(Event::Warning { message: format!("{labels}: {what}") });
-        if code == codes::OUT_OF_ORDER && self.known.way(fallen) == Way::Time {
-            self.known.ways.extend(together.into_iter().map(|op| (op, Way::Key)));
+        let warn = |what: &str| self.session.watch.on_event(Event::Warning { message: format!("{labels}: {what}") });
+        if code == codes::OUT_OF_ORDER && self.known.way(fallen) == WindowRowOrder::Time {
+            self.known.ways.extend(together.into_iter().map(|op| (op, WindowRowOrder::Key)));
             return;
         }
         if code == codes::MEMORY && self.threads(windows) > 1 {
@@ -439,7 +463,7 @@ impl<'a> Running<'a> {
         }
         let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
         warn(&format!("{why}, so they are sorted first"));
-        self.known.ways.extend(together.into_iter().map(|op| (op, Way::Sorted)));
+        self.known.ways.extend(together.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
     }
 
     /// How many threads go through rows with these windows.
@@ -449,55 +473,57 @@ impl<'a> Running<'a> {
 
     /// What earlier runs left of a pass. What depends on statistics that are not known yet is not
     /// known either.
-    pub fn standing(&mut self, pass: &Pass) -> Result<Standing> {
-        let scans: Vec<&Scan> = match &pass.work {
+    pub fn inspect_pass(&mut self, pass: &Pass) -> Result<PassReuse> {
+        let scans: Vec<&ColumnScan> = match &pass.work {
             PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
             PassWork::Write(work) => work.scans.iter().collect(),
             PassWork::Gather(_) => {
-                let (before, _) = self.record(pass.id, &self.store.gathered_place(pass.id))?;
-                return Ok(Standing { done: before == Before::Reuse, ..Standing::default() });
+                let (before, _) = self.pass_record_at(pass.id, &self.store.materialized_location(pass.id))?;
+                return Ok(PassReuse { done: before == ReuseDecision::Reuse, ..PassReuse::default() });
             }
         };
         let windows = self.program.windows_of(scans);
         for op in &windows {
-            self.known.ways.insert(*op, self.choose(*op));
+            self.known.ways.insert(*op, self.choose_row_order(*op));
         }
         match &pass.work {
             PassWork::Write(work) => {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
-                let out = self.session.io.place(sink.path())?;
-                let (before, _) = self.record(pass.id, &out)?;
+                let out = self.session.io.resolve(sink.path())?;
+                let (before, _) = self.pass_record_at(pass.id, &out)?;
                 let is_bounded = |op: &OpId| match &self.program.bound.ops[*op].op {
-                    Op::Window(window) if self.known.way(*op) == Way::Time => window.plan.reach() != Reach::Unbounded,
+                    PlanOp::Window(window) if self.known.way(*op) == WindowRowOrder::Time => {
+                        window.plan.reach() != WindowReach::Unbounded
+                    }
                     _ => true,
                 };
                 let beside = self.withins.contains_key(&pass.id).then(|| windows.iter().all(is_bounded));
-                if before == Before::Reuse {
-                    return Ok(Standing { done: true, to_read: None, beside });
+                if before == ReuseDecision::Reuse {
+                    return Ok(PassReuse { done: true, to_read: None, beside });
                 }
-                let write = self.writer(sink.as_ref(), &windows, None);
+                let write = self.write_pass(sink.as_ref(), &windows, None);
                 let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
                 let to_read = prepared.and_then(|prepared| {
-                    let target = self.target(work, pass.id, sink.as_ref(), &out)?;
-                    write.to_read(&work.scans, &prepared, &target)
+                    let target = self.write_target(work, pass.id, sink.as_ref(), &out)?;
+                    write.spans_to_read(&work.scans, &prepared, &target)
                 });
-                Ok(Standing { done: false, to_read: to_read.ok(), beside })
+                Ok(PassReuse { done: false, to_read: to_read.ok(), beside })
             }
             PassWork::Learn(work) => {
-                let to_read = self.learner(&windows, None).to_read(&work.lanes).ok();
-                Ok(Standing { to_read, ..Standing::default() })
+                let to_read = self.learn_pass(&windows, None).to_read(&work.lanes).ok();
+                Ok(PassReuse { to_read, ..PassReuse::default() })
             }
-            PassWork::Gather(_) => Ok(Standing::default()),
+            PassWork::Gather(_) => Ok(PassReuse::default()),
         }
     }
 
-    fn gather_pass(&self) -> GatherPass<'_> {
+    fn materialize_pass(&self) -> MaterializePass<'_> {
         let session = self.session;
         let threads = session.options.threads.max(1);
         // A worker's threads have a share each.
         let (memory, threads) =
             if self.on_worker { (session.memory().one_of(threads), 1) } else { (session.memory(), threads) };
-        GatherPass {
+        MaterializePass {
             io: &session.io,
             program: &self.program,
             known: &self.known,
@@ -510,17 +536,17 @@ impl<'a> Running<'a> {
     }
 
     /// The workers of a pass, if they can do it: not where rows were sorted here.
-    fn crewed(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<Crewed<'_>> {
-        let is_here = |op| matches!(self.known.sorted.get(op).map(Arc::as_ref), Some(Outputs::Here(_)));
+    fn cluster_for(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<ClusterHandle<'_>> {
+        let is_here = |op| matches!(self.known.sorted.get(op).map(Arc::as_ref), Some(SortedOutputs::Here(_)));
         let here = windows.iter().any(is_here);
         let greedy = !self.known.greedy.is_disjoint(windows);
         let (crew, job) = (self.session.crew.as_deref()?, self.job.as_ref()?);
-        (!here && !greedy).then_some(Crewed { crew, job, pass, interrupt: &self.session.interrupt })
+        (!here && !greedy).then_some(ClusterHandle { crew, job, pass, interrupt: &self.session.interrupt })
     }
 
-    pub fn learner<'r>(&'r self, windows: &BTreeSet<OpId>, crewed: Option<Crewed<'r>>) -> Learn<'r> {
+    pub fn learn_pass<'r>(&'r self, windows: &BTreeSet<OpId>, crewed: Option<ClusterHandle<'r>>) -> LearnPass<'r> {
         let session = self.session;
-        Learn {
+        LearnPass {
             io: &session.io,
             pipeline: self.pipeline,
             program: &self.program,
@@ -536,9 +562,14 @@ impl<'a> Running<'a> {
         }
     }
 
-    pub fn writer<'w>(&'w self, sink: &'w dyn Sink, windows: &BTreeSet<OpId>, crewed: Option<Crewed<'w>>) -> Write<'w> {
+    pub fn write_pass<'w>(
+        &'w self,
+        sink: &'w dyn Sink,
+        windows: &BTreeSet<OpId>,
+        crewed: Option<ClusterHandle<'w>>,
+    ) -> WritePass<'w> {
         let session = self.session;
-        Write {
+        WritePass {
             io: &session.io,
             program: &self.program,
             known: &self.known,
@@ -551,38 +582,44 @@ impl<'a> Running<'a> {
         }
     }
 
-    pub fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
+    pub fn write_target<'w>(
+        &'w self,
+        work: &SinkWork,
+        pass: ContentId,
+        sink: &'w dyn Sink,
+        out: &'w StorageLocation,
+    ) -> Result<WriteTarget<'w>> {
         // Only shards have names of their own; to name all that was learned can take a while.
         let in_shards = self.known.in_shards(&self.program, &work.scans)?;
-        let shape = if in_shards { self.shape(work)? } else { None }.unwrap_or(pass);
+        let shape = if in_shards { self.shard_operation_id(work)? } else { None }.unwrap_or(pass);
         let within = self.withins.get(&pass).map(|(_, within)| within.clone());
-        let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
+        let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
         let attempt = self.on_worker.then(|| Uuid::new_v4().simple().to_string()[..8].to_owned());
-        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within, attempt })
+        Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, attempt })
     }
 
-    fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
+    fn materialize(&mut self, op: OpId, id: ContentId, report: &mut PassReport) -> Result<()> {
         let session = self.session;
-        let place = self.store.gathered_place(id);
-        let check = |record: &Value| intact(&session.io, &place, record);
-        let (before, record) = self.store.pass(id, check)?;
+        let place = self.store.materialized_location(id);
+        let check = |record: &Value| record_is_intact(&session.io, &place, record);
+        let (before, record) = self.store.pass_record(id, check)?;
         let directory = shard_directory(id)?;
         let path = json!({ "path": place.join(&directory).shown });
-        if before != Before::Reuse {
+        if before != ReuseDecision::Reuse {
             let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
             let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
             let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
-            let (schema, files, rows) = self.attempt(&windows, |run| {
-                let gathering = run.gather_pass().open(op)?;
+            let (schema, files, rows) = self.retry_with_fallback(&windows, |run| {
+                let gathering = run.materialize_pass().open(op)?;
                 let schema = gathering.schema.clone();
                 let data = place.join(&directory);
                 let mut files =
-                    Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
+                    OutputWriter::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
                 let mut waiting = Vec::new();
                 let (mut rows, mut bytes) = (0, 0);
                 let bytes_max = session.memory().output_bytes();
-                let total = run.gather_pass().each(gathering, &mut |batch| {
+                let total = run.materialize_pass().run(gathering, &mut |batch| {
                     session.interrupt.check()?;
                     rows += batch.num_rows();
                     bytes += batch.get_array_memory_size();
@@ -602,58 +639,60 @@ impl<'a> Running<'a> {
             let files = files.into_iter().map(|file| file.in_directory(&directory)).collect();
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard])?;
-            session.check_claim()?;
-            self.store.put_pass(id, before, &json!({ "manifest": manifest }), check)?;
+            session.check_fence()?;
+            self.store.put_pass_record(id, before, &json!({ "manifest": manifest }), check)?;
         } else {
             report.reused = true;
             report.rows_out = record.and_then(|record| record["manifest"]["rows"].as_u64()).unwrap_or(0);
         }
-        self.open_gathered(op)
+        self.open_materialized(op)
     }
 
     /// Opens an intermediate dataset that is committed.
-    pub fn open_gathered(&mut self, op: OpId) -> Result<()> {
+    pub fn open_materialized(&mut self, op: OpId) -> Result<()> {
         let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
         let pass = self.program.passes.iter().find(gathers);
         let id = pass.ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?.id;
         let session = self.session;
-        let place = self.store.gathered_place(id);
+        let place = self.store.materialized_location(id);
         let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
         let source = session.connectors.source("parquet", &path)?;
-        let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
-        self.program.bound.settle_gathered(op, &dataset.schema);
-        self.known.gathered.insert(op, Input { dataset, source: session.stoppable(source), in_time_order: false });
+        let dataset = Arc::new(source.discover(&session.io, &materialized_watch(&self.program, op))?);
+        self.program.bound.set_gathered_schema(op, &dataset.schema);
+        self.known
+            .gathered
+            .insert(op, SourceInput { dataset, source: session.cancellable(source), in_time_order: false });
         Ok(())
     }
 
     fn write(
         &mut self,
         work: &SinkWork,
-        (number, id): (usize, Id),
-        (before, record): (Before, Option<Value>),
+        (number, id): (usize, ContentId),
+        (before, record): (ReuseDecision, Option<Value>),
         report: &mut PassReport,
-    ) -> Result<Staged> {
+    ) -> Result<StagedOutput> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
-        let out = session.io.place(sink.path())?;
+        let out = session.io.resolve(sink.path())?;
         let manifest = match (before, record) {
-            (Before::Reuse, Some(record)) => {
+            (ReuseDecision::Reuse, Some(record)) => {
                 report.reused = true;
-                Manifest::of_record(&record)?
+                Manifest::from_record(&record)?
             }
             _ => {
                 let windows = self.program.windows_of(&work.scans);
                 let (schema, made) = match self.made.remove(&id) {
                     Some(made) => {
-                        session.watch.event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
+                        session.watch.on_event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
                         made
                     }
-                    None => self.attempt(&windows, |run| {
-                        let write = run.writer(sink.as_ref(), &windows, run.crewed(number, &windows));
+                    None => self.retry_with_fallback(&windows, |run| {
+                        let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(number, &windows));
                         let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-                        let target = run.target(work, id, sink.as_ref(), &out)?;
-                        if session.turn.is_some() && write.needs_all_before(&work.scans, &prepared)? {
-                            session.wait_behind(Stage::Done)?;
+                        let target = run.write_target(work, id, sink.as_ref(), &out)?;
+                        if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
+                            session.wait_for_previous_run(BackfillStage::Done)?;
                         }
                         Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                     })?,
@@ -661,10 +700,11 @@ impl<'a> Running<'a> {
                 (report.rows_kept, report.values_kept) = (made.rows_kept, made.values_kept);
                 let manifest = Manifest::new(id, &out, &schema, made.shards)?;
                 let manifest = Manifest { is_linked: made.is_linked, ..manifest };
-                let carries = texts(&made.carry.into_iter().collect());
-                let record = Record { out: &out.shown, manifest: &manifest, carries };
-                session.check_claim()?;
-                self.store.put_pass(id, before, &record, |record| intact(&session.io, &out, record))?;
+                let carries = id_texts(&made.carry.into_iter().collect());
+                let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
+                session.check_fence()?;
+                self.store
+                    .put_pass_record(id, before, &record, |record| record_is_intact(&session.io, &out, record))?;
                 manifest
             }
         };
@@ -684,7 +724,7 @@ impl<'a> Running<'a> {
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
         let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
-        let stretch = self.withins.get(&id).map(|(interval, within)| Stretch {
+        let stretch = self.withins.get(&id).map(|(interval, within)| IntervalEntry {
             from: interval.from.clone(),
             to: interval.to.clone(),
             first: within.first,
@@ -692,21 +732,21 @@ impl<'a> Running<'a> {
             pass: id.to_string(),
             shards: manifest.shards.len(),
         });
-        Ok(Staged { work: work.clone(), out, manifest, stretch, rows_in: sums.input, label: String::new() })
+        Ok(StagedOutput { work: work.clone(), out, manifest, stretch, rows_in: sums.input, label: String::new() })
     }
 
     /// Refuses whole outputs without a row where there were rows, in what they are made of or in what readers see.
     /// An interval without rows is one: there are days without data. Of the sinks, the first `sinks` are the user's.
-    pub fn check_rows(&self, staged: &[Staged], sinks: usize) -> Result<()> {
+    pub fn check_rows(&self, staged: &[StagedOutput], sinks: usize) -> Result<()> {
         let mut faults = Vec::new();
-        for Staged { work, out, manifest, stretch, rows_in, label } in staged {
+        for StagedOutput { work, out, manifest, stretch, rows_in, label } in staged {
             if manifest.rows > 0 || stretch.is_some() || work.sink >= sinks || self.session.allow_empty {
                 continue;
             }
             let shown = Manifest::read(&self.session.io, out)?.map_or(0, |visible| visible.rows);
             // What a gather leaves of the sources may be nothing.
             let bases = &self.program.bound.bases;
-            let gathered = work.scans.iter().any(|scan| matches!(bases[scan.base], Base::Gathered(_)));
+            let gathered = work.scans.iter().any(|scan| matches!(bases[scan.base], BaseDataset::Gathered(_)));
             let known = self.known.sources.values().filter(|_| gathered).filter_map(|input| input.dataset.rows());
             let had = match (*rows_in).max(known.sum()) {
                 0 if shown == 0 => continue,
@@ -719,51 +759,52 @@ impl<'a> Running<'a> {
             let at = self.pipeline.sinks[work.sink].at.as_ref();
             faults.push(fault.file(&out.shown).pass(label).hint(hint).at(at));
         }
-        Fault::all(faults).map_or(Ok(()), Err)
+        Fault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// Shows the outputs to readers. Whether each can be published is looked at before the first one is.
-    pub fn publish(&mut self, staged: Vec<Staged>) -> Result<Vec<Output>> {
+    pub fn publish(&mut self, staged: Vec<StagedOutput>) -> Result<Vec<OutputReport>> {
         let session = self.session;
-        for Staged { out, manifest, stretch, label, .. } in &staged {
-            manifest.check_place(&session.io, out, stretch.as_ref()).map_err(|fault| fault.pass(label))?;
+        for StagedOutput { out, manifest, stretch, label, .. } in &staged {
+            manifest.check_interval(&session.io, out, stretch.as_ref()).map_err(|fault| fault.pass(label))?;
         }
         let mut outputs = Vec::new();
-        for Staged { work, out, manifest, stretch, label, .. } in staged {
+        for StagedOutput { work, out, manifest, stretch, label, .. } in staged {
             let (rows, files) = (manifest.rows, manifest.files().count());
             let bytes = manifest.files().map(|file| file.bytes).sum();
-            let may = || session.check_claim();
+            let may = || session.check_fence();
             let published = manifest
                 .publish(&session.io, &out, stretch.as_ref(), (&may, &mut self.later))
                 .map_err(|fault| fault.pass(label))?;
-            let columns = self.columns(&work, &published)?;
+            let columns = self.output_columns(&work, &published)?;
             let (sink, data) = (self.pipeline.sinks[work.sink].name.clone(), out.join(&published.data).shown);
-            outputs.push(Output { sink, path: out.shown.clone(), data, rows, files, bytes, columns });
+            outputs.push(OutputReport { sink, path: out.shown.clone(), data, rows, files, bytes, columns });
         }
         Ok(outputs)
     }
 
     /// The columns of an output, and where they come from.
-    fn columns(&self, work: &SinkWork, manifest: &Manifest) -> Result<Vec<OutputColumn>> {
+    fn output_columns(&self, work: &SinkWork, manifest: &Manifest) -> Result<Vec<OutputColumn>> {
         let bound = &self.program.bound;
         let flow = bound.flows.get(&self.pipeline.sinks[work.sink].from);
         let flow = flow.ok_or_else(|| Fault::internal("a sink without rows"))?;
         let column = |(name, data_type): &(String, String)| {
             let from = origins(bound, flow, name).into_iter();
-            let from = from.map(|Origin { source, column }| crate::report::From { source, column }).collect();
+            let from =
+                from.map(|ColumnOrigin { source, column }| crate::report::OriginColumn { source, column }).collect();
             OutputColumn { name: name.clone(), data_type: data_type.clone(), from }
         };
         Ok(manifest.columns.iter().map(column).collect())
     }
 
     /// Names what a sink's pass does with the rows of each span, if the spans are all that matters.
-    fn shape(&self, work: &SinkWork) -> Result<Option<Id>> {
+    fn shard_operation_id(&self, work: &SinkWork) -> Result<Option<ContentId>> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
-        id.text(&sink.format).json(&without_place(&sink.config)).json(&json!([work.columns, work.part]));
+        id.text(&sink.format).json(&config_without_path(&sink.config)).json(&json!([work.columns, work.part]));
         let digest = |ask| self.known.digest(&self.program, ask);
         for scan in &work.scans {
-            match shape(&self.program.bound, self.pipeline, scan, &digest)? {
+            match operation_id(&self.program.bound, self.pipeline, scan, &digest)? {
                 Some(shape) => id.id(shape),
                 None => return Ok(None),
             };
@@ -775,17 +816,19 @@ impl<'a> Running<'a> {
     /// have to, so that the memory is there.
     fn assemble_early(&mut self, from: usize) -> Result<()> {
         if self.program.passes[from..].iter().all(|pass| self.made.contains_key(&pass.id)) {
-            self.assembled = Some(Soon::begin(self.assembly()?));
+            self.assembled = Some(BackgroundTask::spawn(self.artifact_builder()?));
         }
         Ok(())
     }
 
     /// Puts the artifact together.
-    fn assembly(&self) -> Result<impl FnOnce() -> Result<(Artifact, artifact::Files)> + Send + 'static> {
+    fn artifact_builder(
+        &self,
+    ) -> Result<impl FnOnce() -> Result<(Artifact, artifact::ArtifactFiles)> + Send + 'static> {
         let bound = &self.program.bound;
         let mut findings = Vec::new();
         for (index, ask) in bound.asks.iter().enumerate() {
-            findings.push(Learned {
+            findings.push(LearnedFinding {
                 step: bound.ops[ask.op].label.clone(),
                 analyzer: ask.ask.analyzer.kind().to_owned(),
                 columns: ask.ask.inputs.clone(),
@@ -798,8 +841,8 @@ impl<'a> Running<'a> {
             .iter()
             .zip(&bound.base_schemas)
             .filter_map(|(base, schema)| match base {
-                Base::Source(name) => Some((name.clone(), schema.clone())),
-                Base::Gathered(_) => None,
+                BaseDataset::Source(name) => Some((name.clone(), schema.clone())),
+                BaseDataset::Gathered(_) => None,
             })
             .collect();
         let (pipeline, threads) = (self.pipeline.clone(), self.session.options.threads);
@@ -809,25 +852,25 @@ impl<'a> Running<'a> {
     /// Begins to put the artifact together, where that was not done early.
     pub fn begin_artifact(&mut self) -> Result<()> {
         if self.assembled.is_none() {
-            self.assembled = Some(Soon::begin(self.assembly()?));
+            self.assembled = Some(BackgroundTask::spawn(self.artifact_builder()?));
         }
         Ok(())
     }
 
     /// The artifact and its files, with their lineage, in memory.
-    pub fn artifact(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<Fitted> {
+    pub fn finish_artifact(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<UncommittedArtifact> {
         self.begin_artifact()?;
         // A long history has a long lineage.
         let lineage = self.lineage(datasets)?;
         let assembled = self.assembled.take().ok_or_else(|| Fault::internal("an artifact that nothing assembles"))?;
-        let (artifact, files) = assembled.done()?;
-        Ok(Fitted { artifact, files, lineage })
+        let (artifact, files) = assembled.join()?;
+        Ok(UncommittedArtifact { artifact, files, lineage })
     }
 
     /// Commits the artifact.
-    pub fn commit(&self, fitted: Fitted) -> Result<(Id, Place)> {
-        let Fitted { artifact, files, lineage } = fitted;
-        self.session.check_claim()?;
+    pub fn commit_artifact(&self, fitted: UncommittedArtifact) -> Result<(ContentId, StorageLocation)> {
+        let UncommittedArtifact { artifact, files, lineage } = fitted;
+        self.session.check_fence()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
         Ok((artifact.id, place))
     }
@@ -846,7 +889,7 @@ impl<'a> Running<'a> {
             "forebay": VERSION,
             "run_id": self.session.options.run_id,
             "sources": datasets.iter().map(|(name, dataset)| (name, source(dataset))).collect::<BTreeMap<_, _>>(),
-            "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
+            "states": self.program.state_ids.iter().map(ContentId::to_string).collect::<Vec<_>>(),
             "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
@@ -855,28 +898,28 @@ impl<'a> Running<'a> {
 }
 
 /// Names the part of something that lies in an interval.
-pub(crate) fn within_id(of: Id, within: &Within) -> Id {
+pub(crate) fn interval_pass_id(of: ContentId, within: &IntervalFilter) -> ContentId {
     let mut id = IdBuilder::new("within");
     id.id(of).text(&within.column).bytes(&within.first.to_le_bytes()).bytes(&within.last.to_le_bytes());
     id.finish()
 }
 
 /// The windows before an operation over whole flows, upstream first.
-fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a Flow>) -> BTreeSet<OpId> {
+fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a NodeFlow>) -> BTreeSet<OpId> {
     let ops = flows.flat_map(|flow| &flow.streams).flat_map(|stream| stream.ops.iter().copied());
     ops.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
 }
 
 /// The columns of a gathered dataset whose extents tell in which order windows get its rows.
-fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
+fn materialized_watch(program: &Program, op: OpId) -> Vec<String> {
     let bound = &program.bound;
-    let over = |flow: &Flow| {
-        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], Base::Gathered(base) if base == op))
+    let over = |flow: &NodeFlow| {
+        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], BaseDataset::Gathered(base) if base == op))
     };
     let windows = bound.window_inputs.iter().filter(|(_, flow)| over(flow));
     let mut columns = BTreeSet::new();
     for (window, _) in windows {
-        if let Op::Window(window) = &bound.ops[*window].op {
+        if let PlanOp::Window(window) = &bound.ops[*window].op {
             columns.extend(window.keys.first().into_iter().chain([&window.time]).cloned());
         }
     }
@@ -885,14 +928,14 @@ fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
 
 /// What is kept of a pass that writes.
 #[derive(Serialize)]
-struct Record<'a> {
+struct WriteRecord<'a> {
     out: &'a str,
     manifest: &'a Manifest,
     carries: Vec<String>,
 }
 
 /// Whether the data that a pass's record names is whole.
-pub(crate) fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
+pub(crate) fn record_is_intact(io: &StorageClient, out: &StorageLocation, record: &Value) -> Result<bool> {
     // A record that this program cannot read names nothing: the pass is done again.
-    Manifest::of_record(record).map_or(Ok(false), |manifest| manifest.intact(io, out))
+    Manifest::from_record(record).map_or(Ok(false), |manifest| manifest.intact(io, out))
 }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::Field;
-use forebay_model::{Chunk, Dataset, Extent, Fault, Id, IdBuilder, Point, Result, RowKeys, Span, codes};
+use forebay_model::{
+    BoundValue, Chunk, ColumnExtent, ContentId, Dataset, Fault, IdBuilder, Result, RowKeys, Span, codes,
+};
 use forebay_plan::span_extents;
-use forebay_storage::{Chunks, Io, ScanRequest, Source};
+use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 use serde::{Deserialize, Serialize};
 
-use crate::pass::Input;
-use crate::perturb::{Cut, ticks};
+use crate::pass::SourceInput;
+use crate::perturb::{TimeCutoff, ticks};
 
 /// From a time on, and before another: dates, timestamps, or numbers where times are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +29,8 @@ pub struct Interval {
 impl Interval {
     /// Its first and last tick in a column of times.
     pub(crate) fn ticks(&self, time: &Field) -> Result<(i64, i64)> {
-        let first = Cut::before(&self.from).last(time)?.saturating_add(1);
-        let last = Cut::before(&self.to).last(time)?;
+        let first = TimeCutoff::before(&self.from).last_tick(time)?.saturating_add(1);
+        let last = TimeCutoff::before(&self.to).last_tick(time)?;
         if first > last {
             let message = format!("the interval from {} to {} holds no value of `{}`", self.from, self.to, time.name());
             return Err(Fault::new(codes::BAD_VALUE, message).hint("its end lies after its start, and outside of it"));
@@ -39,7 +41,7 @@ impl Interval {
 
 /// The rows of a sink that lie in an interval.
 #[derive(Debug, Clone)]
-pub(crate) struct Within {
+pub(crate) struct IntervalFilter {
     /// The sink's column that holds the time.
     pub column: String,
     /// The column of the source that it is, if it is one.
@@ -48,12 +50,14 @@ pub(crate) struct Within {
     pub last: i64,
 }
 
-impl Within {
+impl IntervalFilter {
     /// Consecutive spans that hold all rows of the interval.
-    pub fn spans(&self, dataset: &Dataset) -> Range<usize> {
+    pub fn overlapping_spans(&self, dataset: &Dataset) -> Range<usize> {
         let all = 0..dataset.spans.len();
         let Some(extents) = self.base.as_ref().and_then(|base| span_extents(dataset, base)) else { return all };
-        let meets = |extent: &Extent| extent.max >= Point::Int(self.first) && extent.min <= Point::Int(self.last);
+        let meets = |extent: &ColumnExtent| {
+            extent.max >= BoundValue::Int(self.first) && extent.min <= BoundValue::Int(self.last)
+        };
         match (extents.iter().position(meets), extents.iter().rposition(meets)) {
             (Some(from), Some(to)) => from..to + 1,
             _ => all.end..all.end,
@@ -61,7 +65,7 @@ impl Within {
     }
 
     /// The rows of a batch that lie in the interval.
-    pub fn rows(&self, batch: RecordBatch) -> Result<RecordBatch> {
+    pub fn filter_rows(&self, batch: RecordBatch) -> Result<RecordBatch> {
         let column = batch.column_by_name(&self.column).ok_or_else(|| Fault::internal("the time of a sink is gone"))?;
         let inside = |tick: Option<i64>| Some(tick.is_some_and(|tick| (self.first..=self.last).contains(&tick)));
         let mask: BooleanArray = ticks(column)?.iter().map(inside).collect();
@@ -75,8 +79,8 @@ impl Within {
 /// A source as it was when time had come as far as the end of an interval: spans after it are not
 /// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
 /// interval, in whatever span they are: they are filtered.
-pub(crate) fn until(input: Input, time: &str, interval: &Interval) -> Result<Input> {
-    let Input { dataset, source, in_time_order } = input;
+pub(crate) fn truncate_at(input: SourceInput, time: &str, interval: &Interval) -> Result<SourceInput> {
+    let SourceInput { dataset, source, in_time_order } = input;
     let (_, last) = interval.ticks(dataset.schema.field_with_name(time)?)?;
     let mut dataset = Arc::unwrap_or_clone(dataset);
     let watched = dataset.watched.iter().position(|name| name == time);
@@ -84,11 +88,11 @@ pub(crate) fn until(input: Input, time: &str, interval: &Interval) -> Result<Inp
     let mut spans = Vec::with_capacity(dataset.spans.len());
     for mut span in std::mem::take(&mut dataset.spans) {
         match watched.and_then(|watched| span.extent(watched)) {
-            Some(extent) if extent.min > Point::Int(last) => continue,
-            Some(extent) if extent.max <= Point::Int(last) && !extent.nulls => {}
+            Some(extent) if extent.min > BoundValue::Int(last) => continue,
+            Some(extent) if extent.max <= BoundValue::Int(last) && !extent.nulls => {}
             None if span.rows() == Some(0) => {}
             extent => {
-                let is_before = extent.is_some_and(|extent| extent.max <= Point::Int(last));
+                let is_before = extent.is_some_and(|extent| extent.max <= BoundValue::Int(last));
                 for piece in &mut span.pieces {
                     let mut id = IdBuilder::new("until");
                     id.id(piece.fingerprint);
@@ -109,27 +113,27 @@ pub(crate) fn until(input: Input, time: &str, interval: &Interval) -> Result<Inp
     dataset.spans = spans;
     let source: Arc<dyn Source> = match whole.is_empty() {
         true => source,
-        false => Arc::new(Until { inner: source, time: time.to_owned(), last, whole }),
+        false => Arc::new(TruncatedSource { inner: source, time: time.to_owned(), last, whole }),
     };
-    Ok(Input { dataset: Arc::new(dataset), source, in_time_order })
+    Ok(SourceInput { dataset: Arc::new(dataset), source, in_time_order })
 }
 
 /// A source some of whose spans reach beyond an end.
 #[derive(Debug)]
-struct Until {
+struct TruncatedSource {
     inner: Arc<dyn Source>,
     time: String,
     last: i64,
     /// The fingerprints of pieces that are read in part, by those that they have here.
-    whole: BTreeMap<Id, Id>,
+    whole: BTreeMap<ContentId, ContentId>,
 }
 
-impl Source for Until {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
+impl Source for TruncatedSource {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
         self.inner.discover(io, watch)
     }
 
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         if !span.pieces.iter().any(|piece| self.whole.contains_key(&piece.fingerprint)) {
             return self.inner.open(io, span, request);
         }
@@ -143,12 +147,12 @@ impl Source for Until {
         }
         let (time, last) = (self.time.clone(), self.last);
         let chunks = self.inner.open(io, &span, &request)?;
-        Ok(Box::new(chunks.map(move |chunk| before(chunk?, &time, last, asked))))
+        Ok(Box::new(chunks.map(move |chunk| rows_up_to(chunk?, &time, last, asked))))
     }
 }
 
 /// The rows of a chunk up to a tick. The time is taken away where nobody asked for it.
-fn before(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
+fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
     let Chunk { batch, keys, file, first_row, skipped } = chunk;
     let rows = batch.num_rows();
     let place = batch.schema_ref().index_of(time)?;

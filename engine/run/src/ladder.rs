@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes};
+use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PassWork, Program, Stream, asked, needed, part_column,
+    AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpId, OpStream, PassWork, PlanOp, Program,
+    analyzer_identities, part_column, slice_for_columns,
 };
-use forebay_storage::{Event, Place};
+use forebay_storage::{Event, StorageLocation};
 use serde::{Deserialize, Serialize};
 
 use crate::Session;
@@ -15,7 +16,7 @@ use crate::artifact::Artifact;
 
 /// What a run did to be on time: stated in the summary, the manifests and the lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ladder {
+pub struct DegradationReport {
     /// The rungs that were taken, in order.
     pub rungs: Vec<String>,
     /// Steps and sinks that were left out.
@@ -28,18 +29,24 @@ pub struct Ladder {
     pub reused: Vec<String>,
 }
 
-impl Ladder {
+impl DegradationReport {
     /// The rungs down to one; `None` at the top.
-    pub(crate) fn down_to(pipeline: &Pipeline, rung: Option<Rung>) -> Option<Ladder> {
+    pub(crate) fn down_to(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> Option<DegradationReport> {
         let declared = pipeline.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         let rungs = declared.iter().filter(|known| Some(**known) <= rung).map(|rung| rung.word().to_owned()).collect();
-        rung.map(|_| Ladder { rungs, skipped: skipped(pipeline, rung).1, artifact: None, reused: Vec::new() })
+        rung.map(|_| DegradationReport {
+            rungs,
+            skipped: skip_optional(pipeline, rung).1,
+            artifact: None,
+            reused: Vec::new(),
+        })
     }
 }
 
 /// The pipeline as it is run on a rung, and the names of what is left out.
-pub(crate) fn skipped(pipeline: &Pipeline, rung: Option<Rung>) -> (Pipeline, Vec<String>) {
-    let declared = pipeline.deadline.as_ref().is_some_and(|deadline| deadline.ladder.contains(&Rung::SkipOptional));
+pub(crate) fn skip_optional(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> (Pipeline, Vec<String>) {
+    let declared =
+        pipeline.deadline.as_ref().is_some_and(|deadline| deadline.ladder.contains(&DegradationLevel::SkipOptional));
     match rung {
         Some(_) if declared => pipeline.without_optional(),
         _ => (pipeline.clone(), Vec::new()),
@@ -47,36 +54,36 @@ pub(crate) fn skipped(pipeline: &Pipeline, rung: Option<Rung>) -> (Pipeline, Vec
 }
 
 /// The newest artifact of a pipeline.
-pub(crate) struct Last {
+pub(crate) struct PreviousArtifact {
     pub artifact: Artifact,
-    pub place: Place,
+    pub place: StorageLocation,
     /// What each of its findings answers.
-    asked: Vec<Id>,
+    asked: Vec<ContentId>,
 }
 
-impl Last {
+impl PreviousArtifact {
     /// Reads it. One that cannot be read is none, and no run fails because of it.
-    pub fn load(session: &Session, root: &Place, name: &str) -> Option<Last> {
+    pub fn load(session: &Session, root: &StorageLocation, name: &str) -> Option<PreviousArtifact> {
         let load = || {
-            let Some(place) = Artifact::newest(&session.io, root, name)? else { return Ok(None) };
+            let Some(place) = Artifact::latest(&session.io, root, name)? else { return Ok(None) };
             let artifact = Artifact::load(&session.io, &place)?;
             let bound = artifact.bind(&session.registry, &session.sql)?;
-            let asked = asked(&bound, &artifact.pipeline)?;
-            Ok(Some(Last { artifact, place, asked }))
+            let asked = analyzer_identities(&bound, &artifact.pipeline)?;
+            Ok(Some(PreviousArtifact { artifact, place, asked }))
         };
         load().unwrap_or_else(|fault: Fault| {
             let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
-            session.watch.event(Event::Warning { message });
+            session.watch.on_event(Event::Warning { message });
             None
         })
     }
 
     /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
     /// before it.
-    pub fn answers(&self, pipeline: &Pipeline, bound: &Bound) -> Option<Vec<Arc<Finding>>> {
+    pub fn findings_for(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Option<Vec<Arc<Finding>>> {
         let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
         let mut answers = Vec::new();
-        for (question, name) in bound.asks.iter().zip(asked(bound, pipeline).ok()?) {
+        for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline).ok()?) {
             let step = &bound.ops[question.op].label;
             let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step)?;
             answers.push(left.remove(place).1.finding.clone());
@@ -86,44 +93,44 @@ impl Last {
 }
 
 /// Columns at the end of a stream.
-type Wanted = (Stream, Vec<String>);
+type NeededColumns = (OpStream, Vec<String>);
 
 /// All columns of a flow.
-fn all_of(flow: &Flow) -> Vec<Wanted> {
+fn all_columns(flow: &NodeFlow) -> Vec<NeededColumns> {
     let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
     flow.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
 }
 
 /// What a question looks at.
-fn asked_by(question: &BoundAsk) -> Vec<Wanted> {
+fn asked_columns(question: &BoundAnalyzer) -> Vec<NeededColumns> {
     let columns: Vec<String> = question.ask.inputs.iter().chain(&question.part).cloned().collect();
     question.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
 }
 
 /// The questions whose answers decide what some columns hold.
-fn upstream(bound: &Bound, mut open: Vec<Wanted>) -> BTreeSet<AskId> {
+fn upstream_asks(bound: &BoundPipeline, mut open: Vec<NeededColumns>) -> BTreeSet<AnalyzerId> {
     let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
     while let Some((stream, columns)) = open.pop() {
-        if let Base::Gathered(op) = &bound.bases[stream.base]
+        if let BaseDataset::Gathered(op) = &bound.bases[stream.base]
             && seen.insert(*op)
         {
             let inputs = bound.gather_inputs.get(op).into_iter().flatten();
-            open.extend(inputs.flat_map(|(_, flow)| all_of(flow)));
+            open.extend(inputs.flat_map(|(_, flow)| all_columns(flow)));
         }
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        for position in needed(bound, &stream, &columns).0 {
+        for position in slice_for_columns(bound, &stream, &columns).0 {
             let op = stream.ops[position];
-            if let (Op::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
+            if let (PlanOp::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
                 && seen.insert(op)
             {
                 let there: Vec<String> = join.columns_there().cloned().collect();
                 open.extend(flow.streams.iter().map(|stream| (stream.clone(), there.clone())));
-                let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
                 open.push((here, join.columns_here().cloned().collect()));
             }
             for ask in &bound.ops[op].asks {
                 if found.insert(*ask) {
-                    open.extend(asked_by(&bound.asks[*ask]));
+                    open.extend(asked_columns(&bound.asks[*ask]));
                 }
             }
         }
@@ -133,13 +140,13 @@ fn upstream(bound: &Bound, mut open: Vec<Wanted>) -> BTreeSet<AskId> {
 
 /// The questions that are not answered yet, and all that are tied to them: an answer of tonight and
 /// one of another night never meet in what one of them is computed from.
-pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
+pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
     let bound = &program.bound;
     // Each question is tied to those before it, to those of its step, and to those of its state.
-    let mut ties: Vec<BTreeSet<AskId>> = Vec::new();
-    let mut by_state: BTreeMap<Id, BTreeSet<AskId>> = BTreeMap::new();
+    let mut ties: Vec<BTreeSet<AnalyzerId>> = Vec::new();
+    let mut by_state: BTreeMap<ContentId, BTreeSet<AnalyzerId>> = BTreeMap::new();
     for (ask, question) in bound.asks.iter().enumerate() {
-        let mut tied = upstream(bound, asked_by(question));
+        let mut tied = upstream_asks(bound, asked_columns(question));
         tied.extend(bound.ops[question.op].asks.iter().copied());
         tied.insert(ask);
         ties.push(tied);
@@ -150,7 +157,7 @@ pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
         PassWork::Learn(work) => Some(work),
         _ => None,
     });
-    let mut found: BTreeSet<AskId> =
+    let mut found: BTreeSet<AnalyzerId> =
         works.flat_map(|work| &work.lanes).flat_map(|lane| lane.asks.iter().copied()).collect();
     loop {
         let before = found.len();
@@ -164,28 +171,28 @@ pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
 }
 
 /// The questions whose answers decide what a gather gives.
-pub(crate) fn before_gather(bound: &Bound, op: OpId) -> BTreeSet<AskId> {
+pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
     let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-    upstream(bound, inputs.flat_map(|(_, flow)| all_of(flow)).collect())
+    upstream_asks(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).collect())
 }
 
 /// The questions whose answers decide what a sink gets.
-pub(crate) fn before_sink(bound: &Bound, pipeline: &Pipeline, sink: usize) -> BTreeSet<AskId> {
+pub(crate) fn asks_before_sink(bound: &BoundPipeline, pipeline: &Pipeline, sink: usize) -> BTreeSet<AnalyzerId> {
     let sink = &pipeline.sinks[sink];
-    let mut wanted = bound.flows.get(&sink.from).map(all_of).unwrap_or_default();
+    let mut wanted = bound.flows.get(&sink.from).map(all_columns).unwrap_or_default();
     let part = sink.split.as_deref().map(part_column);
     wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
-    upstream(bound, wanted)
+    upstream_asks(bound, wanted)
 }
 
 /// Lets answers of another night stand for those of some questions. What is made with them gets
 /// names of its own: it is not what the spans and the steps come to.
-pub(crate) fn replace(
+pub(crate) fn replace_findings(
     program: &mut Program,
     pipeline: &Pipeline,
-    asks: &BTreeSet<AskId>,
+    asks: &BTreeSet<AnalyzerId>,
     answers: &[Arc<Finding>],
-    findings: &mut BTreeMap<Id, Arc<Finding>>,
+    findings: &mut BTreeMap<ContentId, Arc<Finding>>,
 ) -> Result<()> {
     for ask in asks {
         let another = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
@@ -200,8 +207,8 @@ pub(crate) fn replace(
                 work.lanes.clear();
                 continue;
             }
-            PassWork::Gather(op) => before_gather(bound, *op),
-            PassWork::Write(work) => before_sink(bound, pipeline, work.sink),
+            PassWork::Gather(op) => asks_before_gather(bound, *op),
+            PassWork::Write(work) => asks_before_sink(bound, pipeline, work.sink),
         };
         let mut name = IdBuilder::new("replaced");
         name.id(pass.id);

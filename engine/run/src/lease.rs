@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{Io, Place};
+use forebay_storage::{StorageClient, StorageLocation};
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -41,20 +41,20 @@ const COLLECTION: &str = ".gc.json";
 const LOCK: &str = "_lease";
 
 /// A state directory that is in use, until this is dropped.
-pub(crate) struct Lease(Held);
+pub(crate) struct StateLease(LeaseKind);
 
-enum Held {
+enum LeaseKind {
     /// The lock goes with the file.
     File {
         _file: std::fs::File,
     },
-    Object(Arc<Object>, Option<JoinHandle<()>>),
+    Object(Arc<ObjectLease>, Option<JoinHandle<()>>),
 }
 
 /// A lease in a bucket.
-struct Object {
-    io: Io,
-    place: Place,
+struct ObjectLease {
+    io: StorageClient,
+    place: StorageLocation,
     holder: Bytes,
     /// When it was renewed last, and whether it was given up.
     state: Mutex<(Instant, bool)>,
@@ -63,7 +63,7 @@ struct Object {
 
 /// A process, as others on its machine can find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Holder {
+struct LeaseHolder {
     /// The machine since it was started, and the processes that see each other there.
     machine: Option<String>,
     process: u32,
@@ -71,15 +71,15 @@ struct Holder {
     began: Option<String>,
 }
 
-impl Holder {
-    fn here() -> Holder {
+impl LeaseHolder {
+    fn here() -> LeaseHolder {
         let process = std::process::id();
-        Holder { machine: machine(), process, began: began(process) }
+        LeaseHolder { machine: machine(), process, began: process_start(process) }
     }
 
     /// Whether it is known that the process has ended.
     fn has_ended(&self) -> bool {
-        self.machine.is_some() && self.machine == machine() && began(self.process) != self.began
+        self.machine.is_some() && self.machine == machine() && process_start(self.process) != self.began
     }
 }
 
@@ -91,48 +91,48 @@ fn machine() -> Option<String> {
 }
 
 /// When a process began; `None` where there is none of this number.
-fn began(process: u32) -> Option<String> {
+fn process_start(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name before may hold anything; the time is the twentieth field after it.
     Some(stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned())
 }
 
-impl Lease {
+impl StateLease {
     /// Takes a state directory for a run; waits while it is collected.
-    pub fn of_run(io: &Io, state: &Place) -> Result<Lease> {
+    pub fn of_run(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
         if let Some(file) = lock_file(state)? {
-            file.lock_shared().map_err(|error| unlocked(state, error))?;
-            return Ok(Lease(Held::File { _file: file }));
+            file.lock_shared().map_err(|error| lock_failed(state, error))?;
+            return Ok(StateLease(LeaseKind::File { _file: file }));
         }
-        let lease = Lease::object(io, state, RUN)?;
-        while others(io, state, COLLECTION)? {
-            io.interrupt().check()?;
+        let lease = StateLease::begin_object_lease(io, state, RUN)?;
+        while held_by_others(io, state, COLLECTION)? {
+            io.cancellation().check()?;
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(lease)
     }
 
     /// Takes a state directory for a collection; fails while a run holds it.
-    pub fn of_collection(io: &Io, state: &Place) -> Result<Lease> {
+    pub fn of_collection(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
         let in_use = || {
             let fault = Fault::new(codes::IN_USE, "a run is at work with this state directory; nothing was removed");
             fault.file(&state.shown).hint("run this again when the run has ended")
         };
         if let Some(file) = lock_file(state)? {
             return match file.try_lock() {
-                Ok(()) => Ok(Lease(Held::File { _file: file })),
+                Ok(()) => Ok(StateLease(LeaseKind::File { _file: file })),
                 Err(std::fs::TryLockError::WouldBlock) => Err(in_use()),
-                Err(std::fs::TryLockError::Error(error)) => Err(unlocked(state, error)),
+                Err(std::fs::TryLockError::Error(error)) => Err(lock_failed(state, error)),
             };
         }
-        let lease = Lease::object(io, state, COLLECTION)?;
-        if others(io, state, RUN)? { Err(in_use()) } else { Ok(lease) }
+        let lease = StateLease::begin_object_lease(io, state, COLLECTION)?;
+        if held_by_others(io, state, RUN)? { Err(in_use()) } else { Ok(lease) }
     }
 
     /// Fails where a lease in a bucket could not be renewed in time: what the run relies on may be gone.
     pub fn check(&self) -> Result<()> {
-        let Held::Object(object, _) = &self.0 else { return Ok(()) };
-        let state = object.state.lock().map_err(|_| crate::pass::poisoned())?;
+        let LeaseKind::Object(object, _) = &self.0 else { return Ok(()) };
+        let state = object.state.lock().map_err(|_| crate::pass::poisoned_lock())?;
         if state.0.elapsed() < HELD_FOR {
             return Ok(());
         }
@@ -140,18 +140,19 @@ impl Lease {
         Err(fault.file(&object.place.shown).hint("run the same command again: what is committed stays"))
     }
 
-    fn object(io: &Io, state: &Place, kind: &str) -> Result<Lease> {
+    fn begin_object_lease(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<StateLease> {
         let place = state.join(&format!("leases/{}{kind}", Uuid::new_v4().simple()));
-        let holder = serde_json::to_vec(&Holder::here()).map_err(|error| Fault::internal("a lease").cause(error))?;
+        let holder =
+            serde_json::to_vec(&LeaseHolder::here()).map_err(|error| Fault::internal("a lease").cause(error))?;
         let (begun, ended) = (Mutex::new((Instant::now(), false)), Condvar::new());
-        let object = Arc::new(Object { io: io.clone(), place, holder: holder.into(), state: begun, ended });
+        let object = Arc::new(ObjectLease { io: io.clone(), place, holder: holder.into(), state: begun, ended });
         object.io.put(&object.place, object.holder.clone())?;
         let renewed = object.clone();
-        Ok(Lease(Held::Object(object, Some(std::thread::spawn(move || renewed.renew())))))
+        Ok(StateLease(LeaseKind::Object(object, Some(std::thread::spawn(move || renewed.renew())))))
     }
 }
 
-impl Object {
+impl ObjectLease {
     /// Renews the lease until it is given up.
     fn renew(&self) {
         let Ok(mut state) = self.state.lock() else { return };
@@ -174,9 +175,9 @@ impl Object {
     }
 }
 
-impl Drop for Lease {
+impl Drop for StateLease {
     fn drop(&mut self) {
-        let Held::Object(object, thread) = &mut self.0 else { return };
+        let LeaseKind::Object(object, thread) = &mut self.0 else { return };
         if let Ok(mut state) = object.state.lock() {
             state.1 = true;
         }
@@ -188,20 +189,20 @@ impl Drop for Lease {
 }
 
 /// Opens the file of the lock, on a local disk.
-fn lock_file(state: &Place) -> Result<Option<std::fs::File>> {
+fn lock_file(state: &StorageLocation) -> Result<Option<std::fs::File>> {
     let Some(local) = &state.local else { return Ok(None) };
     let opened = std::fs::create_dir_all(local)
         .and_then(|()| std::fs::File::options().create(true).append(true).open(local.join(LOCK)));
-    opened.map(Some).map_err(|error| unlocked(state, error))
+    opened.map(Some).map_err(|error| lock_failed(state, error))
 }
 
-fn unlocked(state: &Place, error: std::io::Error) -> Fault {
+fn lock_failed(state: &StorageLocation, error: std::io::Error) -> Fault {
     Fault::disk("the state directory cannot be locked", error).file(&state.shown)
 }
 
 /// Whether others hold leases of a kind in a bucket; removes those that hold nothing. The caller has just put its own
 /// lease, so that the newest of all tells the store's time.
-fn others(io: &Io, state: &Place, kind: &str) -> Result<bool> {
+fn held_by_others(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<bool> {
     let all = io.list(&state.join("leases"))?;
     let Some(now) = all.iter().map(|lease| lease.last_modified).max() else { return Ok(false) };
     let is_alike = |lease: &&ObjectMeta| lease.location.filename().is_some_and(|name| name.ends_with(kind));
@@ -209,7 +210,7 @@ fn others(io: &Io, state: &Place, kind: &str) -> Result<bool> {
     for lease in all.iter().filter(is_alike) {
         let place = state.at(&lease.location);
         let Some(bytes) = io.get(&place)? else { continue };
-        let has_ended = serde_json::from_slice::<Holder>(&bytes).is_ok_and(|holder| holder.has_ended());
+        let has_ended = serde_json::from_slice::<LeaseHolder>(&bytes).is_ok_and(|holder| holder.has_ended());
         let age = (now - lease.last_modified).to_std().unwrap_or_default();
         match has_ended || age >= HELD_FOR {
             true => io.delete(&place)?,
@@ -228,40 +229,43 @@ mod tests {
     #[test]
     fn runs_share_and_collections_are_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let io = Io::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
         for state in [folder.path().to_str().unwrap(), "s3://bucket/state"] {
-            let state = io.place(state).unwrap();
-            let refused = || Lease::of_collection(&io, &state).err().map(|fault| fault.code());
-            let (one, other) = (Lease::of_run(&io, &state).unwrap(), Lease::of_run(&io, &state).unwrap());
+            let state = io.resolve(state).unwrap();
+            let refused = || StateLease::of_collection(&io, &state).err().map(|fault| fault.code());
+            let (one, other) = (StateLease::of_run(&io, &state).unwrap(), StateLease::of_run(&io, &state).unwrap());
             assert_eq!(refused(), Some(codes::IN_USE));
             drop(one);
             assert_eq!(refused(), Some(codes::IN_USE));
             other.check().unwrap();
             drop(other);
-            drop(Lease::of_collection(&io, &state).unwrap());
-            drop(Lease::of_run(&io, &state).unwrap());
+            drop(StateLease::of_collection(&io, &state).unwrap());
+            drop(StateLease::of_run(&io, &state).unwrap());
         }
     }
 
     #[test]
     fn processes_that_ended_hold_nothing() {
-        let io = Io::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
-        let state = io.place("s3://bucket/state").unwrap();
-        let here = Holder::here();
-        let put = |holder: &Holder| {
+        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        let state = io.resolve("s3://bucket/state").unwrap();
+        let here = LeaseHolder::here();
+        let put = |holder: &LeaseHolder| {
             let bytes = Bytes::from(serde_json::to_vec(holder).unwrap());
             io.put(&state.join("leases/x.run.json"), bytes).unwrap();
         };
         for (holder, is_refused) in [
             (here.clone(), true),
-            (Holder { began: Some("never".to_owned()), ..here.clone() }, false),
-            (Holder { machine: Some("another".to_owned()), began: Some("never".to_owned()), ..here.clone() }, true),
-            (Holder { machine: None, began: None, ..here }, true),
+            (LeaseHolder { began: Some("never".to_owned()), ..here.clone() }, false),
+            (
+                LeaseHolder { machine: Some("another".to_owned()), began: Some("never".to_owned()), ..here.clone() },
+                true,
+            ),
+            (LeaseHolder { machine: None, began: None, ..here }, true),
         ] {
             put(&holder);
-            assert_eq!(Lease::of_collection(&io, &state).is_err(), is_refused, "{holder:?}");
+            assert_eq!(StateLease::of_collection(&io, &state).is_err(), is_refused, "{holder:?}");
         }
         io.put(&state.join("leases/x.run.json"), Bytes::from_static(b"broken")).unwrap();
-        assert!(Lease::of_collection(&io, &state).is_err());
+        assert!(StateLease::of_collection(&io, &state).is_err());
     }
 }

@@ -33,19 +33,26 @@ mod workers;
 /// Fuzz targets count memory.
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: forebay_fuzz::Counting = forebay_fuzz::Counting;
+static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
 
-pub use artifact::{Artifact, Files, Learned};
-pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
-pub use connectors::Connectors;
-pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
+pub use artifact::{Artifact, ArtifactFiles, LearnedFinding};
+pub use cache::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, VerifyReport};
+pub use connectors::ConnectorRegistry;
+pub use feed::{
+    DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedOrigin, FeedSeries, FeedSource, MixSource,
+};
 pub use interval::Interval;
-pub use ladder::Ladder;
-pub use model::Model;
-pub use output::{Manifest, Stretch, Written};
-pub use pace::Moment;
-pub use perturb::{FutureCuts, Misplaced, Moved, Perturbed, PerturbedCut, PerturbedSink, ScrambledSource};
-pub use report::{From, Learning, ModelReport, OnTime, Output, OutputColumn, PassReport, Report};
-pub use session::{Options, Session};
-pub use training::{Course, Trained, Trainer};
-pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, Status, TlsFiles, Token, WorkerStatus};
+pub use ladder::DegradationReport;
+pub use model::ServingModel;
+pub use output::{IntervalEntry, Manifest, OutputFile};
+pub use pace::DeadlineSpec;
+pub use perturb::{CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison};
+pub use report::{
+    DeadlineOutcome, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
+};
+pub use session::{Session, SessionOptions};
+pub use training::{Trainer, TrainingContext, TrainingOutput};
+pub use workers::{
+    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerServer,
+    WorkerStatus,
+};

@@ -6,22 +6,30 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Chunk, Fault, Result, codes, logical_type};
-use forebay_plan::{Base, Carry, Chain, ChainWindow, Registry, Sql, Told, Want, Way, needed};
+use forebay_plan::{
+    BaseDataset, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, SqlCompiler, TransformRegistry, WindowRowOrder,
+    slice_for_columns,
+};
 use serde_json::{Map, Value};
 
 use crate::artifact::Artifact;
 
 /// Applies what an artifact learned to rows of one source.
-pub struct Model {
-    chain: Chain,
+pub struct ServingModel {
+    chain: OpChain,
     input: SchemaRef,
     output: SchemaRef,
 }
 
-impl Model {
+impl ServingModel {
     /// Makes the columns of `node` (by default: of what the first sink writes) from rows of its
     /// source. Steps that need all rows at once cannot be applied to batches.
-    pub fn new(artifact: &Artifact, registry: &Registry, sql: &Sql, node: Option<&str>) -> Result<Model> {
+    pub fn new(
+        artifact: &Artifact,
+        registry: &TransformRegistry,
+        sql: &SqlCompiler,
+        node: Option<&str>,
+    ) -> Result<ServingModel> {
         let pipeline = &artifact.pipeline;
         let bound = artifact.bind(registry, sql)?;
         let last = pipeline.sinks.first().map(|sink| sink.from.as_str());
@@ -34,20 +42,21 @@ impl Model {
         let [stream] = flow.streams.as_slice() else {
             return Err(Fault::new(codes::UNSUPPORTED, format!("`{name}` is a union: apply its inputs one by one")));
         };
-        if let Base::Gathered(op) = &bound.bases[stream.base] {
+        if let BaseDataset::Gathered(op) = &bound.bases[stream.base] {
             let label = &bound.ops[*op].label;
             let message = format!("`{label}` needs all rows at once, so `{name}` cannot be applied to a batch");
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a whole dataset"));
         }
         let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let (ops, base_columns) = needed(&bound, stream, &columns.iter().map(String::as_str).collect::<Vec<_>>());
-        let want = Want { after: stream.ops.len(), columns, part: None };
+        let (ops, base_columns) =
+            slice_for_columns(&bound, stream, &columns.iter().map(String::as_str).collect::<Vec<_>>());
+        let want = ColumnTap { after: stream.ops.len(), columns, part: None };
         let finding = |ask: usize| {
             let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
             learned.ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
         };
-        let told = Told { finding: &finding, way: &|_| Way::Time };
-        let chain = Chain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
+        let told = ChainContext { finding: &finding, way: &|_| WindowRowOrder::Time };
+        let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
         if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;
             let message = format!("`{label}` needs the rows before, so `{name}` cannot be applied to a batch");
@@ -60,7 +69,7 @@ impl Model {
         let input = Arc::new(Schema::new(input.collect::<Result<Vec<Field>, _>>()?));
         let output = chain.fields(0).iter().map(|field| field.clone().with_nullable(true));
         let output = Arc::new(Schema::new(output.collect::<Vec<_>>()));
-        Ok(Model { chain, input, output })
+        Ok(ServingModel { chain, input, output })
     }
 
     /// The columns that batches must have, with logical types; others are ignored.

@@ -14,15 +14,17 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay_model::{Fault, Id, IdBuilder, RelativePath, Result, codes};
+use forebay_model::{ContentId, Fault, IdBuilder, RelativePath, Result, codes};
 use forebay_plan::RowCounts;
-use forebay_storage::{Encoded, FileWriter, Io, Later, Place, ScratchDir, Sink, failpoint::step};
+use forebay_storage::{
+    BackgroundTasks, EncodedBatch, FileWriter, ScratchDir, Sink, StorageClient, StorageLocation, failpoint::step,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::Ladder;
+use crate::DegradationReport;
 use crate::view::{self, VIEWS, point};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
@@ -49,7 +51,7 @@ const PUBLISHED_MEANWHILE_MAX: usize = 100;
 
 /// A finished file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct OutputFile {
     /// Relative to the output.
     pub path: RelativePath,
     /// Rows.
@@ -60,10 +62,10 @@ pub struct Written {
     pub digest: String,
 }
 
-impl Written {
+impl OutputFile {
     /// A file of a directory, seen from the output.
-    pub(crate) fn in_directory(self, directory: &RelativePath) -> Written {
-        Written { path: directory.join(&self.path), ..self }
+    pub(crate) fn in_directory(self, directory: &RelativePath) -> OutputFile {
+        OutputFile { path: directory.join(&self.path), ..self }
     }
 }
 
@@ -81,7 +83,7 @@ pub struct Shard {
     /// Rows that expansions added.
     pub rows_expanded: i64,
     /// In row order.
-    pub files: Vec<Written>,
+    pub files: Vec<OutputFile>,
 }
 
 /// What makes an output visible.
@@ -102,10 +104,10 @@ pub struct Manifest {
     /// Where the output was written interval by interval: those that are there, in order of time.
     /// Each has the next of the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub intervals: Vec<Stretch>,
+    pub intervals: Vec<IntervalEntry>,
     /// What the run did to be on time, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ladder: Option<Ladder>,
+    pub ladder: Option<DegradationReport>,
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
     pub previous: Vec<RelativePath>,
@@ -116,7 +118,7 @@ pub struct Manifest {
 
 /// The rows of an interval of time in an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stretch {
+pub struct IntervalEntry {
     /// Its start, as it was given.
     pub from: String,
     /// Its end, as it was given.
@@ -134,7 +136,7 @@ pub struct Stretch {
 impl Shard {
     /// Where its files are, seen from the output: a worker's attempt has a directory of its own.
     pub(crate) fn directory(&self) -> Result<RelativePath> {
-        let of = |file: &Written| file.path.parent_of(2);
+        let of = |file: &OutputFile| file.path.parent_of(2);
         self.files.first().and_then(of).map_or_else(|| shard_directory(&self.id), Ok)
     }
 
@@ -144,7 +146,7 @@ impl Shard {
     }
 
     /// Both together, but for their names.
-    pub(crate) fn with(mut self, other: Shard) -> Shard {
+    pub(crate) fn merged_with(mut self, other: Shard) -> Shard {
         self.rows_in += other.rows_in;
         self.rows_filtered += other.rows_filtered;
         self.rows_expanded += other.rows_expanded;
@@ -153,13 +155,17 @@ impl Shard {
     }
 
     /// Whether every file is there with its size.
-    pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
-        Ok(intact(io, out, [self])? == [true])
+    pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
+        Ok(intact_shards(io, out, [self])? == [true])
     }
 }
 
 /// For each shard, whether every file of it is there with its size.
-pub(crate) fn intact<'s>(io: &Io, out: &Place, shards: impl IntoIterator<Item = &'s Shard>) -> Result<Vec<bool>> {
+pub(crate) fn intact_shards<'s>(
+    io: &StorageClient,
+    out: &StorageLocation,
+    shards: impl IntoIterator<Item = &'s Shard>,
+) -> Result<Vec<bool>> {
     let shards: Vec<&Shard> = shards.into_iter().collect();
     let places = shards.iter().flat_map(|shard| &shard.files).map(|file| out.join(&file.path)).collect();
     let mut found = io.sizes(places)?.into_iter();
@@ -177,12 +183,17 @@ pub(crate) fn shard_directory(name: impl std::fmt::Display) -> Result<RelativePa
 
 impl Manifest {
     /// Names the files of a pass.
-    pub fn new(pass: Id, out: &Place, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
+    pub fn new(pass: ContentId, out: &StorageLocation, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
         let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
-        Manifest::of(pass, out, columns.collect(), shards)
+        Manifest::from_columns(pass, out, columns.collect(), shards)
     }
 
-    fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
+    fn from_columns(
+        pass: ContentId,
+        out: &StorageLocation,
+        columns: Vec<(String, String)>,
+        shards: Vec<Shard>,
+    ) -> Result<Self> {
         let data = match shards.as_slice() {
             [shard] => shard.directory()?,
             _ if out.local.is_some() => RelativePath::new(format!("{VIEWS}{pass}"))?,
@@ -204,18 +215,18 @@ impl Manifest {
     }
 
     /// Makes the links to its files, whose names are kept, before it is published; false where they are left to that.
-    pub(crate) fn link_early(&self, io: &Io, out: &Place) -> Result<bool> {
+    pub(crate) fn link_early(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
         let Some(local) = &out.local else { return Ok(false) };
-        let _lock = lock(out)?;
+        let _lock = lock_output(out)?;
         // Somebody may see those that are there.
         if !self.data.starts_with(VIEWS) || local.join(&*self.data).exists() {
             return Ok(false);
         }
-        self.view(local, Manifest::read(io, out)?.as_ref()).map(|()| true)
+        self.make_view(local, Manifest::read(io, out)?.as_ref()).map(|()| true)
     }
 
     /// Sees to it that a loss of power takes none of its files: they were on disk before they had their names.
-    pub(crate) fn keep_names(&self, out: &Place) -> Result<()> {
+    pub(crate) fn sync_names(&self, out: &StorageLocation) -> Result<()> {
         let Some(local) = &out.local else { return Ok(()) };
         match std::fs::File::open(local.join("_data")).and_then(|data| data.sync_all()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -226,22 +237,22 @@ impl Manifest {
     }
 
     /// All files, in row order.
-    pub fn files(&self) -> impl Iterator<Item = &Written> {
+    pub fn files(&self) -> impl Iterator<Item = &OutputFile> {
         self.shards.iter().flat_map(|shard| &shard.files)
     }
 
     /// Whether every file is there with its size.
-    pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
-        Ok(intact(io, out, &self.shards)?.into_iter().all(|whole| whole))
+    pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
+        Ok(intact_shards(io, out, &self.shards)?.into_iter().all(|whole| whole))
     }
 
     /// The manifest of an output, if there is one.
-    pub fn read(io: &Io, out: &Place) -> Result<Option<Manifest>> {
+    pub fn read(io: &StorageClient, out: &StorageLocation) -> Result<Option<Manifest>> {
         Ok(Manifest::read_versioned(io, out)?.0)
     }
 
     /// The manifest of an output, and the version of the file that should hold it.
-    fn read_versioned(io: &Io, out: &Place) -> Result<(Option<Manifest>, Option<String>)> {
+    fn read_versioned(io: &StorageClient, out: &StorageLocation) -> Result<(Option<Manifest>, Option<String>)> {
         let place = out.join(MANIFEST);
         let Some(file) = io.get_versioned(&place)? else { return Ok((None, None)) };
         let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
@@ -251,13 +262,13 @@ impl Manifest {
     /// Reads a manifest. One that cannot be read is never taken for an absent one: publishing would replace it.
     fn decode(bytes: &[u8]) -> Result<Manifest> {
         #[derive(Deserialize)]
-        struct Version {
+        struct ManifestVersion {
             format: u32,
         }
         let decoded = serde_json::from_slice::<Manifest>(bytes);
         let format = match &decoded {
             Ok(manifest) => Some(manifest.format),
-            Err(_) => serde_json::from_slice::<Version>(bytes).ok().map(|version| version.format),
+            Err(_) => serde_json::from_slice::<ManifestVersion>(bytes).ok().map(|version| version.format),
         };
         if let Some(other) = format.filter(|format| *format != FORMAT) {
             let message = format!("the manifest has format {other}, this program reads {FORMAT}");
@@ -266,25 +277,25 @@ impl Manifest {
         }
         decoded
             .map_err(|error| Fault::new(codes::CORRUPT, "the manifest cannot be read").cause(error))
-            .and_then(Manifest::checked)
+            .and_then(Manifest::validated)
             .map_err(|fault| fault.hint("restore the file, or move the output away and run again: it is written anew"))
     }
 
     /// The manifest in the record of a pass.
-    pub(crate) fn of_record(record: &Value) -> Result<Manifest> {
+    pub(crate) fn from_record(record: &Value) -> Result<Manifest> {
         serde_json::from_value(record["manifest"].clone())
             .map_err(|error| Fault::new(codes::STATE_VERSION, "the record of a pass cannot be read").cause(error))
-            .and_then(Manifest::checked)
+            .and_then(Manifest::validated)
     }
 
     /// Refuses names of anything but directories of data and links, and files in them: what a manifest names is
     /// read, and removed later.
-    fn checked(self) -> Result<Manifest> {
+    fn validated(self) -> Result<Manifest> {
         let is_directory = |path: &RelativePath| {
             let name = path.strip_prefix(VIEWS).or_else(|| path.strip_prefix(DATA)?.strip_prefix('/'));
             name.is_some_and(|name| !name.contains('/'))
         };
-        let is_file = |file: &&Written| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
+        let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
         let wrong = self.previous.iter().find(|path| !is_directory(path));
         let wrong = wrong.or(Some(&self.data).filter(|data| ***data != *DATA && !is_directory(data)));
         let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
@@ -297,7 +308,7 @@ impl Manifest {
     }
 
     /// Refuses to mix intervals with an output that was written whole, and the other way round.
-    pub fn suits(&self, interval: bool) -> Result<()> {
+    pub fn check_interval_mode(&self, interval: bool) -> Result<()> {
         let (is, hint) = match (interval, self.intervals.is_empty()) {
             (true, true) => ("whole", "run without --interval"),
             (false, false) => ("interval by interval", "run with --interval"),
@@ -308,14 +319,24 @@ impl Manifest {
     }
 
     /// Refuses what could not be published: an interval that does not fit among those that are there.
-    pub(crate) fn check_place(&self, io: &Io, out: &Place, stretch: Option<&Stretch>) -> Result<()> {
+    pub(crate) fn check_interval(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        stretch: Option<&IntervalEntry>,
+    ) -> Result<()> {
         let Some(stretch) = stretch else { return Ok(()) };
-        self.clone().among(stretch.clone(), Manifest::read(io, out)?, out).map(drop)
+        self.clone().merge_interval(stretch.clone(), Manifest::read(io, out)?, out).map(drop)
     }
 
     /// An interval among those that are there: it replaces the one of the same name.
-    fn among(self, stretch: Stretch, visible: Option<Manifest>, out: &Place) -> Result<Manifest> {
-        let mut all: Vec<(Stretch, Vec<Shard>)> = Vec::new();
+    fn merge_interval(
+        self,
+        stretch: IntervalEntry,
+        visible: Option<Manifest>,
+        out: &StorageLocation,
+    ) -> Result<Manifest> {
+        let mut all: Vec<(IntervalEntry, Vec<Shard>)> = Vec::new();
         if let Some(visible) = visible {
             if visible.columns != self.columns {
                 let message = "the intervals that are there have other columns";
@@ -343,7 +364,7 @@ impl Manifest {
             id.text(&stretch.pass);
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect())?;
+        let whole = Manifest::from_columns(id.finish(), out, self.columns, shards.into_iter().flatten().collect())?;
         Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
@@ -352,17 +373,17 @@ impl Manifest {
     /// run may not: it is asked when nobody can publish in between any more. What nobody needs then goes `later`.
     pub(crate) fn publish(
         self,
-        io: &Io,
-        out: &Place,
-        stretch: Option<&Stretch>,
-        (may, later): (&dyn Fn() -> Result<()>, &mut Later),
+        io: &StorageClient,
+        out: &StorageLocation,
+        stretch: Option<&IntervalEntry>,
+        (may, later): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
     ) -> Result<Manifest> {
-        let lock = lock(out)?;
+        let lock = lock_output(out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, etag) = Manifest::read_versioned(io, out)?;
             may()?;
             let whole = match stretch {
-                Some(stretch) => self.clone().among(stretch.clone(), visible.clone(), out)?,
+                Some(stretch) => self.clone().merge_interval(stretch.clone(), visible.clone(), out)?,
                 None => self.clone(),
             };
             let same = |visible: &Manifest| {
@@ -370,17 +391,17 @@ impl Manifest {
             };
             let shown = visible.as_ref().is_some_and(same);
             if shown {
-                whole.link(out)?;
+                whole.point_current(out)?;
                 return Ok(whole);
             }
-            whole.is_there(io, out, visible.as_ref())?;
+            whole.check_files_exist(io, out, visible.as_ref())?;
             if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {
                 if !gone.is_empty() {
                     let io = io.clone();
-                    later.begin(move || {
+                    later.spawn(move || {
                         // Nobody publishes meanwhile.
                         let _lock = lock;
-                        gone.iter().try_for_each(|place| remove(&io, place))
+                        gone.iter().try_for_each(|place| remove_directory(&io, place))
                     });
                 }
                 return Ok(whole);
@@ -392,13 +413,13 @@ impl Manifest {
 
     /// Fails where files are missing that the visible manifest does not keep: a later run may have removed them since
     /// they were found.
-    fn is_there(&self, io: &Io, out: &Place, visible: Option<&Manifest>) -> Result<()> {
+    fn check_files_exist(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
         let mut kept = visible.map_or(Ok(Vec::new()), Manifest::directories)?;
         kept.extend(visible.into_iter().flat_map(|visible| visible.previous.clone()));
         let kept: BTreeSet<RelativePath> = kept.into_iter().collect();
         let is_kept = |shard: &&Shard| shard.directory().is_ok_and(|directory| kept.contains(&directory));
         let others = self.shards.iter().filter(|shard| !is_kept(shard));
-        if intact(io, out, others)?.contains(&false) {
+        if intact_shards(io, out, others)?.contains(&false) {
             let fault = Fault::new(codes::LOST_RACE, "a file was removed before it was published").file(&out.shown);
             return Err(fault.hint("run the same command again: it writes them anew"));
         }
@@ -406,14 +427,14 @@ impl Manifest {
     }
 
     /// Points `current` at what the manifest names, if a run ended between the two.
-    fn link(&self, out: &Place) -> Result<()> {
+    fn point_current(&self, out: &StorageLocation) -> Result<()> {
         let Some(local) = &out.local else { return Ok(()) };
         let (link, data) = (local.join("current"), local.join(&*self.data));
         if data.exists() && link.read_link().is_ok_and(|target| target == Path::new(&*self.data)) {
             return Ok(());
         }
         if !data.exists() {
-            self.view(local, None)?;
+            self.make_view(local, None)?;
         }
         point(&link, &self.data)
     }
@@ -424,13 +445,13 @@ impl Manifest {
         &self,
         visible: Option<Manifest>,
         etag: Option<&str>,
-        io: &Io,
-        out: &Place,
-    ) -> Result<Option<Vec<Place>>> {
-        self.check_there(out)?;
+        io: &StorageClient,
+        out: &StorageLocation,
+    ) -> Result<Option<Vec<StorageLocation>>> {
+        self.check_directories_exist(out)?;
         if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
-            self.keep_names(out)?;
-            self.view(local, visible.as_ref())?;
+            self.sync_names(out)?;
+            self.make_view(local, visible.as_ref())?;
         }
         let before = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
         let old = visible.map(|old| old.previous).unwrap_or_default();
@@ -462,7 +483,7 @@ impl Manifest {
 
     /// Fails where data that it names was removed since it was written, on local disks: by a collection with another
     /// state directory, or by hand. The lock of the output is held, and nothing is removed meanwhile.
-    fn check_there(&self, out: &Place) -> Result<()> {
+    fn check_directories_exist(&self, out: &StorageLocation) -> Result<()> {
         let Some(local) = &out.local else { return Ok(()) };
         for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
             let directory = shard.directory()?;
@@ -484,20 +505,20 @@ impl Manifest {
 
     /// One directory with the files of all shards, in row order. It will be published after `visible`: then nobody needs
     /// any more what was published before that.
-    fn view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
+    fn make_view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
         let Some(name) = self.data.strip_prefix(VIEWS) else { return Ok(()) };
         let is_old = |visible: &&Manifest, view: &RelativePath| *view != self.data && *view != visible.data;
         let old = visible.and_then(|visible| {
             let mut views = visible.previous.iter().filter(|view| is_old(&visible, view));
             views.find_map(|view| view.strip_prefix(VIEWS))
         });
-        view::make(out, name, self.files(), old)
+        view::make_view(out, name, self.files(), old)
     }
 }
 
 /// Keeps other processes on this machine from publishing in between, until it is dropped. Buckets
 /// have no such thing: there, the manifest is replaced only if it is still what it was.
-pub(crate) fn lock(out: &Place) -> Result<Option<std::fs::File>> {
+pub(crate) fn lock_output(out: &StorageLocation) -> Result<Option<std::fs::File>> {
     let Some(local) = &out.local else { return Ok(None) };
     let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
     let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;
@@ -506,7 +527,7 @@ pub(crate) fn lock(out: &Place) -> Result<Option<std::fs::File>> {
 }
 
 /// Removes a directory of files.
-pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
+pub(crate) fn remove_directory(io: &StorageClient, place: &StorageLocation) -> Result<()> {
     step("remove", &place.shown);
     match &place.local {
         Some(local) => match std::fs::remove_dir_all(local) {
@@ -521,27 +542,27 @@ pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
 
 /// The files of one output while they are written. On local disks they grow in a directory of
 /// this attempt, which gets its name when all are whole; elsewhere each is uploaded when whole.
-pub(crate) struct Files<'a> {
-    io: &'a Io,
+pub(crate) struct OutputWriter<'a> {
+    io: &'a StorageClient,
     sink: &'a dyn Sink,
     schema: SchemaRef,
     metadata: Vec<(String, String)>,
-    data: Place,
-    attempt: Attempt,
-    open: BTreeMap<String, OpenFile>,
+    data: StorageLocation,
+    attempt: OutputStaging,
+    open: BTreeMap<String, OpenOutputFile>,
     counters: BTreeMap<String, usize>,
     clock: u64,
-    done: Vec<Written>,
+    done: Vec<OutputFile>,
 }
 
-enum Attempt {
+enum OutputStaging {
     Local { dir: tempfile::TempDir, target: PathBuf },
     Remote(ScratchDir),
 }
 
-struct OpenFile {
+struct OpenOutputFile {
     writer: Box<dyn FileWriter>,
-    sums: Arc<Mutex<Sums>>,
+    sums: Arc<Mutex<FileChecksum>>,
     file: NamedTempFile,
     path: String,
     rows: u64,
@@ -549,19 +570,19 @@ struct OpenFile {
 }
 
 #[derive(Default)]
-struct Sums {
+struct FileChecksum {
     bytes: u64,
     digest: Xxh3,
     failed: Option<std::io::Error>,
 }
 
 /// Counts and digests what goes to the file.
-struct Summing {
+struct ChecksummedFile {
     inner: BufWriter<std::fs::File>,
-    sums: Arc<Mutex<Sums>>,
+    sums: Arc<Mutex<FileChecksum>>,
 }
 
-impl Write for Summing {
+impl Write for ChecksummedFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         step("write", "a file of rows");
         let written = self.inner.write(bytes)?;
@@ -577,7 +598,7 @@ impl Write for Summing {
     }
 }
 
-impl Drop for Summing {
+impl Drop for ChecksummedFile {
     fn drop(&mut self) {
         // The writer above may drop us without a flush; its failure must not get lost.
         if let (Err(error), Ok(mut sums)) = (self.inner.flush(), self.sums.lock()) {
@@ -586,27 +607,27 @@ impl Drop for Summing {
     }
 }
 
-impl<'a> Files<'a> {
+impl<'a> OutputWriter<'a> {
     /// Begins an attempt at the data directory `data` of an output.
     pub fn begin(
-        io: &'a Io,
+        io: &'a StorageClient,
         sink: &'a dyn Sink,
         schema: SchemaRef,
         metadata: Vec<(String, String)>,
-        data: Place,
+        data: StorageLocation,
         scratch: &ScratchDir,
     ) -> Result<Self> {
         let attempt = match &data.local {
-            None => Attempt::Remote(scratch.clone()),
+            None => OutputStaging::Remote(scratch.clone()),
             Some(target) => {
                 let parent = target.parent().ok_or_else(|| Fault::internal("a data directory without a parent"))?;
                 let dir = std::fs::create_dir_all(parent)
                     .and_then(|()| attempt_dir(parent))
                     .map_err(|error| Fault::disk("the output directory cannot be made", error).file(&data.shown))?;
-                Attempt::Local { dir, target: target.clone() }
+                OutputStaging::Local { dir, target: target.clone() }
             }
         };
-        Ok(Files {
+        Ok(OutputWriter {
             io,
             sink,
             schema,
@@ -625,7 +646,7 @@ impl<'a> Files<'a> {
     }
 
     /// Adds encoded rows to a partition's file; starts and ends files as the layout asks.
-    pub fn append(&mut self, partition: &str, part: Encoded, ends_file: bool) -> Result<()> {
+    pub fn append(&mut self, partition: &str, part: EncodedBatch, ends_file: bool) -> Result<()> {
         self.clock += 1;
         if !self.open.contains_key(partition) {
             if self.open.len() >= OPEN_FILES_MAX {
@@ -648,26 +669,26 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn start(&mut self, partition: &str) -> Result<OpenFile> {
+    fn start(&mut self, partition: &str) -> Result<OpenOutputFile> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
         let name = format!("part-{counter:05}.{}", self.sink.extension());
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
         let failed = |error| Fault::disk("an output file cannot be made", error);
         let file = match &self.attempt {
-            Attempt::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
-            Attempt::Remote(scratch) => scratch.file()?,
+            OutputStaging::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
+            OutputStaging::Remote(scratch) => scratch.file()?,
         };
-        let sums: Arc<Mutex<Sums>> = Arc::default();
+        let sums: Arc<Mutex<FileChecksum>> = Arc::default();
         let inner = BufWriter::with_capacity(WRITTEN_AT_ONCE, file.reopen().map_err(failed)?);
-        let out = Box::new(Summing { inner, sums: sums.clone() });
-        let writer = self.sink.begin(&self.schema, &self.metadata, out)?;
-        Ok(OpenFile { writer, sums, file, path, rows: 0, used: self.clock })
+        let out = Box::new(ChecksummedFile { inner, sums: sums.clone() });
+        let writer = self.sink.open_writer(&self.schema, &self.metadata, out)?;
+        Ok(OpenOutputFile { writer, sums, file, path, rows: 0, used: self.clock })
     }
 
     fn close(&mut self, partition: &str) -> Result<()> {
         let Some(open) = self.open.remove(partition) else { return Ok(()) };
-        let OpenFile { writer, sums, file, path, rows, .. } = open;
+        let OpenOutputFile { writer, sums, file, path, rows, .. } = open;
         let place = self.data.join(&path).shown;
         writer.finish().map_err(|fault| fault.file(&place))?;
         let sums = Arc::try_unwrap(sums)
@@ -680,8 +701,8 @@ impl<'a> Files<'a> {
         }
         file.as_file().sync_data().map_err(failed)?;
         let dir = match &self.attempt {
-            Attempt::Local { dir, .. } => Some(dir.path()),
-            Attempt::Remote(_) => None,
+            OutputStaging::Local { dir, .. } => Some(dir.path()),
+            OutputStaging::Remote(_) => None,
         };
         match dir {
             Some(dir) => {
@@ -692,16 +713,21 @@ impl<'a> Files<'a> {
                 step("name", "a file of rows");
                 file.persist(&target).map_err(|error| failed(error.error))?;
             }
-            None => self.io.put_from(&self.data.join(&path), file.path())?,
+            None => self.io.upload_file(&self.data.join(&path), file.path())?,
         }
         let path = RelativePath::new(path)?;
-        self.done.push(Written { path, rows, bytes: sums.bytes, digest: format!("{:032x}", sums.digest.digest128()) });
+        self.done.push(OutputFile {
+            path,
+            rows,
+            bytes: sums.bytes,
+            digest: format!("{:032x}", sums.digest.digest128()),
+        });
         Ok(())
     }
 
     /// Ends all files and gives the data directory its name. Paths are relative to it. With
     /// `keep_columns`, no rows at all give one empty file, which tells of the columns.
-    pub fn finish(mut self, keep_columns: bool) -> Result<Vec<Written>> {
+    pub fn finish(mut self, keep_columns: bool) -> Result<Vec<OutputFile>> {
         let none = self.done.is_empty() && self.open.is_empty();
         if keep_columns && none && self.sink.layout().partition_by.is_empty() {
             let file = self.start("")?;
@@ -709,11 +735,12 @@ impl<'a> Files<'a> {
         }
         self.close_all()?;
         self.done.sort_by(|a, b| a.path.cmp(&b.path));
-        if let Attempt::Local { dir, target } = self.attempt {
+        if let OutputStaging::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             // Equal names mean equal rows: what somebody else finished stays, for its readers.
-            let whole =
-                |file: &Written| std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes);
+            let whole = |file: &OutputFile| {
+                std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes)
+            };
             if target.exists() && self.done.iter().all(whole) {
                 return Ok(self.done);
             }
@@ -772,13 +799,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_run_has_removed_is_not_published_again() {
-        let (io, folder) = (Io::new().unwrap(), tempfile::tempdir().unwrap());
-        let out = io.place(folder.path().to_str().unwrap()).unwrap();
+    fn removed_files_are_not_published_again() {
+        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let out = io.resolve(folder.path().to_str().unwrap()).unwrap();
         let publish = |name: &str, shard: &Shard| {
-            let manifest = Manifest::new(Id::of(name.as_bytes()), &out, &Schema::empty(), vec![shard.clone()]).unwrap();
-            let mut later = Later::default();
-            manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.done())
+            let manifest =
+                Manifest::new(ContentId::of(name.as_bytes()), &out, &Schema::empty(), vec![shard.clone()]).unwrap();
+            let mut later = BackgroundTasks::default();
+            manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.join_all())
         };
         let shards = ["a", "b", "c"].map(|name| shard(folder.path(), name));
         shards.iter().for_each(|shard| publish("once", shard).unwrap());

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_model::{Fault, Pipeline, Ready, Result, Source, codes};
-use forebay_storage::{Event, Place};
+use forebay_model::{Fault, Pipeline, PipelineSource, ReadinessCondition, Result, codes};
+use forebay_storage::{Event, StorageLocation};
 
 use crate::Session;
 
@@ -18,15 +18,15 @@ const LOOK_AFTER_MAX: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(200);
 
 /// What is missing: what was waited for, and what was found.
-struct Missing {
+struct MissingInput {
     wanted: String,
     found: String,
     cause: Option<Fault>,
 }
 
-impl Missing {
-    fn new(wanted: String, found: impl Into<String>) -> Option<Missing> {
-        Some(Missing { wanted, found: found.into(), cause: None })
+impl MissingInput {
+    fn new(wanted: String, found: impl Into<String>) -> Option<MissingInput> {
+        Some(MissingInput { wanted, found: found.into(), cause: None })
     }
 }
 
@@ -36,16 +36,16 @@ impl Session {
         let began = Instant::now();
         for source in &pipeline.sources {
             if let Some(ready) = &source.ready {
-                self.wait_for(source, ready, began).map_err(|fault| fault.at(source.at.as_ref()))?;
+                self.wait_for_source(source, ready, began).map_err(|fault| fault.at(source.at.as_ref()))?;
             }
         }
         Ok(())
     }
 
-    fn wait_for(&self, source: &Source, ready: &Ready, began: Instant) -> Result<()> {
+    fn wait_for_source(&self, source: &PipelineSource, ready: &ReadinessCondition, began: Instant) -> Result<()> {
         let mut pause = LOOK_AFTER;
         let mut said = None;
-        while let Some(missing) = self.missing(source, ready)? {
+        while let Some(missing) = self.missing_input(source, ready)? {
             let left = ready.timeout.saturating_sub(began.elapsed());
             let name = &source.name;
             if left.is_zero() {
@@ -56,11 +56,11 @@ impl Session {
             }
             if said.as_ref() != Some(&missing.found) {
                 let (wanted, found) = (missing.wanted, missing.found.clone());
-                self.watch.event(Event::Waiting { source: name.clone(), wanted, found });
+                self.watch.on_event(Event::Waiting { source: name.clone(), wanted, found });
                 said = Some(missing.found);
             }
             self.sleep(pause.min(left))?;
-            self.check_claim()?;
+            self.check_fence()?;
             pause = (pause * 2).min(LOOK_AFTER_MAX);
         }
         Ok(())
@@ -79,11 +79,11 @@ impl Session {
     }
 
     /// What a source still lacks.
-    fn missing(&self, source: &Source, ready: &Ready) -> Result<Option<Missing>> {
+    fn missing_input(&self, source: &PipelineSource, ready: &ReadinessCondition) -> Result<Option<MissingInput>> {
         if let Some(marker) = &ready.marker
-            && self.io.head(&self.io.place(marker)?)?.is_none()
+            && self.io.head(&self.io.resolve(marker)?)?.is_none()
         {
-            return Ok(Missing::new(format!("the marker {marker}"), "none"));
+            return Ok(MissingInput::new(format!("the marker {marker}"), "none"));
         }
         if ready.files.is_none() && ready.min_age.is_none() {
             return Ok(None);
@@ -97,13 +97,13 @@ impl Session {
             // A file that is being written looks like a broken one.
             Err(fault) if fault.code() == codes::CORRUPT => {
                 let missing =
-                    Missing { wanted: wanted(least), found: "one that is not whole".into(), cause: Some(fault) };
+                    MissingInput { wanted: wanted(least), found: "one that is not whole".into(), cause: Some(fault) };
                 return Ok(Some(missing));
             }
             Err(fault) => return Err(fault),
         };
         if (files.len() as u64) < least {
-            return Ok(Missing::new(wanted(least), files.len().to_string()));
+            return Ok(MissingInput::new(wanted(least), files.len().to_string()));
         }
         let Some(min_age) = ready.min_age else { return Ok(None) };
         let youngest = self.youngest(&files)?;
@@ -112,18 +112,18 @@ impl Session {
             return Ok(None);
         }
         let wanted = format!("files that are {} s old", min_age.as_secs());
-        Ok(Missing::new(wanted, format!("one of {} s", age.as_secs())))
+        Ok(MissingInput::new(wanted, format!("one of {} s", age.as_secs())))
     }
 
     /// When the youngest of some files was written.
     fn youngest(&self, files: &BTreeSet<String>) -> Result<Option<SystemTime>> {
-        let places = files.iter().map(|file| self.io.place(file)).collect::<Result<Vec<Place>>>()?;
+        let places = files.iter().map(|file| self.io.resolve(file)).collect::<Result<Vec<StorageLocation>>>()?;
         let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_ref()).collect();
         let folders: BTreeSet<&str> =
             files.iter().map(|file| file.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
         let mut youngest = None;
         for folder in folders {
-            for object in self.io.list(&self.io.place(folder)?)? {
+            for object in self.io.list(&self.io.resolve(folder)?)? {
                 if paths.contains(object.location.as_ref()) {
                     let millis = object.last_modified.timestamp_millis().max(0) as u64;
                     youngest = youngest.max(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)));

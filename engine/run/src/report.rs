@@ -4,11 +4,11 @@ use forebay_plan::RowCounts;
 use forebay_storage::EpochReport;
 use serde::{Deserialize, Serialize};
 
-use crate::{Interval, Ladder};
+use crate::{DegradationReport, Interval};
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct RunReport {
     /// The pipeline.
     pub pipeline: String,
     /// The artifact's id.
@@ -16,7 +16,7 @@ pub struct Report {
     /// Where the artifact is.
     pub artifact_path: Option<String>,
     /// Per sink.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputReport>,
     /// Per training.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelReport>,
@@ -32,17 +32,17 @@ pub struct Report {
     pub nothing_new: bool,
     /// How the run stood to its deadline, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<OnTime>,
+    pub deadline: Option<DeadlineOutcome>,
     /// What was done to be on time, if anything was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ladder: Option<Ladder>,
+    pub ladder: Option<DegradationReport>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
 }
 
 /// A deadline, and whether it was kept.
 #[derive(Debug, Clone, Serialize)]
-pub struct OnTime {
+pub struct DeadlineOutcome {
     /// The instant, in UTC.
     pub at: String,
     /// Whether the run ended before it.
@@ -51,7 +51,7 @@ pub struct OnTime {
 
 /// One committed output.
 #[derive(Debug, Clone, Serialize)]
-pub struct Output {
+pub struct OutputReport {
     /// The sink.
     pub sink: String,
     /// The output directory.
@@ -83,12 +83,12 @@ pub struct ModelReport {
     pub reused: bool,
     /// How the training went.
     #[serde(flatten)]
-    pub learned: Learning,
+    pub learned: TrainingReport,
 }
 
 /// How a training went: the same for the same model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Learning {
+pub struct TrainingReport {
     /// Rows of an epoch.
     pub rows: u64,
     /// Rows that it was validated on.
@@ -112,12 +112,12 @@ pub struct OutputColumn {
     #[serde(rename = "type")]
     pub data_type: String,
     /// The columns of sources that its values, and the statistics in them, are made of.
-    pub from: Vec<From>,
+    pub from: Vec<OriginColumn>,
 }
 
 /// A column of a source.
 #[derive(Debug, Clone, Serialize)]
-pub struct From {
+pub struct OriginColumn {
     /// The source.
     pub source: String,
     /// Its column.

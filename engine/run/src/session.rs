@@ -3,32 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Id, Pipeline, Result, codes};
+use forebay_model::{ContentId, Dataset, Fault, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, Standing, base_column, bind, compile,
-    unknown_column,
+    BaseDataset, BoundPipeline, ExplainProgram, PassReuse, PassWork, Program, SinkWork, SqlCompiler, TransformRegistry,
+    base_column, bind, compile, unknown_column,
 };
-use forebay_storage::{Event, Interrupt, Io, Later, Memory, Notes, Place, ScratchDir, Sink, Source, Watch, notes_id};
+use forebay_storage::{
+    BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache, ScratchDir, Sink, Source,
+    StorageClient, StorageLocation, metadata_cache_id,
+};
 use jiff::{Timestamp, Zoned};
 
 use crate::artifact::Artifact;
-use crate::attempt::Goal;
-use crate::beside::Turn;
-use crate::cancellable_source::Stoppable;
-use crate::claim::Claim;
-use crate::commit::Store;
-use crate::drive::{Running, within_id};
-use crate::interval::{Interval, Within, until};
-use crate::lease::Lease;
+use crate::attempt::RunMode;
+use crate::beside::BackfillTurn;
+use crate::cancellable_source::CancellableSource;
+use crate::claim::AttemptFence;
+use crate::commit::StateStore;
+use crate::drive::{RunExecutor, interval_pass_id};
+use crate::interval::{Interval, IntervalFilter, truncate_at};
+use crate::lease::StateLease;
 use crate::output::Manifest;
-use crate::pace::Moment;
-use crate::pass::{Input, Known};
-use crate::workers::Crew;
-use crate::{Connectors, Report, Stretch};
+use crate::pace::DeadlineSpec;
+use crate::pass::{RunState, SourceInput};
+use crate::workers::Cluster;
+use crate::{ConnectorRegistry, IntervalEntry, RunReport};
 
 /// What the user decides about a run.
 #[derive(Clone)]
-pub struct Options {
+pub struct SessionOptions {
     /// Threads that read, compute and encode.
     pub threads: usize,
     /// The memory limit of the process.
@@ -44,43 +47,43 @@ pub struct Options {
 /// Everything that a run needs.
 #[derive(Clone)]
 pub struct Session {
-    pub(crate) io: Io,
-    pub(crate) registry: Registry,
-    pub(crate) connectors: Arc<dyn Connectors>,
-    pub(crate) sql: Sql,
-    pub(crate) options: Options,
-    pub(crate) watch: Arc<dyn Watch>,
-    pub(crate) interrupt: Interrupt,
+    pub(crate) io: StorageClient,
+    pub(crate) registry: TransformRegistry,
+    pub(crate) connectors: Arc<dyn ConnectorRegistry>,
+    pub(crate) sql: SqlCompiler,
+    pub(crate) options: SessionOptions,
+    pub(crate) watch: Arc<dyn EventListener>,
+    pub(crate) interrupt: CancellationToken,
     pub(crate) deadline: Option<Timestamp>,
-    pub(crate) crew: Option<Arc<Crew>>,
+    pub(crate) crew: Option<Arc<Cluster>>,
     /// Its place among runs side by side.
-    pub(crate) turn: Option<Turn>,
+    pub(crate) turn: Option<BackfillTurn>,
     /// Its attempt at a run that has an id.
-    pub(crate) claim: Option<Arc<Claim>>,
+    pub(crate) claim: Option<Arc<AttemptFence>>,
     /// Keeps what it relies on from being collected, while it runs.
-    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) lease: Option<Arc<StateLease>>,
     /// Whether a whole output may lose all its rows.
     pub(crate) allow_empty: bool,
 }
 
 /// A pipeline on its data, before anything ran.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRun {
     pub datasets: BTreeMap<String, Dataset>,
-    pub known: Known,
-    pub bound: Bound,
+    pub known: RunState,
+    pub bound: BoundPipeline,
 }
 
 impl Session {
     /// A session over some transforms and connectors.
     pub fn new(
-        registry: Registry,
-        connectors: Arc<dyn Connectors>,
-        sql: Sql,
-        options: Options,
-        watch: Arc<dyn Watch>,
+        registry: TransformRegistry,
+        connectors: Arc<dyn ConnectorRegistry>,
+        sql: SqlCompiler,
+        options: SessionOptions,
+        watch: Arc<dyn EventListener>,
     ) -> Result<Self> {
-        let io = Io::new()?;
-        let interrupt = io.interrupt().clone();
+        let io = StorageClient::new()?;
+        let interrupt = io.cancellation().clone();
         let (deadline, crew, turn, claim) = (None, None, None, None);
         let (lease, allow_empty) = (None, false);
         Ok(Session {
@@ -107,82 +110,82 @@ impl Session {
     }
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
-    pub fn with_deadline(self, deadline: &Moment) -> Result<Self> {
+    pub fn with_deadline(self, deadline: &DeadlineSpec) -> Result<Self> {
         Ok(Session { deadline: Some(deadline.resolve(&Zoned::now())?), ..self })
     }
 
     /// The same, with workers that do what they can do.
-    pub fn with_crew(self, crew: Crew) -> Result<Self> {
-        crew.show_in(self.io.clone(), &self.state()?)?;
+    pub fn with_cluster(self, crew: Cluster) -> Result<Self> {
+        crew.publish_status(self.io.clone(), &self.state()?)?;
         Ok(Session { crew: Some(Arc::new(crew)), ..self })
     }
 
     /// Stops runs early: they fail after the batches that they are in.
-    pub fn interrupt(&self) -> &Interrupt {
+    pub fn interrupt(&self) -> &CancellationToken {
         &self.interrupt
     }
 
     /// Fails where another attempt has taken the run over, or where what it relies on may be gone.
-    pub(crate) fn check_claim(&self) -> Result<()> {
+    pub(crate) fn check_fence(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), |lease| lease.check())?;
         self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
     }
 
-    pub(crate) fn stoppable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
-        Arc::new(Stoppable { inner, interrupt: self.interrupt.clone(), claim: self.claim.clone() })
+    pub(crate) fn cancellable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
+        Arc::new(CancellableSource { inner, interrupt: self.interrupt.clone(), claim: self.claim.clone() })
     }
 
     /// The way to storage.
-    pub fn io(&self) -> &Io {
+    pub fn io(&self) -> &StorageClient {
         &self.io
     }
 
     /// The state directory.
-    pub fn state(&self) -> Result<Place> {
-        self.io.place(&self.options.state)
+    pub fn state(&self) -> Result<StorageLocation> {
+        self.io.resolve(&self.options.state)
     }
 
-    pub(crate) fn memory(&self) -> Memory {
-        Memory::new(self.options.memory_bytes).one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
+    pub(crate) fn memory(&self) -> MemoryBudget {
+        MemoryBudget::new(self.options.memory_bytes).one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
     }
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(datasets(&self.inputs(&self.io, pipeline, None, None)?))
+        Ok(datasets(&self.discover_inputs(&self.io, pipeline, None, None)?))
     }
 
     /// Discovers all sources. What they note is kept `later`, where that is given.
-    pub(crate) fn inputs(
+    pub(crate) fn discover_inputs(
         &self,
-        io: &Io,
+        io: &StorageClient,
         pipeline: &Pipeline,
-        mut later: Option<(&ScratchDir, &mut Later)>,
+        mut later: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
-    ) -> Result<BTreeMap<String, Input>> {
-        let store = Store::new(self.io.clone(), self.state()?);
+    ) -> Result<BTreeMap<String, SourceInput>> {
+        let store = StateStore::new(self.io.clone(), self.state()?);
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
-                let id = notes_id(source, &watch);
+                let id = metadata_cache_id(source, &watch);
                 let kept = store.clone();
-                let notes = Notes::new(move || kept.get_notes(id));
-                let mut dataset = reader.rediscover(io, &watch, &notes)?;
-                if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_kept()) {
+                let notes = MetadataCache::new(move || kept.get_metadata(id));
+                let mut dataset = reader.discover_with_cache(io, &watch, &notes)?;
+                if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_stored()) {
                     let (store, scratch) = (store.clone(), scratch.clone());
-                    later.begin(move || store.put_notes(id, &notes, &scratch));
+                    later.spawn(move || store.put_metadata(id, &notes, &scratch));
                 }
-                let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
-                let input = Input { dataset: Arc::new(dataset), source: self.stoppable(reader), in_time_order };
+                let in_time_order = source.time.as_ref().is_some_and(|time| dataset.sort_spans_by_time(time));
+                let input = SourceInput { dataset: Arc::new(dataset), source: self.cancellable(reader), in_time_order };
                 match (interval, &source.time) {
-                    (Some(interval), Some(time)) => until(input, time, interval),
+                    (Some(interval), Some(time)) => truncate_at(input, time, interval),
                     _ => Ok(input),
                 }
             });
             match found {
                 Ok(input) => {
-                    self.watch.event(Event::Discovered {
+                    self.watch.on_event(Event::Discovered {
                         source: source.name.clone(),
                         spans: input.dataset.spans.len(),
                         rows: input.dataset.rows(),
@@ -193,25 +196,25 @@ impl Session {
                 Err(fault) => faults.push(fault.at(source.at.as_ref())),
             }
         }
-        Fault::all(faults).map_or(Ok(inputs), Err)
+        Fault::combine(faults).map_or(Ok(inputs), Err)
     }
 
     pub(crate) fn prepare(
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
-        later: Option<(&ScratchDir, &mut Later)>,
+        later: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
-    ) -> Result<Prepared> {
-        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
+    ) -> Result<PreparedRun> {
+        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.resolve(self.sink(pipeline, *sink)?.path())?));
         // Before anything is read.
         self.io.require_bucket(&self.state()?)?;
         let places = sinks.iter().map(place).collect::<Result<Vec<_>>>()?;
         for (sink, place) in &places {
             self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
-        let sources = self.inputs(&self.io, pipeline, later, interval)?;
-        crate::clash::check(&self.io, pipeline, &datasets(&sources), &places)?;
+        let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
+        crate::clash::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
         self.prepare_with(pipeline, sinks, sources)
     }
 
@@ -220,16 +223,16 @@ impl Session {
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
-        sources: BTreeMap<String, Input>,
-    ) -> Result<Prepared> {
+        sources: BTreeMap<String, SourceInput>,
+    ) -> Result<PreparedRun> {
         let datasets = datasets(&sources);
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
-        Ok(Prepared { datasets, known: Known { sources, ..Known::default() }, bound })
+        Ok(PreparedRun { datasets, known: RunState { sources, ..RunState::default() }, bound })
     }
 
     /// Whether the columns by which sinks partition and sort are there.
-    fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &Bound) -> Result<()> {
+    fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &BoundPipeline) -> Result<()> {
         let mut faults = Vec::new();
         for index in sinks {
             let sink = &pipeline.sinks[*index];
@@ -240,51 +243,57 @@ impl Session {
             let missing = columns.filter(|name| flow.schema.field_with_name(name).is_err());
             faults.extend(missing.map(|name| unknown_column(name, &flow.schema).at(sink.at.as_ref())));
         }
-        Fault::all(faults).map_or(Ok(()), Err)
+        Fault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// What a run would do, over everything or for an interval.
-    pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<Explain> {
+    pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
-        let extended = self.with_trained_rows(pipeline, &prepared.bound)?;
+        let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
         let pipeline = extended.as_ref().unwrap_or(pipeline);
         if extended.is_some() {
             prepared.bound = bind(pipeline, &self.registry, &self.sql, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let store = Store::new(self.io.clone(), self.state()?);
+        let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
-        let Prepared { datasets, mut known, bound } = prepared;
-        let share = scratch.share(self.memory(), self.memory().states_bytes());
+        let PreparedRun { datasets, mut known, bound } = prepared;
+        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
-            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)
+            store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)
         })?;
-        let withins = self.withins(pipeline, &mut program, interval)?;
-        let mut run = Running { withins, ..Running::new(self, pipeline, store, scratch, program, known) };
-        let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
+        let withins = self.interval_filters(pipeline, &mut program, interval)?;
+        let mut run = RunExecutor { withins, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
+        let mut standing: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
         for pass in run.program.passes.clone() {
-            standing.insert(pass.id, run.standing(&pass)?);
+            standing.insert(pass.id, run.inspect_pass(&pass)?);
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
         let states_bytes = self.memory().states_bytes();
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
-        let mut explain = Explain::new(&run.program, &names, &datasets, states_bytes, &standing);
+        let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
         explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
         Ok(explain)
     }
 
     /// Which rows of a sink lie in an interval: the column of times must still be there.
-    fn within(&self, pipeline: &Pipeline, bound: &Bound, work: &SinkWork, interval: &Interval) -> Result<Within> {
+    fn interval_filter(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        work: &SinkWork,
+        interval: &Interval,
+    ) -> Result<IntervalFilter> {
         let sink = &pipeline.sinks[work.sink];
         let flow = bound.flows.get(&sink.from).ok_or_else(|| Fault::internal("a sink without rows"))?;
         let mut found: BTreeSet<(String, Option<String>)> = BTreeSet::new();
         let columns = || flow.schema.fields().iter().map(|field| field.name());
         for stream in &flow.streams {
             let source = match &bound.bases[stream.base] {
-                Base::Source(name) => pipeline.source(name),
-                Base::Gathered(_) => None,
+                BaseDataset::Source(name) => pipeline.source(name),
+                BaseDataset::Gathered(_) => None,
             };
             match source.and_then(|source| source.time.clone()) {
                 Some(time) => {
@@ -306,21 +315,21 @@ impl Session {
             Fault::new(codes::UNSUPPORTED, message).hint(hint).at(sink.at.as_ref())
         })?;
         let (first, last) = interval.ticks(flow.schema.field_with_name(&column)?)?;
-        Ok(Within { column, base, first, last })
+        Ok(IntervalFilter { column, base, first, last })
     }
 
     /// Gives the writing passes of an interval names of their own, and tells what each writes.
-    pub(crate) fn withins(
+    pub(crate) fn interval_filters(
         &self,
         pipeline: &Pipeline,
         program: &mut Program,
         interval: Option<&Interval>,
-    ) -> Result<BTreeMap<Id, (Interval, Within)>> {
+    ) -> Result<BTreeMap<ContentId, (Interval, IntervalFilter)>> {
         let mut withins = BTreeMap::new();
         for pass in &mut program.passes {
             if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
-                let within = self.within(pipeline, &program.bound, work, interval)?;
-                pass.id = within_id(pass.id, &within);
+                let within = self.interval_filter(pipeline, &program.bound, work, interval)?;
+                pass.id = interval_pass_id(pass.id, &within);
                 withins.insert(pass.id, (interval.clone(), within));
             }
         }
@@ -328,42 +337,42 @@ impl Session {
     }
 
     /// Learns everything and commits the artifact.
-    pub fn fit(&self, pipeline: &Pipeline) -> Result<Report> {
-        self.drive(pipeline, Goal::Fit, None)
+    pub fn fit(&self, pipeline: &Pipeline) -> Result<RunReport> {
+        self.run_with_deadline(pipeline, RunMode::Fit, None)
     }
 
     /// Learns everything, commits the artifact, and writes all sinks.
-    pub fn run(&self, pipeline: &Pipeline) -> Result<Report> {
-        self.drive(pipeline, Goal::Run, None)
+    pub fn run(&self, pipeline: &Pipeline) -> Result<RunReport> {
+        self.run_with_deadline(pipeline, RunMode::Run, None)
     }
 
     /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
     /// inside it, beside those of other intervals. Those that the lookback reaches are done again before.
-    pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
-        let again = self.within_lookback(pipeline, &interval.from)?;
+    pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
+        let again = self.intervals_in_lookback(pipeline, &interval.from)?;
         let mut nothing_new = true;
         for earlier in &again {
-            nothing_new &= self.run_only(pipeline, earlier)?.nothing_new;
+            nothing_new &= self.run_one_interval(pipeline, earlier)?.nothing_new;
         }
-        let report = self.run_only(pipeline, interval)?;
-        Ok(Report { nothing_new: nothing_new && report.nothing_new, again, ..report })
+        let report = self.run_one_interval(pipeline, interval)?;
+        Ok(RunReport { nothing_new: nothing_new && report.nothing_new, again, ..report })
     }
 
     /// Like [`Session::run_interval`], without a look back.
-    pub fn run_only(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
+    pub fn run_one_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
         if pipeline.sources.iter().all(|source| source.time.is_none()) {
             let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
             return Err(fault.hint("name the column of times: `time: date`"));
         }
-        self.drive(pipeline, Goal::Run, Some(interval))
+        self.run_with_deadline(pipeline, RunMode::Run, Some(interval))
     }
 
     /// Whether every output shows an interval.
-    pub fn shows(&self, pipeline: &Pipeline, interval: &Interval) -> Result<bool> {
+    pub fn has_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<bool> {
         for sink in 0..pipeline.sinks.len() {
-            let out = self.io.place(self.sink(pipeline, sink)?.path())?;
+            let out = self.io.resolve(self.sink(pipeline, sink)?.path())?;
             let visible = Manifest::read(&self.io, &out)?;
-            let same = |known: &Stretch| (&known.from, &known.to) == (&interval.from, &interval.to);
+            let same = |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
             if !visible.is_some_and(|visible| visible.intervals.iter().any(same)) {
                 return Ok(false);
             }
@@ -380,19 +389,19 @@ impl Session {
     ) -> Result<()> {
         let mut faults = Vec::new();
         for sink in sinks {
-            let out = self.io.place(self.sink(pipeline, *sink)?.path())?;
+            let out = self.io.resolve(self.sink(pipeline, *sink)?.path())?;
             if let Some(visible) = Manifest::read(&self.io, &out)? {
-                let suits = visible.suits(interval.is_some());
+                let suits = visible.check_interval_mode(interval.is_some());
                 faults.extend(suits.err().map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())));
             }
         }
-        Fault::all(faults).map_or(Ok(()), Err)
+        Fault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// Writes the sinks of a pipeline with what an artifact learned, learning nothing. The
     /// pipeline is the artifact's own, with the paths of this run.
-    pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<Report> {
-        self.drive(pipeline, Goal::Apply(artifact), None)
+    pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<RunReport> {
+        self.run_with_deadline(pipeline, RunMode::Apply(artifact), None)
     }
 
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {
@@ -402,6 +411,6 @@ impl Session {
 }
 
 /// The datasets of sources.
-pub(crate) fn datasets(inputs: &BTreeMap<String, Input>) -> BTreeMap<String, Dataset> {
+pub(crate) fn datasets(inputs: &BTreeMap<String, SourceInput>) -> BTreeMap<String, Dataset> {
     inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect()
 }

@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_feed::ORDER_VERSION;
-use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, RelativePath, Result, Sink, codes};
-use forebay_plan::{Bound, unknown_column};
-use forebay_storage::{Event, Later, Place, ScratchDir, failpoint::step};
+use forebay_model::{ContentId, Dataset, Fault, IdBuilder, Pipeline, PipelineSink, RelativePath, Result, codes};
+use forebay_plan::{BoundPipeline, unknown_column};
+use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation, failpoint::step};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::artifact::Artifact;
-use crate::commit::{Before, Store};
-use crate::drive::intact;
-use crate::feed::{Fed, FeedConfig, FeedOrder};
-use crate::output::{Manifest, Shard, Written, shard_directory};
-use crate::pace::Keeper;
-use crate::{Interval, Learning, ModelReport, PassReport, Session, clash};
+use crate::commit::{ReuseDecision, StateStore};
+use crate::drive::record_is_intact;
+use crate::feed::{FeedConfig, FeedOrder, FeedSource};
+use crate::output::{Manifest, OutputFile, Shard, shard_directory};
+use crate::pace::DeadlineMonitor;
+use crate::{Interval, ModelReport, PassReport, Session, TrainingReport, clash};
 
 /// The parts of a split that are learned from and validated on, where nobody names others.
 const TRAIN_PART: &str = "train";
@@ -42,49 +42,49 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
     fn identity(&self) -> Result<Value>;
 
     /// Fails where this machine lacks what the training needs: asked before anything else is done.
-    fn ready(&self) -> Result<()> {
+    fn check_ready(&self) -> Result<()> {
         Ok(())
     }
 
     /// Learns from the rows.
-    fn train(&self, course: &Course<'_>) -> Result<Trained>;
+    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput>;
 }
 
 /// What a training is given.
-pub struct Course<'a> {
+pub struct TrainingContext<'a> {
     /// The rows to learn from.
-    pub rows: &'a Fed,
+    pub rows: &'a FeedSource,
     /// The rows to validate on.
-    pub validation: Option<&'a Fed>,
+    pub validation: Option<&'a FeedSource>,
     /// Threads to use; the model must not depend on them.
     pub threads: usize,
     /// The memory limit of the process.
     pub memory_bytes: u64,
     /// What the model should say of where it comes from.
     pub origin: Value,
-    id: Id,
-    training: &'a Training<'a>,
+    id: ContentId,
+    training: &'a TrainingRun<'a>,
 }
 
 /// What a training gives.
-pub struct Trained {
+pub struct TrainingOutput {
     /// The model's files by name.
     pub files: Vec<(String, Vec<u8>)>,
     /// How it went.
-    pub learned: Learning,
+    pub learned: TrainingReport,
 }
 
-impl Course<'_> {
+impl TrainingContext<'_> {
     /// The name of the sink.
     pub fn sink(&self) -> &str {
         &self.training.training.name
     }
 
     /// Other columns of the rows to learn from; rows (`from`, `split`) are not for the trainer to say.
-    pub fn columns(&self, config: FeedConfig) -> Result<Fed> {
-        let Training { training, pipeline, artifact, interval, session, .. } = self.training;
+    pub fn feed_columns(&self, config: FeedConfig) -> Result<FeedSource> {
+        let TrainingRun { training, pipeline, artifact, interval, session, .. } = self.training;
         let config = FeedConfig { from: Some(training.from.clone()), split: self.training.train_part(), ..config };
-        session.fed(pipeline, Some(artifact), &config, *interval)
+        session.plan_feed(pipeline, Some(artifact), &config, *interval)
     }
 
     /// Fails when the run should stop.
@@ -93,8 +93,8 @@ impl Course<'_> {
     }
 
     /// Tells whoever listens.
-    pub fn tell(&self, event: Event) {
-        self.training.session.watch.event(event);
+    pub fn emit(&self, event: Event) {
+        self.training.session.watch.on_event(event);
     }
 
     /// How far an earlier run came with this training.
@@ -103,26 +103,26 @@ impl Course<'_> {
     }
 
     /// Keeps how far this run has come.
-    pub fn keep(&self, checkpoint: &[u8]) -> Result<()> {
+    pub fn save_checkpoint(&self, checkpoint: &[u8]) -> Result<()> {
         self.training.store.put_checkpoint(self.id, checkpoint, self.training.scratch)
     }
 }
 
 /// Refuses trainings that could not begin, before anything else is done.
-pub(crate) fn check(
+pub(crate) fn check_trainings(
     session: &Session,
     pipeline: &Pipeline,
-    bound: &Bound,
+    bound: &BoundPipeline,
     datasets: &BTreeMap<String, Dataset>,
 ) -> Result<()> {
     let mut faults = Vec::new();
-    let check = |training: &Sink| -> Result<()> {
+    let check = |training: &PipelineSink| -> Result<()> {
         let trainer = session.trainer(training)?;
         let flow = bound.flows.get(&training.from);
         let flow = flow.ok_or_else(|| {
             Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", training.from))
         })?;
-        let label = label(pipeline, &trainer.feed())?;
+        let label = label_column(pipeline, &trainer.feed())?;
         if flow.schema.field_with_name(&label).is_err() {
             return Err(unknown_column(&label, &flow.schema));
         }
@@ -132,29 +132,29 @@ pub(crate) fn check(
             return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
                 .hint("declare it under `split:`, or name one that is there"));
         }
-        trainer.ready()
+        trainer.check_ready()
     };
     for training in &pipeline.trainings {
         faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));
     }
-    Fault::all(faults).map_or(Ok(()), Err)?;
+    Fault::combine(faults).map_or(Ok(()), Err)?;
     let mut places = Vec::new();
     for (index, sink) in pipeline.sinks.iter().enumerate() {
-        places.push((sink, session.io.place(session.sink(pipeline, index)?.path())?));
+        places.push((sink, session.io.resolve(session.sink(pipeline, index)?.path())?));
     }
     for training in &pipeline.trainings {
         if let Some(path) = session.trainer(training)?.path() {
-            places.push((training, session.io.place(path)?));
+            places.push((training, session.io.resolve(path)?));
         }
     }
     for (sink, place) in &places {
         session.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
     }
-    clash::check(&session.io, pipeline, datasets, &places)
+    clash::check_overlap(&session.io, pipeline, datasets, &places)
 }
 
 /// The column that is predicted.
-fn label(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
+fn label_column(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
     let own = feed.label.as_ref().map(|label| label.column().to_owned());
     own.or_else(|| pipeline.label.as_ref().map(|label| label.column.clone())).ok_or_else(|| {
         Fault::new(codes::MISSING_FIELD, "`train` does not say what is predicted").hint("add `label: <column>`")
@@ -162,7 +162,7 @@ fn label(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
 }
 
 impl Session {
-    pub(crate) fn trainer(&self, training: &Sink) -> Result<Arc<dyn Trainer>> {
+    pub(crate) fn trainer(&self, training: &PipelineSink) -> Result<Arc<dyn Trainer>> {
         self.connectors.trainer(&training.format, &training.config).map_err(|fault| fault.at(training.at.as_ref()))
     }
 
@@ -172,20 +172,20 @@ impl Session {
         pipeline: &Pipeline,
         artifact: &Artifact,
         interval: Option<&Interval>,
-        (store, scratch): (&Store, &ScratchDir),
+        (store, scratch): (&StateStore, &ScratchDir),
         passes: &mut Vec<PassReport>,
-        keeper: &Keeper,
-    ) -> Result<Vec<Unpublished>> {
+        keeper: &DeadlineMonitor,
+    ) -> Result<Vec<UnpublishedModel>> {
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {
             let number = passes.len() + 1;
-            let label = name_of(training);
+            let label = training_pass_name(training);
             keeper.begin(&label);
             let place = |fault: Fault| fault.at(training.at.as_ref()).pass(format!("{number} of {total} ({label})"));
-            let training = Training { session: self, pipeline, training, artifact, interval, store, scratch };
+            let training = TrainingRun { session: self, pipeline, training, artifact, interval, store, scratch };
             let (model, pass) = training.run(number, total, &label).map_err(place)?;
-            self.watch.event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
+            self.watch.on_event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
             keeper.end(pass.reused);
             models.push(model);
             passes.push(pass);
@@ -195,12 +195,16 @@ impl Session {
 }
 
 /// What a training is called as a pass.
-pub(crate) fn name_of(training: &Sink) -> String {
+pub(crate) fn training_pass_name(training: &PipelineSink) -> String {
     format!("train {}", training.name)
 }
 
 /// The parts that a training reads; `None` is all rows.
-pub(crate) fn parts(pipeline: &Pipeline, training: &Sink, trainer: &dyn Trainer) -> Vec<Option<String>> {
+pub(crate) fn training_parts(
+    pipeline: &Pipeline,
+    training: &PipelineSink,
+    trainer: &dyn Trainer,
+) -> Vec<Option<String>> {
     let train = train_part(pipeline, training);
     let validation = validation_part(pipeline, training, trainer);
     // All rows hold those of every part.
@@ -209,39 +213,39 @@ pub(crate) fn parts(pipeline: &Pipeline, training: &Sink, trainer: &dyn Trainer)
 }
 
 /// The part that is learned from; all rows where the split has none of this name.
-fn train_part(pipeline: &Pipeline, training: &Sink) -> Option<String> {
-    training.split.clone().or_else(|| part(pipeline, TRAIN_PART))
+fn train_part(pipeline: &Pipeline, training: &PipelineSink) -> Option<String> {
+    training.split.clone().or_else(|| existing_part(pipeline, TRAIN_PART))
 }
 
-fn validation_part(pipeline: &Pipeline, training: &Sink, trainer: &dyn Trainer) -> Option<String> {
-    let named = trainer.validation().map(str::to_owned).or_else(|| part(pipeline, VALIDATION_PART));
+fn validation_part(pipeline: &Pipeline, training: &PipelineSink, trainer: &dyn Trainer) -> Option<String> {
+    let named = trainer.validation().map(str::to_owned).or_else(|| existing_part(pipeline, VALIDATION_PART));
     named.filter(|part| Some(part) != train_part(pipeline, training).as_ref())
 }
 
-fn part(pipeline: &Pipeline, name: &str) -> Option<String> {
+fn existing_part(pipeline: &Pipeline, name: &str) -> Option<String> {
     let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
     parts.contains(&name).then(|| name.to_owned())
 }
 
 /// A model that is trained and recorded, and that readers do not see yet.
-pub(crate) struct Unpublished {
-    training: Sink,
-    out: Place,
+pub(crate) struct UnpublishedModel {
+    training: PipelineSink,
+    out: StorageLocation,
     manifest: Manifest,
-    id: Id,
+    id: ContentId,
     reused: bool,
-    learned: Learning,
+    learned: TrainingReport,
 }
 
-impl Unpublished {
+impl UnpublishedModel {
     /// Shows the model to readers.
-    pub fn publish(self, session: &Session, store: &Store) -> Result<ModelReport> {
-        let Unpublished { training, out, manifest, id, reused, learned } = self;
-        let mut later = Later::default();
+    pub fn publish(self, session: &Session, store: &StateStore) -> Result<ModelReport> {
+        let UnpublishedModel { training, out, manifest, id, reused, learned } = self;
+        let mut later = BackgroundTasks::default();
         let published = manifest
-            .publish(&session.io, &out, None, (&|| session.check_claim(), &mut later))
-            .map_err(|fault| fault.at(training.at.as_ref()).pass(name_of(&training)))?;
-        later.done()?;
+            .publish(&session.io, &out, None, (&|| session.check_fence(), &mut later))
+            .map_err(|fault| fault.at(training.at.as_ref()).pass(training_pass_name(&training)))?;
+        later.join_all()?;
         store.drop_checkpoint(id)?;
         let data = out.join(&published.data).shown;
         Ok(ModelReport { sink: training.name, path: out.shown, data, id: id.to_string(), reused, learned })
@@ -249,18 +253,18 @@ impl Unpublished {
 }
 
 /// A training on its way.
-struct Training<'a> {
+struct TrainingRun<'a> {
     session: &'a Session,
     pipeline: &'a Pipeline,
-    training: &'a Sink,
+    training: &'a PipelineSink,
     artifact: &'a Artifact,
     interval: Option<&'a Interval>,
-    store: &'a Store,
+    store: &'a StateStore,
     scratch: &'a ScratchDir,
 }
 
-impl Training<'_> {
-    fn run(&self, number: usize, total: usize, label: &str) -> Result<(Unpublished, PassReport)> {
+impl TrainingRun<'_> {
+    fn run(&self, number: usize, total: usize, label: &str) -> Result<(UnpublishedModel, PassReport)> {
         self.session.interrupt.check()?;
         let trainer = self.session.trainer(self.training)?;
         let out = self.place(trainer.as_ref())?;
@@ -268,21 +272,22 @@ impl Training<'_> {
         let validation = self.validation(trainer.as_ref())?;
         let id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
         let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
-        self.session.watch.event(event);
+        self.session.watch.on_event(event);
         let io = &self.session.io;
-        let intact = |record: &Value| intact(io, &out, record);
-        let pass = published_id(id, &out);
-        let (before, record) = self.store.pass(pass, intact)?;
-        let record = record.filter(|_| before == Before::Reuse);
+        let intact = |record: &Value| record_is_intact(io, &out, record);
+        let pass = publication_id(id, &out);
+        let (before, record) = self.store.pass_record(pass, intact)?;
+        let record = record.filter(|_| before == ReuseDecision::Reuse);
         let unreadable =
             |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
         let reused = record.is_some();
-        let (manifest, learned): (Manifest, Learning) = match record {
-            Some(record) => {
-                (Manifest::of_record(&record)?, serde_json::from_value(record["learned"].clone()).map_err(unreadable)?)
-            }
+        let (manifest, learned): (Manifest, TrainingReport) = match record {
+            Some(record) => (
+                Manifest::from_record(&record)?,
+                serde_json::from_value(record["learned"].clone()).map_err(unreadable)?,
+            ),
             None => {
-                let course = Course {
+                let course = TrainingContext {
                     rows: &rows,
                     validation: validation.as_ref(),
                     threads: self.session.options.threads.max(1),
@@ -300,8 +305,8 @@ impl Training<'_> {
                 let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
                 let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
-                self.session.check_claim()?;
-                self.store.put_pass(pass, before, &record, intact)?;
+                self.session.check_fence()?;
+                self.store.put_pass_record(pass, before, &record, intact)?;
                 (manifest, trained.learned)
             }
         };
@@ -316,12 +321,12 @@ impl Training<'_> {
             rows_expanded: 0,
             rows_out: 0,
         };
-        Ok((Unpublished { training: self.training.clone(), out, manifest, id, reused, learned }, pass))
+        Ok((UnpublishedModel { training: self.training.clone(), out, manifest, id, reused, learned }, pass))
     }
 
-    fn place(&self, trainer: &dyn Trainer) -> Result<Place> {
+    fn place(&self, trainer: &dyn Trainer) -> Result<StorageLocation> {
         match trainer.path() {
-            Some(path) => self.session.io.place(path),
+            Some(path) => self.session.io.resolve(path),
             None => Ok(self.store.root().join(&format!("models/{}/{}", self.pipeline.name, self.training.name))),
         }
     }
@@ -334,9 +339,9 @@ impl Training<'_> {
         train_part(self.pipeline, self.training)
     }
 
-    fn rows(&self, trainer: &dyn Trainer) -> Result<Fed> {
+    fn rows(&self, trainer: &dyn Trainer) -> Result<FeedSource> {
         let config = FeedConfig { split: self.train_part(), ..self.feed(trainer) };
-        let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        let fed = self.session.plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
         if fed.rows() == 0 {
             return Err(Fault::new(codes::EMPTY, "there are no rows to learn from")
                 .hint("look at the part of the split, and at what the steps filter"));
@@ -344,11 +349,11 @@ impl Training<'_> {
         Ok(fed)
     }
 
-    fn validation(&self, trainer: &dyn Trainer) -> Result<Option<Fed>> {
+    fn validation(&self, trainer: &dyn Trainer) -> Result<Option<FeedSource>> {
         let named = trainer.validation();
         let Some(part) = validation_part(self.pipeline, self.training, trainer) else { return Ok(None) };
         let config = FeedConfig { split: Some(part.clone()), order: FeedOrder::Sequential, ..self.feed(trainer) };
-        let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        let fed = self.session.plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
         if fed.rows() > 0 {
             return Ok(Some(fed));
         }
@@ -356,14 +361,14 @@ impl Training<'_> {
         match named {
             Some(_) => Err(Fault::new(codes::EMPTY, message).hint("leave `validation` out, or look at the split")),
             None => {
-                self.session.watch.event(Event::Warning { message });
+                self.session.watch.on_event(Event::Warning { message });
                 Ok(None)
             }
         }
     }
 
     /// Names everything that determines the model.
-    fn id(&self, trainer: &dyn Trainer, rows: &Fed, validation: Option<&Fed>) -> Result<Id> {
+    fn id(&self, trainer: &dyn Trainer, rows: &FeedSource, validation: Option<&FeedSource>) -> Result<ContentId> {
         let mut id = IdBuilder::new("training");
         id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
         for fed in [Some(rows), validation].into_iter().flatten() {
@@ -378,7 +383,13 @@ impl Training<'_> {
     }
 
     /// The model's files, and the artifact's beside them: all that is needed to predict.
-    fn write(&self, id: Id, pass: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
+    fn write(
+        &self,
+        id: ContentId,
+        pass: ContentId,
+        out: &StorageLocation,
+        files: Vec<(String, Vec<u8>)>,
+    ) -> Result<Manifest> {
         let artifact = self.artifact.files(self.session.options.threads)?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
         let directory = shard_directory(id)?;
@@ -389,7 +400,7 @@ impl Training<'_> {
             let place = out.join(&directory.join(&path));
             step("write", &place.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
-            written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
+            written.push(OutputFile { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
             self.session.io.put(&place, bytes)?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
@@ -398,7 +409,7 @@ impl Training<'_> {
 }
 
 /// Names a model in a directory: where it goes changes nothing about it, but each place has a record.
-fn published_id(training: Id, out: &Place) -> Id {
+fn publication_id(training: ContentId, out: &StorageLocation) -> ContentId {
     let mut id = IdBuilder::new("published training");
     id.id(training).text(&out.shown);
     id.finish()

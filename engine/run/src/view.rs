@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use forebay_model::{Fault, Result};
 use forebay_storage::failpoint::step;
 
-use crate::output::{Written, attempt_dir};
+use crate::output::{OutputFile, attempt_dir};
 
 /// Where the views of an output lie.
 pub(crate) const VIEWS: &str = "_views/";
 
 /// Makes a view of some files, of the links of `old`. Nobody may make another one meanwhile.
-pub(crate) fn make<'f>(
+pub(crate) fn make_view<'f>(
     out: &Path,
     name: &str,
-    files: impl Iterator<Item = &'f Written>,
+    files: impl Iterator<Item = &'f OutputFile>,
     old: Option<&str>,
 ) -> Result<()> {
     let views = out.join(VIEWS);
@@ -34,19 +34,19 @@ pub(crate) fn make<'f>(
     }
     let attempt = std::fs::create_dir_all(&views).and_then(|()| attempt_dir(&views)).map_err(failed)?;
     let there = match old {
-        Some(old) => take(&views.join(old), attempt.path()).map_err(failed)?,
+        Some(old) => take_over_view(&views.join(old), attempt.path()).map_err(failed)?,
         None => BTreeMap::new(),
     };
-    fill(attempt.path(), &links(out, files), there).map_err(failed)?;
+    fill_view(attempt.path(), &links(out, files), there).map_err(failed)?;
     std::fs::rename(attempt.keep(), &whole).map_err(failed)?;
     step("have named", whole.display());
     Ok(())
 }
 
 /// The links of a view, seen from there, to files: numbered in row order, in each partition.
-fn links<'f>(out: &Path, files: impl Iterator<Item = &'f Written>) -> Vec<(PathBuf, PathBuf)> {
+fn links<'f>(out: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Vec<(PathBuf, PathBuf)> {
     let mut counters: BTreeMap<&str, usize> = BTreeMap::new();
-    let link = |file: &'f Written| {
+    let link = |file: &'f OutputFile| {
         // Below `_data/<shard id>/` come partitions and a name.
         let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
         let (partition, name) = inside.rsplit_once('/').unwrap_or(("", inside));
@@ -60,9 +60,9 @@ fn links<'f>(out: &Path, files: impl Iterator<Item = &'f Written>) -> Vec<(PathB
 }
 
 /// Puts an old view in the place of an empty directory; gives its links, and the files that they are of.
-fn take(old: &Path, attempt: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
+fn take_over_view(old: &Path, attempt: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
     let mut found = BTreeMap::new();
-    match find(old, Path::new(""), &mut found) {
+    match list_links(old, Path::new(""), &mut found) {
         // Where files cannot be told apart, it is of no use.
         Ok(true) => {
             std::fs::rename(old, attempt)?;
@@ -76,7 +76,7 @@ fn take(old: &Path, attempt: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
 }
 
 /// Makes the links of a view, as far as possible of those that are there.
-fn fill(view: &Path, links: &[(PathBuf, PathBuf)], mut there: BTreeMap<PathBuf, FileId>) -> io::Result<()> {
+fn fill_view(view: &Path, links: &[(PathBuf, PathBuf)], mut there: BTreeMap<PathBuf, FileId>) -> io::Result<()> {
     let mut names: BTreeMap<FileId, PathBuf> = there.iter().map(|(link, file)| (*file, link.clone())).collect();
     let old_folders: BTreeSet<PathBuf> = there.keys().filter_map(|link| Some(link.parent()?.to_owned())).collect();
     let mut folders: BTreeSet<&Path> = BTreeSet::from([Path::new("")]);
@@ -140,12 +140,12 @@ pub(crate) fn point(_link: &Path, _target: &str) -> Result<()> {
 }
 
 /// Finds all files of a folder, by their paths below it; false where they cannot be told apart.
-fn find(folder: &Path, below: &Path, found: &mut BTreeMap<PathBuf, FileId>) -> io::Result<bool> {
+fn list_links(folder: &Path, below: &Path, found: &mut BTreeMap<PathBuf, FileId>) -> io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let (meta, below) = (entry.metadata()?, below.join(entry.file_name()));
         if meta.is_dir() {
-            if !find(&entry.path(), &below, found)? {
+            if !list_links(&entry.path(), &below, found)? {
                 return Ok(false);
             }
             continue;

@@ -3,27 +3,27 @@
 use std::thread::JoinHandle;
 
 use forebay_model::{Fault, Result};
-use forebay_threads::poisoned;
+use forebay_threads::poisoned_lock;
 
 /// A piece of work on a thread of its own. Whoever drops this waits for it: nothing goes on when its run has ended.
-pub struct Soon<T>(Option<JoinHandle<Result<T>>>);
+pub struct BackgroundTask<T>(Option<JoinHandle<Result<T>>>);
 
-impl<T: Send + 'static> Soon<T> {
+impl<T: Send + 'static> BackgroundTask<T> {
     /// Begins it.
-    pub fn begin(work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
-        Soon(Some(std::thread::spawn(work)))
+    pub fn spawn(work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        BackgroundTask(Some(std::thread::spawn(work)))
     }
 }
 
-impl<T> Soon<T> {
+impl<T> BackgroundTask<T> {
     /// What it comes to.
-    pub fn done(mut self) -> Result<T> {
-        let thread = self.0.take().ok_or_else(poisoned)?;
+    pub fn join(mut self) -> Result<T> {
+        let thread = self.0.take().ok_or_else(poisoned_lock)?;
         thread.join().unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
     }
 }
 
-impl<T> Drop for Soon<T> {
+impl<T> Drop for BackgroundTask<T> {
     fn drop(&mut self) {
         let _ = self.0.take().map(JoinHandle::join);
     }
@@ -31,16 +31,16 @@ impl<T> Drop for Soon<T> {
 
 /// Pieces of work that give nothing.
 #[derive(Default)]
-pub struct Later(Vec<Soon<()>>);
+pub struct BackgroundTasks(Vec<BackgroundTask<()>>);
 
-impl Later {
+impl BackgroundTasks {
     /// Begins a piece.
-    pub fn begin(&mut self, work: impl FnOnce() -> Result<()> + Send + 'static) {
-        self.0.push(Soon::begin(work));
+    pub fn spawn(&mut self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.0.push(BackgroundTask::spawn(work));
     }
 
     /// Waits until all are done.
-    pub fn done(self) -> Result<()> {
-        self.0.into_iter().map(Soon::done).fold(Ok(()), Result::and)
+    pub fn join_all(self) -> Result<()> {
+        self.0.into_iter().map(BackgroundTask::join).fold(Ok(()), Result::and)
     }
 }

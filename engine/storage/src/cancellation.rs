@@ -8,14 +8,14 @@ use forebay_model::{Fault, Result, codes};
 
 /// How long storage may still answer after a run was asked to stop: what is nearly committed gets
 /// done, and nobody waits longer for a server that does not answer.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// How often somebody who waits looks whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether a run should stop. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt {
+pub struct CancellationToken {
     stop: Arc<AtomicBool>,
     /// When that was first seen.
     seen: Arc<OnceLock<Instant>>,
@@ -26,12 +26,12 @@ pub struct Interrupt {
 }
 
 /// The run goes on another way.
-const TURN: u8 = 1;
+const DEGRADE_REQUESTED: u8 = 1;
 
 /// The deadline has passed, and that ends the run.
-const LATE: u8 = 2;
+const DEADLINE_PASSED: u8 = 2;
 
-impl Interrupt {
+impl CancellationToken {
     /// What signal handlers set.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
@@ -47,8 +47,10 @@ impl Interrupt {
             return Err(Fault::new(codes::INTERRUPTED, "an interval before this one failed").hint(hint));
         }
         match self.deadline.load(Ordering::Relaxed) {
-            TURN => Err(Fault::new(codes::DEADLINE, "the run goes on another way, because of its deadline").hint(hint)),
-            LATE => {
+            DEGRADE_REQUESTED => {
+                Err(Fault::new(codes::DEADLINE, "the run goes on another way, because of its deadline").hint(hint))
+            }
+            DEADLINE_PASSED => {
                 let fault = Fault::new(codes::DEADLINE, "the deadline has passed, and `on_deadline` says to fail");
                 Err(fault.hint("what is committed stays: run again to go on, with a later deadline"))
             }
@@ -57,42 +59,42 @@ impl Interrupt {
     }
 
     /// The same, with a deadline of its own.
-    pub fn turnable(&self) -> Interrupt {
-        Interrupt { deadline: Arc::default(), ..self.clone() }
+    pub fn with_own_deadline(&self) -> CancellationToken {
+        CancellationToken { deadline: Arc::default(), ..self.clone() }
     }
 
     /// The same for one of several runs side by side, which can be given up alone.
-    pub fn apart(&self) -> Interrupt {
-        Interrupt { given_up: Arc::default(), ..self.turnable() }
+    pub fn for_parallel_run(&self) -> CancellationToken {
+        CancellationToken { given_up: Arc::default(), ..self.with_own_deadline() }
     }
 
     /// Stops one of several runs side by side.
-    pub fn give_up(&self) {
+    pub fn abandon(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// Stops what the run does, to go on another way, or lets it go on.
-    pub fn turn(&self, on: bool) {
-        self.deadline.store(if on { TURN } else { 0 }, Ordering::Relaxed);
+    pub fn set_degrade_requested(&self, on: bool) {
+        self.deadline.store(if on { DEGRADE_REQUESTED } else { 0 }, Ordering::Relaxed);
     }
 
     /// Stops the run for good.
-    pub fn late(&self) {
-        self.deadline.store(LATE, Ordering::Relaxed);
+    pub fn set_deadline_passed(&self) {
+        self.deadline.store(DEADLINE_PASSED, Ordering::Relaxed);
     }
 
     /// Whether the deadline has passed.
-    pub fn is_late(&self) -> bool {
-        self.deadline.load(Ordering::Relaxed) == LATE
+    pub fn is_deadline_passed(&self) -> bool {
+        self.deadline.load(Ordering::Relaxed) == DEADLINE_PASSED
     }
 
     /// Waits until the run should stop and some seconds more have gone by.
-    pub async fn overdue(&self) -> Fault {
+    pub async fn wait_past_grace(&self) -> Fault {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if let Err(fault) = self.check() {
                 let seen = *self.seen.get_or_init(Instant::now);
-                tokio::time::sleep_until((seen + GRACE).into()).await;
+                tokio::time::sleep_until((seen + GRACE_PERIOD).into()).await;
                 return fault;
             }
         }

@@ -7,8 +7,8 @@ use arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::Expr;
 use forebay_model::{Chunk, Dataset, Result, Span};
 
-use crate::io::{Io, Place};
-use crate::metadata_cache::Notes;
+use crate::io::{StorageClient, StorageLocation};
+use crate::metadata_cache::MetadataCache;
 
 /// A path as sources read it, without any wildcard: characters that would be some stand in brackets.
 pub fn literal_path(path: &str) -> String {
@@ -65,7 +65,7 @@ pub struct RowRuns<'a> {
 }
 
 /// Chunks of one span in row order.
-pub type Chunks = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
+pub type ChunkIterator = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
 
 /// A format's reader, configured. Calls block; the run calls them from its own threads.
 pub trait Source: Debug + Send + Sync {
@@ -73,11 +73,11 @@ pub trait Source: Debug + Send + Sync {
     /// metadata (and, for formats without metadata, a sample when no schema was declared). The
     /// dataset tells the extents of the columns to `watch`, where metadata or folders tell them;
     /// those that it does not have are ignored.
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset>;
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset>;
 
     /// Like `discover`, but looks only at files that have changed since `notes` were made, and notes
     /// what it found out. For formats in which looking at a file costs something.
-    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
         let _ = notes;
         self.discover(io, watch)
     }
@@ -85,12 +85,12 @@ pub trait Source: Debug + Send + Sync {
     /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
     /// file does not have it and the policy allows that. Faults name the file and, where known,
     /// row group, column and rows.
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks>;
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator>;
 
     /// Cuts spans into the smallest ones that can be read apart without reading anything twice, in
     /// order. Formats that know such pieces (row groups) say so. With `runs`, larger pieces are divided further where
     /// a reader can skip to a row: their pages may be read more than once.
-    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
         let _ = (io, runs);
         let pieces = spans.iter().flat_map(|span| &span.pieces);
         Ok(pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect())
@@ -106,7 +106,7 @@ pub trait Sink: Debug + Send + Sync {
     fn extension(&self) -> &'static str;
 
     /// How rows are spread over files.
-    fn layout(&self) -> Layout;
+    fn layout(&self) -> FileLayout;
 
     /// Into how many pieces rows are encoded, such as columns.
     fn pieces(&self, schema: &SchemaRef) -> usize {
@@ -117,24 +117,24 @@ pub trait Sink: Debug + Send + Sync {
     /// Encodes a piece of some batches apart from any file, so that threads can encode at the same time.
     /// Columns have the types of the schema, strings also as dictionaries. All batches of one call become
     /// neighbours in one file.
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<Piece>;
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece>;
 
     /// Encodes all pieces of some batches.
-    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
+    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<EncodedBatch> {
         let pieces = (0..self.pieces(schema)).map(|piece| self.encode_piece(schema, batches, piece));
-        Ok(Encoded { pieces: pieces.collect::<Result<_>>()?, rows: rows_of(batches) })
+        Ok(EncodedBatch { pieces: pieces.collect::<Result<_>>()?, rows: total_rows(batches) })
     }
 
     /// A file that this sink wrote, for columns of it to be taken over into others; `None` where the format has no
     /// columns apart. Where it has, they are the pieces into which rows are encoded.
-    fn stored(&self, io: &Io, place: &Place) -> Result<Option<Box<dyn Stored>>> {
+    fn open_written(&self, io: &StorageClient, place: &StorageLocation) -> Result<Option<Box<dyn WrittenFile>>> {
         let _ = (io, place);
         Ok(None)
     }
 
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
     /// where the format has it.
-    fn begin(
+    fn open_writer(
         &self,
         schema: &SchemaRef,
         metadata: &[(String, String)],
@@ -144,7 +144,7 @@ pub trait Sink: Debug + Send + Sync {
 
 /// How rows are spread over files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct FileLayout {
     /// Hive partition columns; they are left out of the files.
     pub partition_by: Vec<String>,
     /// Columns by which rows are sorted inside a file.
@@ -156,7 +156,7 @@ pub struct Layout {
 }
 
 /// A piece of some rows, encoded.
-pub struct Piece {
+pub struct EncodedPiece {
     /// What the sink made of it.
     pub payload: Box<dyn std::any::Any + Send>,
     /// Encoded bytes.
@@ -164,7 +164,7 @@ pub struct Piece {
 }
 
 /// A file that a sink wrote.
-pub trait Stored: Send + Sync {
+pub trait WrittenFile: Send + Sync {
     /// Rows of each of its groups.
     fn groups(&self) -> Vec<u64>;
 
@@ -172,21 +172,21 @@ pub trait Stored: Send + Sync {
     fn column_bytes(&self) -> Vec<u64>;
 
     /// Reads its rows.
-    fn rows(&self, request: &ScanRequest) -> Result<Chunks>;
+    fn rows(&self, request: &ScanRequest) -> Result<ChunkIterator>;
 
     /// Reads columns of a group, encoded as they are.
-    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>>;
+    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<EncodedPiece>>;
 }
 
 /// Encoded rows on their way into a file.
-pub struct Encoded {
+pub struct EncodedBatch {
     /// All their pieces, in order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<EncodedPiece>,
     /// Rows.
     pub rows: u64,
 }
 
-impl Encoded {
+impl EncodedBatch {
     /// Encoded bytes.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes).sum()
@@ -194,14 +194,14 @@ impl Encoded {
 }
 
 /// How many rows some batches have.
-pub fn rows_of(batches: &[RecordBatch]) -> u64 {
+pub fn total_rows(batches: &[RecordBatch]) -> u64 {
     batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }
 
 /// A file that takes encoded parts in order.
 pub trait FileWriter: Send {
     /// Adds a part.
-    fn append(&mut self, part: Encoded) -> Result<()>;
+    fn append(&mut self, part: EncodedBatch) -> Result<()>;
 
     /// Bytes so far.
     fn bytes(&self) -> u64;

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::timestamp::text;
+use crate::timestamp::format_utc;
 
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]
@@ -30,7 +30,7 @@ pub enum Event {
         /// Which attempt this is.
         attempt: u64,
         /// Who began the one before.
-        from: Began,
+        from: AttemptOrigin,
     },
     /// The run waits for a source.
     Waiting {
@@ -200,7 +200,7 @@ pub enum Event {
 
 /// Who began an attempt, for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Began {
+pub struct AttemptOrigin {
     /// The machine, as it calls itself.
     pub host: String,
     /// The process there.
@@ -209,16 +209,16 @@ pub struct Began {
     pub began: String,
 }
 
-impl Began {
+impl AttemptOrigin {
     /// This process, now.
-    pub fn here() -> Began {
+    pub fn current_process() -> AttemptOrigin {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or(std::env::var("HOSTNAME").ok());
         let host = host.map_or_else(|| "an unnamed host".to_owned(), |host| host.trim().to_owned());
-        Began { host, process: std::process::id(), began: text(Timestamp::now()) }
+        AttemptOrigin { host, process: std::process::id(), began: format_utc(Timestamp::now()) }
     }
 }
 
-impl fmt::Display for Began {
+impl fmt::Display for AttemptOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
     }
@@ -241,15 +241,15 @@ pub struct EpochReport {
 }
 
 /// Whoever listens. Called from many threads; must not block.
-pub trait Watch: Send + Sync {
+pub trait EventListener: Send + Sync {
     /// Takes note.
-    fn event(&self, event: Event);
+    fn on_event(&self, event: Event);
 }
 
 /// Nobody listens.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
+pub struct IgnoreEvents;
 
-impl Watch for Silent {
-    fn event(&self, _event: Event) {}
+impl EventListener for IgnoreEvents {
+    fn on_event(&self, _event: Event) {}
 }

@@ -12,16 +12,16 @@ pub fn step(what: &str, place: impl Display) {
     use std::io::Write;
     use std::sync::{LazyLock, Mutex};
 
-    struct Plan {
+    struct KillSchedule {
         at: Option<u64>,
         log: Option<std::fs::File>,
         steps: u64,
     }
 
-    static PLAN: LazyLock<Mutex<Plan>> = LazyLock::new(|| {
+    static PLAN: LazyLock<Mutex<KillSchedule>> = LazyLock::new(|| {
         let at = std::env::var("FOREBAY_KILL_AT").ok().and_then(|at| at.parse().ok());
         let log = std::env::var_os("FOREBAY_KILL_LOG").and_then(|log| std::fs::File::create(log).ok());
-        Mutex::new(Plan { at, log, steps: 0 })
+        Mutex::new(KillSchedule { at, log, steps: 0 })
     });
     let Ok(mut plan) = PLAN.lock() else { return };
     if let Some(log) = &mut plan.log {
@@ -31,23 +31,23 @@ pub fn step(what: &str, place: impl Display) {
     let is_counted = plan.at == Some(plan.steps - 1);
     drop(plan);
     let said = format!("{what} {place}");
-    if is_counted || is_named(&said) {
-        end(&said);
+    if is_counted || matches_kill_name(&said) {
+        raise_kill_signal(&said);
     }
 }
 
 /// The rows of a span are about to be read.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
 pub fn reading(span: &str) {
-    if is_named(span) {
-        end(span);
+    if matches_kill_name(span) {
+        raise_kill_signal(span);
     }
     step("read", "a span");
 }
 
 /// Whether this is the first moment of which something is said that the process ends on.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-fn is_named(said: &str) -> bool {
+fn matches_kill_name(said: &str) -> bool {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,7 +58,7 @@ fn is_named(said: &str) -> bool {
 
 #[cfg(any(debug_assertions, feature = "failpoints"))]
 #[allow(clippy::panic)] // Tests ask for it.
-fn end(at: &str) {
+fn raise_kill_signal(at: &str) {
     use signal_hook::consts::{SIGKILL, SIGSTOP, SIGTERM};
     let signal = match std::env::var("FOREBAY_KILL_WITH").as_deref() {
         Ok("stop") => SIGSTOP,

@@ -12,14 +12,16 @@ mod metadata_cache;
 pub mod scratch;
 pub mod timestamp;
 
-pub use background::{Later, Soon};
-pub use cancellation::Interrupt;
+pub use background::{BackgroundTask, BackgroundTasks};
+pub use cancellation::CancellationToken;
 pub use connector::{
-    Chunks, Encoded, FileWriter, Layout, Piece, RowRuns, ScanRequest, Sink, Source, Stored, literal_path, plain_path,
-    rows_of,
+    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink, Source, WrittenFile,
+    literal_path, plain_path, total_rows,
 };
-pub use events::{Began, EpochReport, Event, Silent, Watch};
-pub use io::{Cache, CacheStats, Fetch, Io, Place, Versioned, from_disk, waited};
-pub use memory::{Memory, gives_back, machine_bytes, resident_bytes};
-pub use metadata_cache::{NOTES_BYTES_MAX, Notes, notes_id};
+pub use events::{AttemptOrigin, EpochReport, Event, EventListener, IgnoreEvents};
+pub use io::{
+    CacheStats, DiskCache, RangeFetch, StorageClient, StorageLocation, VersionedObject, storage_wait, time_disk_wait,
+};
+pub use memory::{MemoryBudget, machine_bytes, resident_bytes, set_release_hook};
+pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;

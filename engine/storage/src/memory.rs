@@ -2,37 +2,37 @@
 
 use std::sync::OnceLock;
 
-use forebay_model::{Fault, Growth, Result, codes};
+use forebay_model::{Fault, MemoryRequest, Result, codes};
 
 /// Gives memory back to the system that is free, but kept for use again.
-static GIVE_BACK: OnceLock<fn()> = OnceLock::new();
+static RELEASE_HOOK: OnceLock<fn()> = OnceLock::new();
 
 /// Says how free memory is given back: an allocator that keeps it is asked before a run
 /// comes to its limit.
-pub fn gives_back(give_back: fn()) {
+pub fn set_release_hook(give_back: fn()) {
     // Whoever is first is the allocator.
-    let _ = GIVE_BACK.set(give_back);
+    let _ = RELEASE_HOOK.set(give_back);
 }
 
 /// How the user's limit is shared out. The shares leave room for what nobody counts: the
 /// allocator's slack, footers, thread stacks.
 #[derive(Debug, Clone, Copy)]
-pub struct Memory {
+pub struct MemoryBudget {
     /// The user's limit in bytes.
     pub limit_bytes: u64,
     /// How many do the same beside each other: each has its part of all shares.
     beside: u64,
 }
 
-impl Memory {
+impl MemoryBudget {
     /// All that the user allows.
-    pub fn new(limit_bytes: u64) -> Memory {
-        Memory { limit_bytes, beside: 1 }
+    pub fn new(limit_bytes: u64) -> MemoryBudget {
+        MemoryBudget { limit_bytes, beside: 1 }
     }
 
     /// What one of so many has who do the same beside each other.
-    pub fn one_of(self, beside: usize) -> Memory {
-        Memory { beside: self.beside * beside.max(1) as u64, ..self }
+    pub fn one_of(self, beside: usize) -> MemoryBudget {
+        MemoryBudget { beside: self.beside * beside.max(1) as u64, ..self }
     }
 
     /// All states that are held at the same time.
@@ -68,7 +68,7 @@ impl Memory {
     /// What the process holds, after the allocator gave back what it keeps if the limit is near.
     fn held_bytes(&self, more: u64) -> Option<u64> {
         let held = resident_bytes()?;
-        match GIVE_BACK.get() {
+        match RELEASE_HOOK.get() {
             Some(give_back) if held.saturating_add(more) > self.promised_bytes() / 4 * 3 => {
                 give_back();
                 resident_bytes()
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     /// Fails when the process would hold more than was promised; `owed` is what earlier answers take later.
-    pub fn admit(&self, more: Growth, owed: u64) -> Result<()> {
+    pub fn admit(&self, more: MemoryRequest, owed: u64) -> Result<()> {
         let more = (more.now as u64).saturating_add(owed);
         let held = self.held_bytes(more).filter(|held| held.saturating_add(more) > self.promised_bytes());
         let Some(held) = held else { return Ok(()) };

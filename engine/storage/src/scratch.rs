@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_model::{Fault, Growth, Id, Result, Scratch, SpillFile, SpillWriter, codes};
+use forebay_model::{ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter, codes};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::events::{Event, Watch};
+use crate::events::{Event, EventListener};
 use crate::failpoint::step;
-use crate::io::Place;
-use crate::memory::Memory;
+use crate::io::StorageLocation;
+use crate::memory::MemoryBudget;
 
 /// A directory for this run's temporary files.
 #[derive(Clone)]
 pub struct ScratchDir {
     dir: Arc<tempfile::TempDir>,
-    watch: Arc<dyn Watch>,
+    watch: Arc<dyn EventListener>,
     spilled: Arc<AtomicU64>,
     /// Memory that answers of this run take while they are used.
     owed: Arc<AtomicU64>,
@@ -27,8 +27,8 @@ pub struct ScratchDir {
 impl ScratchDir {
     /// Makes the directory where runs with this state directory have theirs, or in the system's
     /// directory for temporary files.
-    pub fn new(state: Option<&Place>, watch: Arc<dyn Watch>) -> Result<Self> {
-        let (parent, prefix) = state.map_or_else(|| (std::env::temp_dir(), "forebay-".to_owned()), homes);
+    pub fn new(state: Option<&StorageLocation>, watch: Arc<dyn EventListener>) -> Result<Self> {
+        let (parent, prefix) = state.map_or_else(|| (std::env::temp_dir(), "forebay-".to_owned()), parent_and_prefix);
         let made = std::fs::create_dir_all(&parent)
             .and_then(|()| tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent));
         let dir = made.map_err(|error| {
@@ -50,22 +50,22 @@ impl ScratchDir {
 
     /// What the disk answered, with the directory that temporary files are in.
     pub fn fault(&self, message: &str, error: std::io::Error) -> Fault {
-        self.place(Fault::disk(message, error))
+        self.locate_fault(Fault::disk(message, error))
     }
 
     /// The fault with the directory, where that is what is full.
-    pub fn place(&self, fault: Fault) -> Fault {
+    pub fn locate_fault(&self, fault: Fault) -> Fault {
         if fault.code() == codes::DISK_FULL { fault.file(self.path().display().to_string()) } else { fault }
     }
 
     /// Counts bytes that were written because memory was short.
-    pub fn note_spilled(&self, bytes: u64) {
+    pub fn count_spilled(&self, bytes: u64) {
         self.spilled.fetch_add(bytes, Ordering::Relaxed);
-        self.watch.event(Event::Spilled { bytes });
+        self.watch.on_event(Event::Spilled { bytes });
     }
 
     /// A scratch with its own share of memory.
-    pub fn share(&self, memory: Memory, budget_bytes: usize) -> Arc<dyn Scratch> {
+    pub fn scratch_with_budget(&self, memory: MemoryBudget, budget_bytes: usize) -> Arc<dyn ScratchSpace> {
         Arc::new(DiskScratch { dir: self.clone(), memory, budget_bytes })
     }
 
@@ -77,37 +77,37 @@ impl ScratchDir {
 
 struct DiskScratch {
     dir: ScratchDir,
-    memory: Memory,
+    memory: MemoryBudget,
     budget_bytes: usize,
 }
 
-impl Scratch for DiskScratch {
+impl ScratchSpace for DiskScratch {
     fn budget_bytes(&self) -> usize {
         self.budget_bytes
     }
 
     fn create(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(DiskSpill {
+        Ok(Box::new(DiskSpillWriter {
             file: BufWriter::with_capacity(1 << 16, self.dir.file()?),
             bytes: 0,
             dir: self.dir.clone(),
         }))
     }
 
-    fn admit(&self, more: Growth) -> Result<()> {
+    fn admit(&self, more: MemoryRequest) -> Result<()> {
         self.memory.admit(more, self.dir.owed.load(Ordering::Relaxed))?;
         self.dir.owed.fetch_add(more.later as u64, Ordering::Relaxed);
         Ok(())
     }
 }
 
-struct DiskSpill {
+struct DiskSpillWriter {
     file: BufWriter<NamedTempFile>,
     bytes: u64,
     dir: ScratchDir,
 }
 
-impl Write for DiskSpill {
+impl Write for DiskSpillWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.bytes += written as u64;
@@ -119,23 +119,23 @@ impl Write for DiskSpill {
     }
 }
 
-impl SpillWriter for DiskSpill {
+impl SpillWriter for DiskSpillWriter {
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
         let dir = &self.dir;
         let file = self.file.into_inner().map_err(|error| dir.fault("memory cannot be spilled", error.into_error()))?;
-        dir.note_spilled(self.bytes);
+        dir.count_spilled(self.bytes);
         // The directory must outlive its files.
-        Ok(Arc::new(DiskFile { path: file.into_temp_path(), bytes: self.bytes, _dir: self.dir }))
+        Ok(Arc::new(DiskSpillFile { path: file.into_temp_path(), bytes: self.bytes, _dir: self.dir }))
     }
 }
 
-struct DiskFile {
+struct DiskSpillFile {
     path: TempPath,
     bytes: u64,
     _dir: ScratchDir,
 }
 
-impl SpillFile for DiskFile {
+impl SpillFile for DiskSpillFile {
     fn read(&self) -> Result<Box<dyn Read + Send>> {
         let file = File::open(&self.path).map_err(|error| Fault::disk("a spilled file cannot be read", error))?;
         Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
@@ -148,23 +148,23 @@ impl SpillFile for DiskFile {
 
 /// Where runs with a state directory have their temporary directories, and how the names of those begin:
 /// inside of it, or, where it lies in a bucket, in the system's directory for temporary files.
-fn homes(state: &Place) -> (PathBuf, String) {
+fn parent_and_prefix(state: &StorageLocation) -> (PathBuf, String) {
     match &state.local {
         Some(local) => (local.clone(), "tmp-".to_owned()),
-        None => (std::env::temp_dir(), format!("forebay-{}-", Id::of(state.shown.as_bytes()).short())),
+        None => (std::env::temp_dir(), format!("forebay-{}-", ContentId::of(state.shown.as_bytes()).short())),
     }
 }
 
 /// The temporary directories of all runs with a state directory, on this machine.
-pub fn directories(state: &Place) -> impl Iterator<Item = DirEntry> {
-    let (parent, prefix) = homes(state);
+pub fn scratch_directories(state: &StorageLocation) -> impl Iterator<Item = DirEntry> {
+    let (parent, prefix) = parent_and_prefix(state);
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(&prefix))
 }
 
 /// Removes temporary directories that killed runs left, unless their owner lives.
-pub fn sweep(state: &Place, keep: &Path, older_than: std::time::Duration) {
-    for entry in directories(state) {
+pub fn remove_stale(state: &StorageLocation, keep: &Path, older_than: std::time::Duration) {
+    for entry in scratch_directories(state) {
         let path = entry.path();
         let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
         if path != keep && age.is_some_and(|age| age > older_than) {

@@ -3,6 +3,6 @@
 use jiff::{Timestamp, Unit};
 
 /// Whole seconds in UTC.
-pub fn text(moment: Timestamp) -> String {
+pub fn format_utc(moment: Timestamp) -> String {
     moment.round(Unit::Second).unwrap_or(moment).to_string()
 }

@@ -1,17 +1,17 @@
 //! A pool of threads that wait for disks and uploads, so that computing threads do not.
 
-use forebay_model::{Result, caught};
+use forebay_model::{Result, catch_panic};
 
-use crate::side_by_side::{joined, lock, spawned};
+use crate::side_by_side::{join_thread, lock, spawned};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use crate::sync::{Mutex, thread};
 
 /// Finishes one item, such as the flush of a file.
-pub type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
+pub type FlushFn<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
 
 /// Hooks that run once every item was submitted.
-pub struct Then<'t> {
+pub struct OnComplete<'t> {
     /// Runs on the submitting thread while the pool drains the queue.
     pub meanwhile: &'t dyn Fn() -> Result<()>,
     /// Runs on the thread that finishes the last item, if nothing failed.
@@ -19,21 +19,21 @@ pub struct Then<'t> {
 }
 
 /// A bounded queue of items and the function that finishes each.
-pub struct Finishers<'f, T> {
-    finish: Finish<'f, T>,
+pub struct FlushPool<'f, T> {
+    finish: FlushFn<'f, T>,
     send: Mutex<Option<SyncSender<T>>>,
     receive: Mutex<Receiver<T>>,
 }
 
-impl<'f, T> Finishers<'f, T> {
+impl<'f, T> FlushPool<'f, T> {
     /// A queue of at most `waiting_max` items.
-    pub fn new(waiting_max: usize, finish: Finish<'f, T>) -> Self {
+    pub fn new(waiting_max: usize, finish: FlushFn<'f, T>) -> Self {
         let (send, receive) = sync_channel(waiting_max);
-        Finishers { finish, send: Mutex::new(Some(send)), receive: Mutex::new(receive) }
+        FlushPool { finish, send: Mutex::new(Some(send)), receive: Mutex::new(receive) }
     }
 
     /// Submits an item. If the queue is full, the calling thread finishes the item itself.
-    pub fn give(&self, unfinished: T) -> Result<()> {
+    pub fn submit(&self, unfinished: T) -> Result<()> {
         let send = lock(&self.send)?.clone();
         let Some(send) = send else { return (self.finish)(unfinished) };
         match send.try_send(unfinished) {
@@ -44,7 +44,12 @@ impl<'f, T> Finishers<'f, T> {
 
     /// Runs `give` while `threads` threads finish the submitted items; returns once the queue is empty. Afterwards the
     /// calling thread helps to drain the queue, or runs the hooks of `then` if they are given.
-    pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>, then: Option<Then<'_>>) -> Result<R>
+    pub fn run_scoped<R>(
+        &self,
+        threads: usize,
+        give: impl FnOnce() -> Result<R>,
+        then: Option<OnComplete<'_>>,
+    ) -> Result<R>
     where
         T: Send,
     {
@@ -52,34 +57,34 @@ impl<'f, T> Finishers<'f, T> {
         let (all_given, last) = (AtomicBool::new(false), then.as_ref().map(|then| then.last));
         let left = AtomicUsize::new(threads);
         let finish = || {
-            self.run()?;
+            self.drain_queue()?;
             let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
             last.filter(|_| is_last).map_or(Ok(()), |last| last())
         };
         thread::scope(|scope| {
             // Created before the threads: they wait until it is dropped, also when this scope panics.
-            let ending = Ending(self);
-            let others: Vec<_> = (0..threads).map_while(|_| spawned(scope, || caught(finish))).collect();
+            let ending = CloseGuard(self);
+            let others: Vec<_> = (0..threads).map_while(|_| spawned(scope, || catch_panic(finish))).collect();
             // The system may start fewer threads than requested, or none.
             left.store(others.len().max(1), Ordering::Release);
-            let given = caught(give);
+            let given = catch_panic(give);
             all_given.store(given.is_ok(), Ordering::Release);
             drop(ending);
             let own = match (&given, &then) {
                 (Err(_), _) => Ok(()),
                 (Ok(_), Some(then)) => {
-                    let meanwhile = caught(then.meanwhile);
-                    if others.is_empty() { meanwhile.and_then(|()| caught(finish)) } else { meanwhile }
+                    let meanwhile = catch_panic(then.meanwhile);
+                    if others.is_empty() { meanwhile.and_then(|()| catch_panic(finish)) } else { meanwhile }
                 }
-                (Ok(_), None) => caught(|| self.run()),
+                (Ok(_), None) => catch_panic(|| self.drain_queue()),
             };
-            let finished = others.into_iter().map(joined).fold(own, Result::and);
+            let finished = others.into_iter().map(join_thread).fold(own, Result::and);
             finished.and(given)
         })
     }
 
     /// Finishes items until the queue is closed and empty.
-    fn run(&self) -> Result<()> {
+    fn drain_queue(&self) -> Result<()> {
         loop {
             let next = lock(&self.receive)?.recv();
             match next {
@@ -91,9 +96,9 @@ impl<'f, T> Finishers<'f, T> {
 }
 
 /// Closes the queue when dropped, also on a panic or a fault.
-struct Ending<'b, 'f, T>(&'b Finishers<'f, T>);
+struct CloseGuard<'b, 'f, T>(&'b FlushPool<'f, T>);
 
-impl<T> Drop for Ending<'_, '_, T> {
+impl<T> Drop for CloseGuard<'_, '_, T> {
     fn drop(&mut self) {
         if let Ok(mut send) = self.0.send.lock() {
             send.take();
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
 
     /// Submits 200 numbers; returns the finished numbers, and whether nothing failed.
-    fn finished(
+    fn flush_numbers(
         (threads, waiting_max): (usize, usize),
         then: bool,
         fails: impl Fn(usize) -> bool + Sync,
@@ -123,24 +128,24 @@ mod tests {
             assert!(done.lock().unwrap().insert(number), "{number} was finished twice");
             Ok(())
         };
-        let finishers = Finishers::new(waiting_max, &finish);
-        let given = || (0..200).map(|number| finishers.give(number)).fold(Ok(()), Result::and);
+        let finishers = FlushPool::new(waiting_max, &finish);
+        let given = || (0..200).map(|number| finishers.submit(number)).fold(Ok(()), Result::and);
         let went_well = match then {
-            false => finishers.beside(threads, given, None).is_ok(),
+            false => finishers.run_scoped(threads, given, None).is_ok(),
             true => {
                 let (meanwhile, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
                 let count = |of: &AtomicUsize| {
                     of.fetch_add(1, Ordering::Relaxed);
                     Ok(())
                 };
-                let then = Then {
+                let then = OnComplete {
                     meanwhile: &|| count(&meanwhile),
                     last: &|| {
                         assert_eq!(done.lock().unwrap().len(), 200, "something is not finished yet");
                         count(&last)
                     },
                 };
-                let went_well = finishers.beside(threads, given, Some(then)).is_ok();
+                let went_well = finishers.run_scoped(threads, given, Some(then)).is_ok();
                 assert_eq!(last.into_inner(), usize::from(went_well));
                 assert!(!went_well || meanwhile.into_inner() == 1);
                 went_well
@@ -150,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn all_is_finished_once_and_no_thread_waits_for_one_that_failed() {
+    fn every_item_is_flushed_once_and_a_failure_blocks_no_thread() {
         let sizes = [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)];
         for (sizes, then) in sizes.into_iter().flat_map(|sizes| [(sizes, false), (sizes, true)]) {
-            assert_eq!(finished(sizes, then, |_| false), ((0..200).collect(), true));
+            assert_eq!(flush_numbers(sizes, then, |_| false), ((0..200).collect(), true));
             // A thread ends at a number that fails; the submitting thread finishes the rest.
-            let (done, went_well) = finished(sizes, then, |number| number <= sizes.0);
+            let (done, went_well) = flush_numbers(sizes, then, |number| number <= sizes.0);
             assert!(!went_well && done.len() < 200 - sizes.0);
         }
     }

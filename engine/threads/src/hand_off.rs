@@ -13,19 +13,19 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 pub struct HandOff<T> {
     /// The points at which the state is needed, ascending.
     points: Vec<usize>,
-    state: Mutex<State<T>>,
+    state: Mutex<HandOffState<T>>,
     moved: Condvar,
 }
 
-struct State<T> {
+struct HandOffState<T> {
     /// Copies of the state for points that a thread advanced past.
     left: BTreeMap<usize, T>,
-    furthest: Furthest<T>,
+    furthest: HandOffProgress<T>,
     is_stopped: bool,
 }
 
 /// The furthest point at which the state is known.
-enum Furthest<T> {
+enum HandOffProgress<T> {
     /// Before all points; no state exists yet.
     Start,
     At(usize, T),
@@ -38,14 +38,14 @@ impl<T> HandOff<T> {
     pub fn new(points: impl IntoIterator<Item = usize>) -> Self {
         let mut points: Vec<usize> = points.into_iter().collect();
         points.sort_unstable();
-        let state = State { left: BTreeMap::new(), furthest: Furthest::Start, is_stopped: false };
+        let state = HandOffState { left: BTreeMap::new(), furthest: HandOffProgress::Start, is_stopped: false };
         HandOff { points, state: Mutex::new(state), moved: Condvar::new() }
     }
 
     /// Returns the state at a point; `None` if the hand-off was stopped. Each point is requested once, and each thread
     /// requests ascending points. `begin` returns a state before the first point. `advance` moves a state from
     /// one point to another (`None` if it was stopped). `fork` copies a state.
-    pub fn at(
+    pub fn state_at(
         &self,
         point: usize,
         begin: impl FnOnce() -> Result<(usize, T)>,
@@ -60,15 +60,15 @@ impl<T> HandOff<T> {
             if let Some(found) = state.left.remove(&point) {
                 return Ok(Some(found));
             }
-            match std::mem::replace(&mut state.furthest, Furthest::Moving) {
-                Furthest::Start => break None,
-                Furthest::At(at, known) => break Some((at, known)),
-                Furthest::Moving => state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+            match std::mem::replace(&mut state.furthest, HandOffProgress::Moving) {
+                HandOffProgress::Start => break None,
+                HandOffProgress::At(at, known) => break Some((at, known)),
+                HandOffProgress::Moving => state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         };
         drop(state);
         // On every early return the state is lost, so the guard stops all waiting threads.
-        let broken = Broken(self);
+        let broken = StopOnDrop(self);
         let (mut at, mut known) = known.map_or_else(begin, Ok)?;
         let began = at;
         for next in self.points.iter().copied().filter(|next| began < *next && *next <= point) {
@@ -82,7 +82,7 @@ impl<T> HandOff<T> {
         }
         if self.points.last().is_some_and(|last| *last > point) {
             let furthest = fork(&known);
-            self.state().furthest = Furthest::At(at, furthest);
+            self.state().furthest = HandOffProgress::At(at, furthest);
             self.moved.notify_all();
         }
         std::mem::forget(broken);
@@ -96,14 +96,14 @@ impl<T> HandOff<T> {
     }
 
     /// Ignores poisoning: no code that holds the lock can leave the state half-changed.
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, HandOffState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Broken<'h, T>(&'h HandOff<T>);
+struct StopOnDrop<'h, T>(&'h HandOff<T>);
 
-impl<T> Drop for Broken<'_, T> {
+impl<T> Drop for StopOnDrop<'_, T> {
     fn drop(&mut self) {
         self.0.stop();
     }

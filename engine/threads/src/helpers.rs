@@ -5,22 +5,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, caught};
+use forebay_model::{Fault, Result, catch_panic};
 
-use crate::side_by_side::{joined, lock, poisoned, spawned};
+use crate::side_by_side::{join_thread, lock, poisoned_lock, spawned};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// Chunks prefetched for a range at most, if memory allows.
-const AHEAD_MAX: usize = 16;
+const PREFETCH_MAX: usize = 16;
 
 /// Below this count of prefetched chunks a range may soon wait: reading has priority.
-const AHEAD_MIN: usize = 2;
+const PREFETCH_MIN: usize = 2;
 
 /// Spawned tasks that may wait in the queue. A thread that spawns more runs some of them itself.
-const LEFT_MAX: usize = 1;
+const SPAWNED_MAX: usize = 1;
 
 /// The types of what ranges read.
-pub trait Reading: 'static {
+pub trait ReadTypes: 'static {
     /// Names a unit that is read in one go.
     type Task: Copy + PartialEq + Send;
     /// A chunk of a task.
@@ -33,39 +33,39 @@ pub trait Reading: 'static {
 }
 
 /// Opens a task for reading.
-pub type Open<'f, R> = &'f (dyn Fn(<R as Reading>::Task) -> Result<<R as Reading>::Chunks> + Sync);
+pub type OpenChunks<'f, R> = &'f (dyn Fn(<R as ReadTypes>::Task) -> Result<<R as ReadTypes>::Chunks> + Sync);
 
 /// Runs numbered pieces of work, each once, on any threads; returns when all are done.
-pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
+pub type PieceExecutor = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
 
 /// Runs one piece of a spawned task.
-pub type Work<'f, T> = &'f (dyn Fn(&T, usize) -> Result<()> + Sync);
+pub type PieceFn<'f, T> = &'f (dyn Fn(&T, usize) -> Result<()> + Sync);
 
 /// Queues of work for threads without a range. Ranges read chunks of `R`; `T` is a task that their owners spawn.
-pub struct Helpers<'a, T, R: Reading> {
-    open: Open<'a, R>,
-    work: Work<'a, T>,
+pub struct WorkSharingPool<'a, T, R: ReadTypes> {
+    open: OpenChunks<'a, R>,
+    work: PieceFn<'a, T>,
     /// Bytes of prefetched chunks for each range at most.
     bytes_max: usize,
     /// Spawned tasks by number.
     left: Mutex<BTreeMap<u64, Arc<T>>>,
-    board: Arc<Board<R>>,
+    board: Arc<SharedQueues<R>>,
 }
 
 /// The shared queues and the condition variable that reports changes.
-struct Board<R: Reading> {
-    state: Mutex<State<R>>,
+struct SharedQueues<R: ReadTypes> {
+    state: Mutex<QueueState<R>>,
     moved: Condvar,
 }
 
-struct State<R: Reading> {
-    queues: Vec<Queue<R>>,
+struct QueueState<R: ReadTypes> {
+    queues: Vec<ReadQueue<R>>,
     /// Numbers of spawned tasks, each with its pieces that no thread has started.
     left: VecDeque<(u64, Range<usize>)>,
     /// The number of tasks spawned so far: the next task's number.
     numbered: u64,
     /// Work whose owner waits for its pieces.
-    beside: Vec<Beside>,
+    beside: Vec<SharedWork>,
     /// Whether a thread with ranges has started, or none ever will.
     is_begun: bool,
     /// Threads that may still spawn work.
@@ -75,7 +75,7 @@ struct State<R: Reading> {
 }
 
 /// Work whose pieces several threads share while its owner waits.
-struct Beside {
+struct SharedWork {
     work: Arc<dyn Fn(usize) + Send + Sync>,
     /// Pieces that no thread has started.
     pieces: Range<usize>,
@@ -84,31 +84,31 @@ struct Beside {
 }
 
 /// The read queue of one range, in order.
-struct Queue<R: Reading> {
+struct ReadQueue<R: ReadTypes> {
     tasks: Vec<R::Task>,
     /// Tasks that the range has started to take.
     taken: usize,
     /// Tasks of which the range has taken all chunks.
     done: usize,
     /// Open reads of the tasks that follow the finished ones.
-    readings: VecDeque<Begun<R>>,
+    readings: VecDeque<OpenRead<R>>,
     /// Prefetched chunks, and chunks that are being read.
     chunks: usize,
     bytes: usize,
 }
 
 /// An open read of a task; one thread reads at a time.
-struct Begun<R: Reading> {
+struct OpenRead<R: ReadTypes> {
     open: Option<R::Chunks>,
     is_reading: bool,
     is_done: bool,
     ready: VecDeque<Result<R::Chunk>>,
 }
 
-impl<R: Reading> Queue<R> {
+impl<R: ReadTypes> ReadQueue<R> {
     /// The open read to continue if at most `chunks` chunks may be prefetched; `None` if there is nothing to read.
     fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
-        let is_free = |reading: &Begun<R>| !reading.is_reading && !reading.is_done;
+        let is_free = |reading: &OpenRead<R>| !reading.is_reading && !reading.is_done;
         // The range waits for this read.
         if self.readings.front().is_some_and(|first| is_free(first) && first.ready.is_empty()) {
             return Some(0);
@@ -123,7 +123,7 @@ impl<R: Reading> Queue<R> {
     /// Marks a read as in progress; returns the task's number and its chunk iterator if it is open.
     fn begin(&mut self, place: usize) -> (usize, Option<R::Chunks>) {
         if place == self.readings.len() {
-            self.readings.push_back(Begun { open: None, is_reading: false, is_done: false, ready: VecDeque::new() });
+            self.readings.push_back(OpenRead { open: None, is_reading: false, is_done: false, ready: VecDeque::new() });
         }
         self.chunks += 1;
         self.readings[place].is_reading = true;
@@ -161,7 +161,7 @@ impl<R: Reading> Queue<R> {
     }
 }
 
-impl<R: Reading> Board<R> {
+impl<R: ReadTypes> SharedQueues<R> {
     /// Runs pieces of work together with idle threads; returns when all are done.
     fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
         let Ok(mut state) = self.state.lock() else { return };
@@ -169,7 +169,7 @@ impl<R: Reading> Board<R> {
             drop(state);
             return (0..pieces).for_each(|piece| work(piece));
         }
-        state.beside.push(Beside { work: work.clone(), pieces: 0..pieces, begun: 0 });
+        state.beside.push(SharedWork { work: work.clone(), pieces: 0..pieces, begun: 0 });
         self.moved.notify_all();
         loop {
             let place = state.beside.iter().position(|beside| Arc::ptr_eq(&beside.work, &work));
@@ -195,11 +195,11 @@ impl<R: Reading> Board<R> {
     }
 }
 
-impl<'a, T, R: Reading> Helpers<'a, T, R> {
+impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
     /// For ranges that read these tasks, each in order, with at most `bytes_max` bytes of prefetched chunks for each.
-    pub fn new(open: Open<'a, R>, work: Work<'a, T>, ranges: Vec<Vec<R::Task>>, bytes_max: usize) -> Self {
-        let queue = |tasks| Queue { tasks, taken: 0, done: 0, readings: VecDeque::new(), chunks: 0, bytes: 0 };
-        let state = State {
+    pub fn new(open: OpenChunks<'a, R>, work: PieceFn<'a, T>, ranges: Vec<Vec<R::Task>>, bytes_max: usize) -> Self {
+        let queue = |tasks| ReadQueue { tasks, taken: 0, done: 0, readings: VecDeque::new(), chunks: 0, bytes: 0 };
+        let state = QueueState {
             queues: ranges.into_iter().map(queue).collect(),
             left: VecDeque::new(),
             numbered: 0,
@@ -208,39 +208,40 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
             leaving: 0,
             helping: 0,
         };
-        let board = Arc::new(Board { state: Mutex::new(state), moved: Condvar::new() });
-        Helpers { open, work, bytes_max, left: Mutex::new(BTreeMap::new()), board }
+        let board = Arc::new(SharedQueues { state: Mutex::new(state), moved: Condvar::new() });
+        WorkSharingPool { open, work, bytes_max, left: Mutex::new(BTreeMap::new()), board }
     }
 
     /// The reader of a range.
-    pub fn reads(&self, range: usize) -> Ahead<'_, 'a, T, R> {
-        Ahead { helpers: self, range }
+    pub fn reader(&self, range: usize) -> PrefetchReader<'_, 'a, T, R> {
+        PrefetchReader { helpers: self, range }
     }
 
     /// A function that runs pieces of work on idle threads and on its caller.
-    pub fn together(&self) -> Arc<Together> {
+    pub fn parallel_for(&self) -> Arc<PieceExecutor> {
         let board = self.board.clone();
         Arc::new(move |pieces, work| board.together(pieces, work))
     }
 
     /// Runs `ranges` while `idle` threads take work from the queues. The idle threads end once `ranges` ends, also by a
     /// fault or a panic.
-    pub fn beside<V>(&self, idle: usize, ranges: impl FnOnce() -> Result<V>) -> Result<V>
+    pub fn run_scoped<V>(&self, idle: usize, ranges: impl FnOnce() -> Result<V>) -> Result<V>
     where
         T: Send + Sync,
     {
         thread::scope(|scope| {
-            let over = Over(&self.board);
-            let others: Vec<_> = (0..idle).map_while(|_| spawned(scope, || caught(|| self.help()))).collect();
-            let done = caught(ranges);
+            let over = RangesEndedGuard(&self.board);
+            let others: Vec<_> =
+                (0..idle).map_while(|_| spawned(scope, || catch_panic(|| self.run_worker()))).collect();
+            let done = catch_panic(ranges);
             drop(over);
-            others.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
+            others.into_iter().map(join_thread).fold(Ok(()), Result::and).and(done)
         })
     }
 
     /// Spawns a task of `pieces` pieces for idle threads. The caller runs all pieces itself if there is no idle thread,
     /// and some of them if the queue is full.
-    pub fn leave(&self, work: T, pieces: usize) -> Result<()> {
+    pub fn spawn(&self, work: T, pieces: usize) -> Result<()> {
         let mut state = lock(&self.board.state)?;
         if state.helping == 0 {
             drop(state);
@@ -251,23 +252,23 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         lock(&self.left)?.insert(number, Arc::new(work));
         state.left.push_back((number, 0..pieces));
         self.board.moved.notify_all();
-        while state.left.len() > LEFT_MAX {
-            state = self.work(state)?;
+        while state.left.len() > SPAWNED_MAX {
+            state = self.run_spawned_piece(state)?;
         }
         Ok(())
     }
 
     /// Runs a thread's own work, then takes work from the queues.
-    pub fn help_after(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
-        let leaving = Leaving::new(&self.board)?;
+    pub fn run_then_work(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
+        let leaving = SpawnerGuard::new(&self.board)?;
         let done = own();
         drop(leaving);
         done?;
-        self.help()
+        self.run_worker()
     }
 
     /// Takes work from the queues until every thread that could spawn more has ended.
-    pub fn help(&self) -> Result<()> {
+    pub fn run_worker(&self) -> Result<()> {
         let mut state = lock(&self.board.state)?;
         state.helping += 1;
         loop {
@@ -280,30 +281,34 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
                 });
                 wanting.min_by_key(|(waiting, _)| *waiting).map(|(_, place)| place)
             };
-            let (soon, later) = (wanting(AHEAD_MIN), wanting(AHEAD_MAX));
+            let (soon, later) = (wanting(PREFETCH_MIN), wanting(PREFETCH_MAX));
             state = if let Some(beside) = state.beside.iter().position(|beside| !beside.pieces.is_empty()) {
-                self.do_beside(state, beside)?
+                self.run_shared_piece(state, beside)?
             } else if let Some(place) = soon {
-                self.read(state, place)?
+                self.read_chunk(state, place)?
             } else if !state.left.is_empty() {
-                self.work(state)?
+                self.run_spawned_piece(state)?
             } else if let Some(place) = later {
-                self.read(state, place)?
+                self.read_chunk(state, place)?
             } else if !open {
                 return Ok(());
             } else {
-                self.board.moved.wait(state).map_err(|_| poisoned())?
+                self.board.moved.wait(state).map_err(|_| poisoned_lock())?
             };
         }
     }
 
     /// Runs one piece of work whose owner waits.
-    fn do_beside<'s>(&'s self, mut state: MutexGuard<'s, State<R>>, place: usize) -> Result<MutexGuard<'s, State<R>>> {
+    fn run_shared_piece<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, QueueState<R>>,
+        place: usize,
+    ) -> Result<MutexGuard<'s, QueueState<R>>> {
         let beside = &mut state.beside[place];
         let (work, piece) = (beside.work.clone(), beside.pieces.next());
         beside.begun += 1;
         drop(state);
-        let done = caught(|| {
+        let done = catch_panic(|| {
             piece.into_iter().for_each(|piece| work(piece));
             Ok(())
         });
@@ -318,7 +323,10 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
     }
 
     /// Runs the next piece of the first spawned task.
-    fn work<'s>(&'s self, mut state: MutexGuard<'s, State<R>>) -> Result<MutexGuard<'s, State<R>>> {
+    fn run_spawned_piece<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, QueueState<R>>,
+    ) -> Result<MutexGuard<'s, QueueState<R>>> {
         let Some((number, pieces)) = state.left.front_mut() else { return Ok(state) };
         let (number, piece) = (*number, pieces.next());
         let is_last = pieces.start == pieces.end;
@@ -337,16 +345,16 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
     }
 
     /// Reads one chunk of a range.
-    fn read<'s>(
+    fn read_chunk<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State<R>>,
+        mut state: MutexGuard<'s, QueueState<R>>,
         (range, place): (usize, usize),
-    ) -> Result<MutexGuard<'s, State<R>>> {
+    ) -> Result<MutexGuard<'s, QueueState<R>>> {
         let queue = &mut state.queues[range];
         let (number, open) = queue.begin(place);
         let task = queue.tasks[number];
         drop(state);
-        let read = caught(|| {
+        let read = catch_panic(|| {
             let mut chunks = open.map_or_else(|| (self.open)(task), Ok)?;
             let next = chunks.next();
             Ok((next.is_some().then_some(chunks), next))
@@ -361,18 +369,18 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
 }
 
 /// Counts a thread that may spawn work. Dropping the guard, also on a panic, tells waiting threads.
-struct Leaving<'b, R: Reading>(&'b Board<R>);
+struct SpawnerGuard<'b, R: ReadTypes>(&'b SharedQueues<R>);
 
-impl<'b, R: Reading> Leaving<'b, R> {
-    fn new(board: &'b Board<R>) -> Result<Self> {
+impl<'b, R: ReadTypes> SpawnerGuard<'b, R> {
+    fn new(board: &'b SharedQueues<R>) -> Result<Self> {
         let mut state = lock(&board.state)?;
         state.is_begun = true;
         state.leaving += 1;
-        Ok(Leaving(board))
+        Ok(SpawnerGuard(board))
     }
 }
 
-impl<R: Reading> Drop for Leaving<'_, R> {
+impl<R: ReadTypes> Drop for SpawnerGuard<'_, R> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.0.state.lock() {
             state.leaving -= 1;
@@ -382,9 +390,9 @@ impl<R: Reading> Drop for Leaving<'_, R> {
 }
 
 /// Dropped when the ranges have ended: marks the queues as started so that idle threads do not wait for a range.
-struct Over<'b, R: Reading>(&'b Board<R>);
+struct RangesEndedGuard<'b, R: ReadTypes>(&'b SharedQueues<R>);
 
-impl<R: Reading> Drop for Over<'_, R> {
+impl<R: ReadTypes> Drop for RangesEndedGuard<'_, R> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.0.state.lock() {
             state.is_begun = true;
@@ -394,12 +402,12 @@ impl<R: Reading> Drop for Over<'_, R> {
 }
 
 /// The chunks of a range, some of them prefetched by other threads.
-pub struct Ahead<'b, 'a, T, R: Reading> {
-    helpers: &'b Helpers<'a, T, R>,
+pub struct PrefetchReader<'b, 'a, T, R: ReadTypes> {
+    helpers: &'b WorkSharingPool<'a, T, R>,
     range: usize,
 }
 
-impl<T, R: Reading> Ahead<'_, '_, T, R> {
+impl<T, R: ReadTypes> PrefetchReader<'_, '_, T, R> {
     /// The chunks of a task.
     pub fn chunks(&self, task: R::Task) -> Result<Box<dyn Iterator<Item = Result<R::Chunk>> + '_>> {
         let mut state = lock(&self.helpers.board.state)?;
@@ -423,9 +431,9 @@ impl<T, R: Reading> Ahead<'_, '_, T, R> {
             }
             // Reads itself if no other thread is reading the next chunk.
             let queue = &state.queues[self.range];
-            state = match queue.next(AHEAD_MAX, self.helpers.bytes_max) {
-                Some(place) => self.helpers.read(state, (self.range, place))?,
-                None if queue.chunks > 0 => board.moved.wait(state).map_err(|_| poisoned())?,
+            state = match queue.next(PREFETCH_MAX, self.helpers.bytes_max) {
+                Some(place) => self.helpers.read_chunk(state, (self.range, place))?,
+                None if queue.chunks > 0 => board.moved.wait(state).map_err(|_| poisoned_lock())?,
                 None => return Err(Fault::internal("rows are read that are not wanted")),
             };
         }

@@ -3,21 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Result, caught};
+use forebay_model::{Result, catch_panic};
 
-use crate::side_by_side::{lock, poisoned};
+use crate::side_by_side::{lock, poisoned_lock};
 use crate::sync::{Condvar, Mutex};
 
 /// Appends the parts of numbered items in the order of the numbers. The thread that produces the next item appends. The
 /// others continue until `bytes_max` bytes are pending, then wait. Items must be started in order.
-pub struct InOrder<P, T, A> {
-    state: Mutex<State<P, T>>,
+pub struct OrderedAppender<P, T, A> {
+    state: Mutex<AppendState<P, T>>,
     moved: Condvar,
     bytes_max: u64,
     append: A,
 }
 
-struct State<P, T> {
+struct AppendState<P, T> {
     next: usize,
     /// Pending parts with their bytes, and whether the item is complete.
     pending: BTreeMap<usize, (Vec<(P, u64)>, bool)>,
@@ -26,11 +26,11 @@ struct State<P, T> {
     stopped: bool,
 }
 
-impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
+impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
     /// Appends parts to `to` with `append`; at most `bytes_max` bytes may be pending.
     pub fn new(to: T, bytes_max: u64, append: A) -> Self {
-        let state = State { next: 0, pending: BTreeMap::new(), pending_bytes: 0, to, stopped: false };
-        InOrder { state: Mutex::new(state), moved: Condvar::new(), bytes_max, append }
+        let state = AppendState { next: 0, pending: BTreeMap::new(), pending_bytes: 0, to, stopped: false };
+        OrderedAppender { state: Mutex::new(state), moved: Condvar::new(), bytes_max, append }
     }
 
     /// Adds a part of an item with its bytes; `last` ends the item.
@@ -52,7 +52,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
             if state.pending_bytes <= self.bytes_max {
                 return Ok(());
             }
-            state = self.moved.wait(state).map_err(|_| poisoned())?;
+            state = self.moved.wait(state).map_err(|_| poisoned_lock())?;
         }
         loop {
             let next = state.next;
@@ -61,7 +61,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
             for (part, bytes) in parts {
                 state.pending_bytes -= bytes;
                 // A panic must not poison the lock: the other threads would report the poisoned lock instead.
-                let appended = caught(|| (self.append)(&mut state.to, part));
+                let appended = catch_panic(|| (self.append)(&mut state.to, part));
                 if appended.is_err() {
                     drop(state);
                     self.stop();
@@ -89,6 +89,6 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
 
     /// The target of all appended parts.
     pub fn done(self) -> Result<T> {
-        self.state.into_inner().map(|state| state.to).map_err(|_| poisoned())
+        self.state.into_inner().map(|state| state.to).map_err(|_| poisoned_lock())
     }
 }

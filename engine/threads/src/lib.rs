@@ -12,9 +12,9 @@ mod side_by_side;
 pub mod sync;
 mod turns;
 
-pub use finishers::{Finish, Finishers, Then};
+pub use finishers::{FlushFn, FlushPool, OnComplete};
 pub use hand_off::HandOff;
-pub use helpers::{Ahead, Helpers, Open, Reading, Together, Work};
-pub use in_order::InOrder;
-pub use side_by_side::{joined, lock, on_threads, poisoned, side_by_side};
-pub use turns::{Turn, Turns};
+pub use helpers::{OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool};
+pub use in_order::OrderedAppender;
+pub use side_by_side::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
+pub use turns::{CountingSemaphore, SemaphorePermit};

@@ -2,36 +2,36 @@
 
 use std::any::Any;
 
-use forebay_model::{Fault, Result, caught};
+use forebay_model::{Fault, Result, catch_panic};
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, ScopedJoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The fault for a lock that a panicking thread held.
-pub fn poisoned() -> Fault {
+pub fn poisoned_lock() -> Fault {
     Fault::internal("another thread failed while it held a lock")
 }
 
 /// Locks a mutex; a poisoned lock is a fault.
 pub fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
-    mutex.lock().map_err(|_| poisoned())
+    mutex.lock().map_err(|_| poisoned_lock())
 }
 
 /// Joins a thread; a panic becomes a fault.
-pub fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+pub fn join_thread<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     let panicked = |panic: Box<dyn Any + Send>| Err(Fault::panicked(panic.as_ref()));
     thread.join().unwrap_or_else(panicked)
 }
 
 /// Runs `work` on `threads` threads, the calling one included, and returns each result. A panic becomes a fault. `work`
 /// must take items from a shared queue: if the system starts fewer threads, those do all of it.
-pub fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
-    let work = || caught(work);
+pub fn run_on_all<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
+    let work = || catch_panic(work);
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map_while(|_| spawned(scope, work)).collect();
         let own = work();
-        std::iter::once(own).chain(others.into_iter().map(joined)).collect()
+        std::iter::once(own).chain(others.into_iter().map(join_thread)).collect()
     })
 }
 
@@ -53,7 +53,11 @@ pub(crate) fn spawned<'scope, T: Send + 'scope>(
 }
 
 /// Calls `work` for `0..count` on `threads` threads; returns the results in order, or the first fault.
-pub fn on_threads<T: Send>(threads: usize, count: usize, work: &(dyn Fn(usize) -> Result<T> + Sync)) -> Result<Vec<T>> {
+pub fn parallel_map<T: Send>(
+    threads: usize,
+    count: usize,
+    work: &(dyn Fn(usize) -> Result<T> + Sync),
+) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let some = || {
         let mut done = Vec::new();
@@ -63,11 +67,11 @@ pub fn on_threads<T: Send>(threads: usize, count: usize, work: &(dyn Fn(usize) -
                 return Ok(done);
             }
             // Items behind a failure are not needed.
-            let result = caught(|| work(index)).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+            let result = catch_panic(|| work(index)).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
             done.push((index, result));
         }
     };
-    let done = side_by_side(threads.min(count), &some);
+    let done = run_on_all(threads.min(count), &some);
     let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     done.sort_unstable_by_key(|(index, _)| *index);
     Ok(done.into_iter().map(|(_, done)| done).collect())

@@ -5,20 +5,20 @@ use std::sync::PoisonError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A fixed number of permits.
-pub struct Turns {
+pub struct CountingSemaphore {
     count: usize,
     free: Mutex<usize>,
     moved: Condvar,
 }
 
 /// One permit, returned when dropped.
-pub struct Turn<'a>(&'a Turns);
+pub struct SemaphorePermit<'a>(&'a CountingSemaphore);
 
-impl Turns {
+impl CountingSemaphore {
     /// `count` permits, but at least one.
-    pub fn new(count: usize) -> Turns {
+    pub fn new(count: usize) -> CountingSemaphore {
         let count = count.max(1);
-        Turns { count, free: Mutex::new(count), moved: Condvar::new() }
+        CountingSemaphore { count, free: Mutex::new(count), moved: Condvar::new() }
     }
 
     /// The number of permits.
@@ -27,22 +27,22 @@ impl Turns {
     }
 
     /// Waits for a permit.
-    pub fn take(&self) -> Turn<'_> {
+    pub fn acquire(&self) -> SemaphorePermit<'_> {
         let none = |free: &mut usize| *free == 0;
-        let mut free = self.moved.wait_while(self.free(), none).unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.moved.wait_while(self.lock_free(), none).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        Turn(self)
+        SemaphorePermit(self)
     }
 
     /// Ignores poisoning: a counter cannot be half-changed.
-    fn free(&self) -> MutexGuard<'_, usize> {
+    fn lock_free(&self) -> MutexGuard<'_, usize> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
-        *self.0.free() += 1;
+        *self.0.lock_free() += 1;
         self.0.moved.notify_one();
     }
 }

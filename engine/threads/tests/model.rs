@@ -12,7 +12,10 @@ use std::sync::Arc;
 use forebay_model::{Fault, Result};
 use forebay_threads::sync::Mutex;
 use forebay_threads::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use forebay_threads::{Finishers, HandOff, Helpers, InOrder, Reading, Then, Turns, on_threads, side_by_side};
+use forebay_threads::{
+    CountingSemaphore, FlushPool, HandOff, OnComplete, OrderedAppender, ReadTypes, WorkSharingPool, parallel_map,
+    side_by_side,
+};
 
 /// Runs a model in random schedules, and in schedules with few context switches.
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -28,34 +31,34 @@ fn failure() -> Fault {
 }
 
 #[test]
-fn turns_are_never_too_many() {
+fn permits_bound_concurrency() {
     check(|| {
-        let (turns, at_work) = (Turns::new(2), AtomicUsize::new(0));
+        let (turns, at_work) = (CountingSemaphore::new(2), AtomicUsize::new(0));
         let work = || {
             for _ in 0..2 {
-                let _turn = turns.take();
+                let _turn = turns.acquire();
                 assert!(at_work.fetch_add(1, Ordering::SeqCst) < 2);
                 at_work.fetch_sub(1, Ordering::SeqCst);
             }
             Ok(())
         };
-        side_by_side(3, &work).into_iter().collect::<Result<()>>().unwrap();
+        run_on_all(3, &work).into_iter().collect::<Result<()>>().unwrap();
         assert_eq!(turns.count(), 2);
     });
 }
 
 #[test]
-fn numbered_work_comes_back_in_order_or_fails() {
-    check(|| assert_eq!(on_threads(3, 5, &Ok).unwrap(), [0, 1, 2, 3, 4]));
+fn parallel_map_keeps_order_or_fails() {
+    check(|| assert_eq!(parallel_map(3, 5, &Ok).unwrap(), [0, 1, 2, 3, 4]));
     check(|| {
         let work = |index| if index == 2 { Err(failure()) } else { Ok(index) };
-        assert!(on_threads(3, 5, &work).is_err());
+        assert!(parallel_map(3, 5, &work).is_err());
     });
 }
 
 /// Three threads append items of two parts each in order, with little room for pending parts. The part `bad` fails when
 /// it is produced (`false`) or appended (`true`).
-fn written(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
+fn append_in_order(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
     let append = |to: &mut Vec<usize>, part: usize| {
         if bad == Some((part, true)) {
             return Err(failure());
@@ -63,7 +66,7 @@ fn written(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
         to.push(part);
         Ok(())
     };
-    let ordered = InOrder::new(Vec::new(), 2, append);
+    let ordered = OrderedAppender::new(Vec::new(), 2, append);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let item = |item: usize| {
         for part in [2 * item, 2 * item + 1] {
@@ -87,20 +90,20 @@ fn written(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
         }
         Ok(())
     };
-    side_by_side(3, &each).into_iter().collect::<Result<()>>()?;
+    run_on_all(3, &each).into_iter().collect::<Result<()>>()?;
     ordered.done()
 }
 
 #[test]
 fn parts_are_appended_in_order_and_a_failure_ends_all() {
-    check(|| assert_eq!(written(None).unwrap(), (0..8).collect::<Vec<_>>()));
-    check(|| assert!(written(Some((3, false))).is_err()));
-    check(|| assert!(written(Some((3, true))).is_err()));
+    check(|| assert_eq!(append_in_order(None).unwrap(), (0..8).collect::<Vec<_>>()));
+    check(|| assert!(append_in_order(Some((3, false))).is_err()));
+    check(|| assert!(append_in_order(Some((3, true))).is_err()));
 }
 
 /// Threads start at points, of which there are more than threads, each with the sum of the numbers before it. The
 /// number `bad` fails to be added.
-fn begun(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> {
+fn sum_by_hand_off(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> {
     let (hand_off, next) = (HandOff::new(points.iter().copied()), AtomicUsize::new(0));
     let reads = AtomicUsize::new(0);
     let each = || {
@@ -112,29 +115,30 @@ fn begun(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> 
                 reads.fetch_add(to - from, Ordering::SeqCst);
                 Ok(Some(sum + (from..to).sum::<usize>()))
             };
-            let found = hand_off.at(*point, || Ok((1, 0)), advance, |sum| *sum).inspect_err(|_| hand_off.stop())?;
+            let found =
+                hand_off.state_at(*point, || Ok((1, 0)), advance, |sum| *sum).inspect_err(|_| hand_off.stop())?;
             let Some(found) = found else { break };
             assert_eq!(found, (1..*point).sum::<usize>());
         }
         Ok(())
     };
-    side_by_side(threads, &each).into_iter().collect::<Result<()>>()?;
+    run_on_all(threads, &each).into_iter().collect::<Result<()>>()?;
     Ok(reads.into_inner())
 }
 
 #[test]
 fn a_state_reaches_all_points_however_few_threads_there_are() {
     // One thread moves from point to point: there is a single schedule.
-    shuttle::check_random(|| assert_eq!(begun(1, &[3, 5, 8, 9], None).unwrap(), 8), 1);
+    shuttle::check_random(|| assert_eq!(sum_by_hand_off(1, &[3, 5, 8, 9], None).unwrap(), 8), 1);
     for threads in 2..=3 {
         // Everything is read once, up to the last point.
-        check(move || assert_eq!(begun(threads, &[3, 5, 8, 9], None).unwrap(), 8));
-        check(move || assert!(begun(threads, &[3, 5, 8, 9], Some(6)).is_err()));
+        check(move || assert_eq!(sum_by_hand_off(threads, &[3, 5, 8, 9], None).unwrap(), 8));
+        check(move || assert!(sum_by_hand_off(threads, &[3, 5, 8, 9], Some(6)).is_err()));
     }
 }
 
 /// Submits numbers, of which `bad` fails; returns the finished numbers, and whether nothing failed.
-fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) -> (Vec<usize>, bool) {
+fn flush_numbers((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) -> (Vec<usize>, bool) {
     let (done, after) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let finish = |number: usize| {
         if bad == Some(number) {
@@ -143,8 +147,8 @@ fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) 
         done.lock().unwrap().push(number);
         Ok(())
     };
-    let finishers = Finishers::new(waiting, &finish);
-    let give = || (0..4).try_for_each(|number| finishers.give(number));
+    let finishers = FlushPool::new(waiting, &finish);
+    let give = || (0..4).try_for_each(|number| finishers.submit(number));
     let last = || {
         assert_eq!(done.lock().unwrap().len(), 4);
         after.fetch_add(1, Ordering::SeqCst);
@@ -152,7 +156,7 @@ fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) 
     };
     let meanwhile = || Ok(());
     let went_well =
-        finishers.beside(threads, give, then.then_some(Then { meanwhile: &meanwhile, last: &last })).is_ok();
+        finishers.run_scoped(threads, give, then.then_some(OnComplete { meanwhile: &meanwhile, last: &last })).is_ok();
     assert_eq!(after.into_inner(), usize::from(then && went_well));
     let mut done = done.into_inner().unwrap();
     done.sort_unstable();
@@ -160,17 +164,17 @@ fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) 
 }
 
 #[test]
-fn all_that_is_given_is_finished() {
+fn every_submitted_item_is_flushed() {
     for then in [false, true] {
-        check(move || assert_eq!(finished((2, 1), then, None), (vec![0, 1, 2, 3], true)));
-        check(move || assert!(!finished((2, 1), then, Some(1)).1));
+        check(move || assert_eq!(flush_numbers((2, 1), then, None), (vec![0, 1, 2, 3], true)));
+        check(move || assert!(!flush_numbers((2, 1), then, Some(1)).1));
     }
 }
 
 /// Numbers, of which some fail to be read.
-enum Numbers {}
+enum NumberChunks {}
 
-impl Reading for Numbers {
+impl ReadTypes for NumberChunks {
     type Task = usize;
     type Chunk = usize;
     type Chunks = std::vec::IntoIter<Result<usize>>;
@@ -181,11 +185,11 @@ impl Reading for Numbers {
 }
 
 /// The injected failure: a chunk that is read (`true`), or a piece of work (`false`).
-type Bad = Option<(bool, usize)>;
+type InjectedFailure = Option<(bool, usize)>;
 
 /// Ranges read the chunks of their tasks, run a computation in parallel, and spawn a task for each chunk, while idle
 /// threads take work; returns the finished pieces.
-fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
+fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<Vec<usize>> {
     let done = Mutex::new(Vec::new());
     let work = |chunk: &usize, piece: usize| {
         if bad == Some((false, *chunk)) {
@@ -199,11 +203,11 @@ fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
         Ok(Vec::from([2 * task, 2 * task + 1].map(chunk)).into_iter())
     };
     let ranges = [vec![0, 1], vec![2]];
-    let helpers: Helpers<'_, usize, Numbers> = Helpers::new(&open, &work, ranges.to_vec(), 2);
+    let helpers: WorkSharingPool<'_, usize, NumberChunks> = WorkSharingPool::new(&open, &work, ranges.to_vec(), 2);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let together = helpers.together();
+    let together = helpers.parallel_for();
     let range = |number: usize| {
-        let reads = helpers.reads(number);
+        let reads = helpers.reader(number);
         for task in &ranges[number] {
             let mut expected = 2 * task;
             for chunk in reads.chunks(*task)? {
@@ -214,7 +218,7 @@ fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
                 let count = beside.clone();
                 together(2, Arc::new(move |_| drop(count.fetch_add(1, Ordering::SeqCst))));
                 assert_eq!(beside.load(Ordering::SeqCst), 2);
-                helpers.leave(chunk, 2)?;
+                helpers.spawn(chunk, 2)?;
             }
         }
         Ok(())
@@ -230,15 +234,15 @@ fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
         Ok(())
     };
     match threads {
-        1 => helpers.beside(idle, || helpers.help_after(&own))?,
+        1 => helpers.run_scoped(idle, || helpers.run_then_work(&own))?,
         // The checker's scopes must not nest: the end of the outer scope's threads ends the inner scope.
         _ => {
             let role = AtomicUsize::new(0);
             let each = || match role.fetch_add(1, Ordering::SeqCst) {
-                role if role < threads => helpers.help_after(&own),
-                _ => helpers.help(),
+                role if role < threads => helpers.run_then_work(&own),
+                _ => helpers.run_worker(),
             };
-            side_by_side(threads + idle, &each).into_iter().collect::<Result<()>>()?;
+            run_on_all(threads + idle, &each).into_iter().collect::<Result<()>>()?;
         }
     }
     let mut done = done.into_inner().unwrap();
@@ -247,10 +251,10 @@ fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
 }
 
 #[test]
-fn helpers_do_all_work_once_and_end() {
+fn work_sharing_runs_every_piece_once() {
     for sizes in [(1, 1), (2, 1), (1, 2)] {
-        check(move || assert_eq!(helped(sizes, None).unwrap(), (0..12).collect::<Vec<_>>()));
-        check(move || assert!(helped(sizes, Some((true, 3))).is_err()));
-        check(move || assert!(helped(sizes, Some((false, 3))).is_err()));
+        check(move || assert_eq!(share_work(sizes, None).unwrap(), (0..12).collect::<Vec<_>>()));
+        check(move || assert!(share_work(sizes, Some((true, 3))).is_err()));
+        check(move || assert!(share_work(sizes, Some((false, 3))).is_err()));
     }
 }

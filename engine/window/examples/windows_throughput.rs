@@ -14,7 +14,7 @@ const STORES: usize = 10;
 const BATCH_ROWS: usize = 8192;
 
 /// Key, time and input columns per batch.
-type Batches = Vec<(Vec<ArrayRef>, ArrayRef, Vec<ArrayRef>)>;
+type InputBatches = Vec<(Vec<ArrayRef>, ArrayRef, Vec<ArrayRef>)>;
 
 fn quantities(key: u64) -> Option<i32> {
     // Mostly zeros and small numbers, some missing.
@@ -23,7 +23,7 @@ fn quantities(key: u64) -> Option<i32> {
 }
 
 /// A panel: one row per store, item and day, in order of days.
-fn panel(days: usize) -> Batches {
+fn panel(days: usize) -> InputBatches {
     let series = ITEMS * STORES;
     let names = |prefix: &str, count: usize| -> ArrayRef {
         Arc::new(StringArray::from_iter_values((0..count).map(|number| format!("{prefix}_{number:04}"))))
@@ -56,7 +56,7 @@ fn panel(days: usize) -> Batches {
 }
 
 /// One long series with one row per second.
-fn one(rows: usize) -> Batches {
+fn long_series(rows: usize) -> InputBatches {
     let random = RowKeys::sequence(4, 0, rows);
     let random = random.as_slice();
     (0..rows)
@@ -73,22 +73,22 @@ fn one(rows: usize) -> Batches {
         .collect()
 }
 
-fn plan(time: DataType, keys: usize, computes: Vec<(usize, Compute)>) -> WindowPlan {
+fn plan(time: DataType, keys: usize, computes: Vec<(usize, WindowFunction)>) -> WindowPlan {
     let functions = computes.into_iter().map(|(input, compute)| {
-        let copy = matches!(compute, Compute::Lag { .. });
-        Function { input, compute, data_type: if copy && input == 0 { DataType::Int32 } else { DataType::Float64 } }
+        let copy = matches!(compute, WindowFunction::Lag { .. });
+        WindowOutput { input, compute, data_type: if copy && input == 0 { DataType::Int32 } else { DataType::Float64 } }
     });
     let input = |data_type, keep| WindowInput { data_type, keep };
     WindowPlan {
         time,
         keys: vec![DataType::Utf8; keys],
         inputs: vec![
-            input(DataType::Int32, Keep::Number),
-            input(DataType::Float64, Keep::Number),
-            input(DataType::Int64, Keep::Bits),
+            input(DataType::Int32, WordEncoding::Number),
+            input(DataType::Float64, WordEncoding::Number),
+            input(DataType::Int64, WordEncoding::Bits),
         ],
         functions: functions.collect(),
-        gaps: Gaps::CountRows,
+        gaps: GapHandling::CountRows,
     }
 }
 
@@ -99,7 +99,7 @@ fn running_ns(start: Instant) -> f64 {
     ran.unwrap_or(start.elapsed().as_nanos() as f64)
 }
 
-fn measure(name: &str, plan: &WindowPlan, batches: &Batches) {
+fn measure(name: &str, plan: &WindowPlan, batches: &InputBatches) {
     if std::env::args().nth(2).is_some_and(|only| only != name) {
         return;
     }
@@ -107,13 +107,13 @@ fn measure(name: &str, plan: &WindowPlan, batches: &Batches) {
     let emit = vec![true; plan.functions.len()];
     let rows: usize = batches.iter().map(|(_, time, _)| time.len()).sum();
     let mut best = f64::INFINITY;
-    let mut engine = Engine::new(plan.clone());
+    let mut engine = WindowEngine::new(plan.clone());
     for _ in 0..2 {
-        engine = Engine::new(plan.clone());
+        engine = WindowEngine::new(plan.clone());
         let clock = Instant::now();
         let start = running_ns(clock);
         for (keys, time, inputs) in batches {
-            std::hint::black_box(engine.push(&Rows { keys, time, inputs, rows: time.len() }, &emit).unwrap());
+            std::hint::black_box(engine.push(&InputRows { keys, time, inputs, rows: time.len() }, &emit).unwrap());
         }
         best = best.min(running_ns(clock) - start);
     }
@@ -123,7 +123,7 @@ fn measure(name: &str, plan: &WindowPlan, batches: &Batches) {
     engine.encode(&mut bytes).unwrap();
     let encoded = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    Engine::decode(plan, 1, &mut &bytes[..]).unwrap();
+    WindowEngine::decode(plan, 1, &mut &bytes[..]).unwrap();
     let (decoded, size) = (start.elapsed().as_secs_f64(), bytes.len() as f64 / engine.series() as f64);
     println!(
         "{name:<34} {per_row:8.1} ns/row {per_series:9.0} bytes/series, state {size:7.0} bytes/series, written in \
@@ -133,16 +133,17 @@ fn measure(name: &str, plan: &WindowPlan, batches: &Batches) {
 
 fn main() {
     let days = std::env::args().nth(1).and_then(|days| days.parse().ok()).unwrap_or(150);
-    let day = Length::Ticks(1);
-    let rolling = |days: i64, stat| Compute::Window {
-        frame: Frame::Rolling { over: Length::Ticks(days), gap: day, closed: Closed::Right },
+    let day = SeriesLength::Ticks(1);
+    let rolling = |days: i64, stat| WindowFunction::Window {
+        frame: SeriesFrame::Rolling { over: SeriesLength::Ticks(days), gap: day, closed: ClosedEnds::Right },
         stat,
         min_periods: 1,
     };
-    let lag = |days| Compute::Lag { by: Length::Ticks(days), as_of: None };
-    let expanding = Compute::Window { frame: Frame::Expanding { gap: day }, stat: Stat::Mean, min_periods: 1 };
-    let index = Compute::SeasonalIndex { slot: 2, gap: day, min_periods: 1, strength: 0.0, parent: None };
-    let (mean, std) = (Stat::Mean, Stat::Std { ddof: 1 });
+    let lag = |days| WindowFunction::Lag { by: SeriesLength::Ticks(days), as_of: None };
+    let expanding =
+        WindowFunction::Window { frame: SeriesFrame::Expanding { gap: day }, stat: WindowStat::Mean, min_periods: 1 };
+    let index = WindowFunction::SeasonalIndex { slot: 2, gap: day, min_periods: 1, strength: 0.0, parent: None };
+    let (mean, std) = (WindowStat::Mean, WindowStat::Std { ddof: 1 });
     let all = vec![
         (0, lag(1)),
         (0, lag(7)),
@@ -171,7 +172,7 @@ fn main() {
         measure(&format!("panel: {name}"), &plan(DataType::Date32, 2, some(functions)), &by_day);
     }
     drop(by_day);
-    let second_by_second = one(4 << 20);
+    let second_by_second = long_series(4 << 20);
     for (name, functions) in kinds {
         measure(&format!("one series: {name}"), &plan(DataType::Int64, 0, some(&functions)), &second_by_second);
     }

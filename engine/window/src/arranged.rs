@@ -9,14 +9,14 @@ const ROWS_PER_SERIES: usize = 2;
 /// The series of each row of a push. If rows of a series are scattered, also an order that groups them: the state
 /// of a series is then loaded into the caches once for all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Arranged {
+pub(crate) struct SeriesGrouping {
     series: Vec<u32>,
     /// Row indices grouped by series; empty if rows are processed in input order.
     order: Vec<u32>,
     starts: Vec<u32>,
 }
 
-impl Arranged {
+impl SeriesGrouping {
     /// Resolves the series of all rows, or of the rows in `own`, by the hashes of their keys. Rows are grouped only
     /// with `together`.
     pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable, together: bool) {

@@ -1,13 +1,13 @@
 //! Rows whose entries have been appended to their series, evaluated function by function.
 
-use crate::edge::Span;
+use crate::edge::BoundPair;
 
 /// Rows evaluated together: few enough that their windows fit the caches.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
 /// A row and its position in its series.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct BatchRow {
     pub time: i64,
     /// Index of its entry in the series, from 0.
     pub number: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Row {
 }
 
 /// A column that contains the entries of the batch.
-pub(crate) struct Entries<'a> {
+pub(crate) struct EntryColumn<'a> {
     pub words: &'a [u64],
     /// Per row: end of its entry in `words`.
     pub ends: &'a [usize],
 }
 
-impl<'a> Entries<'a> {
+impl<'a> EntryColumn<'a> {
     /// The entries of a row's series between two distances from the row.
     #[inline]
     pub fn slice(&self, row: usize, from: u32, to: u32) -> &'a [u64] {
@@ -51,18 +51,18 @@ impl<'a> Entries<'a> {
 }
 
 /// The rows of a batch and the distances of the window bounds.
-pub(crate) struct Batch<'a> {
-    pub rows: &'a [Row],
-    pub times: Entries<'a>,
-    pub inputs: &'a [Entries<'a>],
+pub(crate) struct WindowBatch<'a> {
+    pub rows: &'a [BatchRow],
+    pub times: EntryColumn<'a>,
+    pub inputs: &'a [EntryColumn<'a>],
     /// Per bound and row: number of entries after the bound up to and including the row.
     pub distances: &'a [Vec<u32>],
 }
 
-impl Batch<'_> {
+impl WindowBatch<'_> {
     /// Distances of both bounds of a pair, per row.
     #[inline]
-    pub fn spans(&self, span: Span) -> impl Iterator<Item = (u32, u32)> {
+    pub fn spans(&self, span: BoundPair) -> impl Iterator<Item = (u32, u32)> {
         self.distances[span.start].iter().copied().zip(self.distances[span.end].iter().copied())
     }
 }

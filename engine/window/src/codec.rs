@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Decoder, Encoder, Fault, Result, canonical_json, codes};
+use forebay_model::{Fault, Result, StateDecoder, StateEncoder, canonical_json, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::part_of;
-use crate::part::Part;
-use crate::{Engine, WindowPlan};
+use crate::engine::partition_of;
+use crate::part::SeriesPartition;
+use crate::{WindowEngine, WindowPlan};
 
 const VERSION: u8 = 3;
 
@@ -23,33 +23,34 @@ const BYTES_MAX: usize = u32::MAX as usize;
 
 /// Location of a series: its number, or its record in the cold store.
 #[derive(Clone, Copy)]
-enum Found {
+enum SeriesLocation {
     Awake(u32),
     Resting(u32),
 }
 
-impl Part {
+impl SeriesPartition {
     /// All series, active and evicted.
-    fn found(&self) -> impl Iterator<Item = (u128, Found)> {
-        let awake = (0..self.table.len() as u32).map(|series| (self.table.hash(series as usize), Found::Awake(series)));
-        awake.chain(self.resting.records().map(|(hash, place)| (hash, Found::Resting(place))))
+    fn found(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
+        let awake = (0..self.table.len() as u32)
+            .map(|series| (self.table.hash(series as usize), SeriesLocation::Awake(series)));
+        awake.chain(self.resting.records().map(|(hash, place)| (hash, SeriesLocation::Resting(place))))
     }
 
-    fn hash(&self, found: Found) -> u128 {
+    fn hash(&self, found: SeriesLocation) -> u128 {
         match found {
-            Found::Awake(series) => self.table.hash(series as usize),
-            Found::Resting(place) => self.resting.hash(place),
+            SeriesLocation::Awake(series) => self.table.hash(series as usize),
+            SeriesLocation::Resting(place) => self.resting.hash(place),
         }
     }
 
     /// Encodes the state of one active series.
     pub(crate) fn encode_series(&self, series: usize, even: &mut Vec<u64>, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.clear();
-        let mut out = Encoder(bytes);
+        let mut out = StateEncoder(bytes);
         let head = self.history.head(series as u32);
         out.varint(head.count)?;
         out.signed(head.last)?;
-        let columns = self.history.needed(series, even, |frontier| self.memories.taken(frontier, series));
+        let columns = self.history.needed(series, even, |frontier| self.memories.next_unconsumed(frontier, series));
         for (column, words) in columns.enumerate() {
             out.varint(words.len() as u64)?;
             match column {
@@ -68,7 +69,7 @@ impl Part {
 
     /// Decodes one series and appends it as an active one. `next` is the number of series decoded after it.
     pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
-        let mut input = Decoder(&mut bytes);
+        let mut input = StateDecoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
         if count > COUNT_MAX {
             return Err(corrupt("an entry count out of range"));
@@ -111,27 +112,28 @@ impl Part {
     }
 }
 
-impl Engine {
+impl WindowEngine {
     /// Encodes the state: the same bytes for the same rows, however they were pushed.
     pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
-        let mut out = Encoder(out);
+        let mut out = StateEncoder(out);
         out.raw(&[VERSION])?;
-        out.u64(plan_hash(&self.plan)?)?;
+        out.u64(window_plan_hash(&self.plan)?)?;
         out.varint(self.gaps())?;
         out.varint(self.series() as u64)?;
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
         // Partitions are ranges of hashes: all series of one sort before those of the next.
         for part in &self.parts {
             // The upper half of a hash distinguishes nearly all series.
-            let mut order: Vec<(u64, Found)> = part.found().map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
+            let mut order: Vec<(u64, SeriesLocation)> =
+                part.found().map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
             order.sort_unstable_by(|(half, found), (other_half, other)| {
                 half.cmp(other_half).then_with(|| part.hash(*found).cmp(&part.hash(*other)))
             });
             for (_, found) in order {
                 out.raw(&part.hash(found).to_le_bytes())?;
                 out.bytes(match found {
-                    Found::Resting(place) => part.resting.bytes_at(place),
-                    Found::Awake(series) => {
+                    SeriesLocation::Resting(place) => part.resting.bytes_at(place),
+                    SeriesLocation::Awake(series) => {
                         part.encode_series(series as usize, &mut even, &mut bytes)?;
                         &bytes
                     }
@@ -145,16 +147,16 @@ impl Engine {
     /// until their next rows arrive.
     pub fn decode(plan: Arc<WindowPlan>, parts: usize, input: &mut dyn Read) -> Result<Self> {
         plan.check()?;
-        let mut input = Decoder(input);
+        let mut input = StateDecoder(input);
         let mut version = [0];
         input.raw(&mut version)?;
         if version != [VERSION] {
             return Err(Fault::new(codes::STATE_VERSION, "a window state has another version"));
         }
-        if input.u64()? != plan_hash(&plan)? {
+        if input.u64()? != window_plan_hash(&plan)? {
             return Err(Fault::new(codes::STATE_VERSION, "a window state belongs to another plan"));
         }
-        let mut engine = Engine::in_parts(plan, parts);
+        let mut engine = WindowEngine::in_parts(plan, parts);
         let parts = engine.parts.len();
         engine.parts[0].gaps = input.varint()?;
         let series = input.length(u32::MAX as usize)?;
@@ -164,7 +166,7 @@ impl Engine {
             input.raw(&mut hash)?;
             input.bytes_into(&mut bytes, BYTES_MAX)?;
             let hash = u128::from_le_bytes(hash);
-            if !engine.parts[part_of(hash, parts)].resting.insert(hash, &bytes) {
+            if !engine.parts[partition_of(hash, parts)].resting.insert(hash, &bytes) {
                 return Err(corrupt("a duplicate series, or too many series"));
             }
         }
@@ -177,6 +179,6 @@ fn corrupt(what: &str) -> Fault {
 }
 
 /// Hash of the plan: only the plan that wrote a state can read it.
-fn plan_hash(plan: &WindowPlan) -> Result<u64> {
+fn window_plan_hash(plan: &WindowPlan) -> Result<u64> {
     Ok(xxh3_64(canonical_json(&plan.to_json()?).as_bytes()))
 }

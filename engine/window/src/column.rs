@@ -1,6 +1,6 @@
 //! One column of all series: the last entries of each, as far back as functions need them.
 
-use crate::slabs::Slabs;
+use crate::slabs::SlabAllocator;
 
 /// Entries in the first slab of a series.
 const FIRST_ENTRIES: usize = 3;
@@ -18,7 +18,7 @@ const LINE_WORDS: usize = 8;
 
 /// The slab of one series.
 #[derive(Debug, Clone, Copy, Default)]
-struct List {
+struct SlabSlice {
     at: usize,
     length: u32,
     class: u8,
@@ -28,19 +28,24 @@ struct List {
 /// needed move to another slab, so that a window is always one slice. A vacated slab stays unchanged until the
 /// batch is evaluated.
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
-    slabs: Slabs<u64>,
-    lists: Vec<List>,
+pub(crate) struct SeriesColumn {
+    slabs: SlabAllocator<u64>,
+    lists: Vec<SlabSlice>,
     /// Slabs vacated in this batch.
     left: Vec<(usize, u8)>,
     /// Size class of the first slab of a series.
     class: u8,
 }
 
-impl Column {
+impl SeriesColumn {
     /// An empty column; `is_needed` says whether functions need entries of the past.
     pub fn new(is_needed: bool) -> Self {
-        Column { slabs: Slabs::new(FIRST_ENTRIES), lists: Vec::new(), left: Vec::new(), class: u8::from(is_needed) }
+        SeriesColumn {
+            slabs: SlabAllocator::new(FIRST_ENTRIES),
+            lists: Vec::new(),
+            left: Vec::new(),
+            class: u8::from(is_needed),
+        }
     }
 
     /// The words of all series.
@@ -51,10 +56,10 @@ impl Column {
 
     /// Ensures a slab for each of `series` series.
     pub fn grow(&mut self, series: usize) {
-        self.slabs.expect(series.saturating_sub(self.lists.len()), self.class);
+        self.slabs.reserve(series.saturating_sub(self.lists.len()), self.class);
         while self.lists.len() < series {
-            let at = self.slabs.take(self.class);
-            self.lists.push(List { at, length: 0, class: self.class });
+            let at = self.slabs.allocate(self.class);
+            self.lists.push(SlabSlice { at, length: 0, class: self.class });
         }
     }
 
@@ -126,42 +131,44 @@ impl Column {
         let end = list.at + length;
         // Series are alike: what one needs, the others will need soon.
         let words = (self.slabs.items().len() * GROWTH_MAX).min(GROWTH_WORDS_MAX);
-        self.slabs.expect(self.lists.len().min(words / self.slabs.capacity(to)), to);
+        self.slabs.reserve(self.lists.len().min(words / self.slabs.capacity(to)), to);
         let at = self.slabs.copy(end - kept..end, to);
         self.left.push((list.at, list.class));
-        self.lists[series as usize] = List { at, length: kept as u32, class: to };
+        self.lists[series as usize] = SlabSlice { at, length: kept as u32, class: to };
     }
 
     /// Frees the vacated slabs after the batch is evaluated.
     pub fn next_batch(&mut self) {
         for (at, class) in self.left.drain(..) {
-            self.slabs.give(at, class);
+            self.slabs.release(at, class);
         }
     }
 
     /// Appends a series with these entries; `next` is the approximate number of series that follow.
     pub fn restore(&mut self, words: &[u64], next: usize) {
         let class = self.slabs.class_for(words.len() * 4 / 3 + 1).max(self.class);
-        self.slabs.expect(next + 1, class);
-        let at = self.slabs.take(class);
+        self.slabs.reserve(next + 1, class);
+        let at = self.slabs.allocate(class);
         self.slabs.items_mut()[at..at + words.len()].copy_from_slice(words);
-        self.lists.push(List { at, length: words.len() as u32, class });
+        self.lists.push(SlabSlice { at, length: words.len() as u32, class });
     }
 
     /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
-        let List { at, class, .. } = self.lists.swap_remove(series);
-        self.slabs.give(at, class);
+        let SlabSlice { at, class, .. } = self.lists.swap_remove(series);
+        self.slabs.release(at, class);
     }
 
     /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
-        let mut only = Column::new(self.class > 0);
+        let mut only = SeriesColumn::new(self.class > 0);
         only.restore(self.entries(series), 0);
         *self = only;
     }
 
     pub fn bytes(&self) -> usize {
-        self.slabs.bytes() + self.lists.capacity() * size_of::<List>() + self.left.capacity() * size_of::<(usize, u8)>()
+        self.slabs.bytes()
+            + self.lists.capacity() * size_of::<SlabSlice>()
+            + self.left.capacity() * size_of::<(usize, u8)>()
     }
 }

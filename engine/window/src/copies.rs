@@ -2,14 +2,14 @@
 
 use arrow::datatypes::DataType;
 
-use crate::Keep;
-use crate::batch::Batch;
-use crate::edge::Span;
+use crate::WordEncoding;
+use crate::batch::WindowBatch;
+use crate::edge::BoundPair;
 use crate::words::{NO_BITS, NO_NUMBER};
 
 /// Output of a lag function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum LagOutput {
     /// The earlier value.
     Copy,
     /// The row's value minus the earlier value.
@@ -20,24 +20,24 @@ pub(crate) enum Made {
 
 /// One output, computed from the last entry between two bounds.
 #[derive(Debug, Clone)]
-pub(crate) struct Copied {
+pub(crate) struct LagFunction {
     pub function: usize,
     pub input: usize,
-    pub keep: Keep,
+    pub keep: WordEncoding,
     /// Whether bits encode unsigned numbers.
     pub unsigned: bool,
-    pub span: Span,
-    pub made: Made,
+    pub span: BoundPair,
+    pub made: LagOutput,
 }
 
-impl Copied {
-    pub fn run(&self, batch: &Batch<'_>, outputs: &mut [Vec<u64>]) {
+impl LagFunction {
+    pub fn run(&self, batch: &WindowBatch<'_>, outputs: &mut [Vec<u64>]) {
         let output = &mut outputs[self.function];
         match (self.made, self.keep) {
-            (Made::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
-            (Made::Difference, Keep::Number) => self
+            (LagOutput::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
+            (LagOutput::Difference, WordEncoding::Number) => self
                 .each(batch, output, NO_NUMBER, |own, before| (f64::from_bits(own) - f64::from_bits(before)).to_bits()),
-            (Made::Difference, Keep::Bits) => self.each(batch, output, NO_BITS, |own, before| {
+            (LagOutput::Difference, WordEncoding::Bits) => self.each(batch, output, NO_BITS, |own, before| {
                 if own == NO_BITS || before == NO_BITS {
                     return NO_BITS;
                 }
@@ -47,14 +47,14 @@ impl Copied {
                 };
                 difference.map_or(NO_BITS, |difference| difference as u64)
             }),
-            (Made::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
+            (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
                 (f64::from_bits(own) / f64::from_bits(before) - 1.0).to_bits()
             }),
         }
     }
 
     #[inline(always)]
-    fn each(&self, batch: &Batch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
+    fn each(&self, batch: &WindowBatch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
         let input = &batch.inputs[self.input];
         output.extend(
             batch.spans(self.span).enumerate().map(|(row, (start, end))| {

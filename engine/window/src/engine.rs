@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use arrow::array::ArrayRef;
-use forebay_model::{Fault, Result, caught};
+use forebay_model::{Fault, Result, catch_panic};
 
-use crate::keys::Keys;
-use crate::output::{Output, Shared, straight};
-use crate::part::{Asked, Part, Words};
-use crate::program::{Program, compile};
-use crate::{Compute, Function, Keep, Stat, WindowPlan, words};
+use crate::keys::SeriesHasher;
+use crate::output::{PushOutput, SharedOutput, contiguous_start};
+use crate::part::{EncodedRows, PushRequest, SeriesPartition};
+use crate::program::{CompiledPlan, compile_plan};
+use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, words};
 
 /// Rows to push: columns of the plan's logical types in any layout (dictionaries, views).
-pub struct Rows<'a> {
+pub struct InputRows<'a> {
     /// The key columns.
     pub keys: &'a [ArrayRef],
     /// The time column.
@@ -25,40 +25,40 @@ pub struct Rows<'a> {
 
 /// Executor of numbered tasks: runs each task once, on any threads. Returns when all are done and the work has been
 /// dropped.
-pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
+pub type ParallelFor = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
 
 /// Runs the tasks sequentially.
-pub fn alone(pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+pub fn run_sequentially(pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
     (0..pieces).for_each(|piece| work(piece));
 }
 
 /// Window state of every series for the windows of one step, divided into partitions by the hash of the keys.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct WindowEngine {
     pub(crate) plan: Arc<WindowPlan>,
-    program: Arc<Program>,
-    keys: Keys,
+    program: Arc<CompiledPlan>,
+    keys: SeriesHasher,
     /// Each series belongs to one partition, by the hash of its keys.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SeriesPartition>,
     /// Buffer reused between pushes.
-    words: Words,
+    words: EncodedRows,
 }
 
 /// A push through several partitions in parallel.
-struct Push {
+struct PartitionedPush {
     plan: Arc<WindowPlan>,
-    program: Arc<Program>,
-    words: Words,
+    program: Arc<CompiledPlan>,
+    words: EncodedRows,
     emit: Vec<bool>,
     /// Each partition with its result, once its rows are computed.
-    parts: Vec<Mutex<(Part, Option<Result<()>>)>>,
-    outputs: Vec<Shared>,
+    parts: Vec<Mutex<(SeriesPartition, Option<Result<()>>)>>,
+    outputs: Vec<SharedOutput>,
 }
 
-impl Push {
-    fn part(&self, number: usize) {
-        let Push { plan, program, words, emit, parts, outputs } = self;
-        let asked = Asked { plan, program, words, own: Some(&words.own[number]), emit };
+impl PartitionedPush {
+    fn run_partition(&self, number: usize) {
+        let PartitionedPush { plan, program, words, emit, parts, outputs } = self;
+        let asked = PushRequest { plan, program, words, own: Some(&words.own[number]), emit };
         let mut places = Vec::new();
         if let Ok(mut part) = parts[number].lock() {
             let (part, done) = &mut *part;
@@ -69,34 +69,40 @@ impl Push {
                     outputs.iter().zip(computed).for_each(|(output, words)| output.put(&places, words));
                 })
             };
-            *done = Some(caught(push));
+            *done = Some(catch_panic(push));
         }
     }
 }
 
 /// Index of the partition of a series.
-pub(crate) fn part_of(hash: u128, parts: usize) -> usize {
+pub(crate) fn partition_of(hash: u128, parts: usize) -> usize {
     ((hash >> 96) as usize * parts) >> 32
 }
 
-impl Engine {
+impl WindowEngine {
     /// An engine without series.
     pub fn new(plan: Arc<WindowPlan>) -> Self {
-        Engine::in_parts(plan, 1)
+        WindowEngine::in_parts(plan, 1)
     }
 
     /// An engine without series whose partitions can be computed in parallel.
     pub fn in_parts(plan: Arc<WindowPlan>, parts: usize) -> Self {
-        let (program, memories) = compile(&plan);
-        let parts = (0..parts.max(1)).map(|_| Part::new(&program, memories.clone())).collect();
-        Engine { program: Arc::new(program), keys: Keys::default(), parts, words: Words::default(), plan }
+        let (program, memories) = compile_plan(&plan);
+        let parts = (0..parts.max(1)).map(|_| SeriesPartition::new(&program, memories.clone())).collect();
+        WindowEngine {
+            program: Arc::new(program),
+            keys: SeriesHasher::default(),
+            parts,
+            words: EncodedRows::default(),
+            plan,
+        }
     }
 
     /// Pushes rows and returns the outputs of the functions for which `emit` is true, in the plan's order. Fails
     /// with `OUT_OF_ORDER` if a row is earlier than a previous row of its series. The engine is not usable after a
     /// fault.
-    pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let outputs = self.push_all(std::slice::from_ref(rows), emit, &alone).map_err(|(_, fault)| fault)?;
+    pub fn push(&mut self, rows: &InputRows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        let outputs = self.push_all(std::slice::from_ref(rows), emit, &run_sequentially).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 
@@ -104,16 +110,16 @@ impl Engine {
     /// rows in all of them. `together` runs the partitions. A fault comes with the index of its batch.
     pub fn push_all(
         &mut self,
-        batches: &[Rows<'_>],
+        batches: &[InputRows<'_>],
         emit: &[bool],
-        together: &Together,
+        together: &ParallelFor,
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
         self.plan.check().map_err(|fault| (0, fault))?;
         self.words.clear(batches.iter().map(|rows| rows.rows).sum(), self.plan.inputs.len());
         for (number, rows) in batches.iter().enumerate() {
             self.read(rows, emit).map_err(|fault| (number, fault))?;
         }
-        let outputs = self.compute(emit, together).map_err(|fault| batch_of(batches, fault))?;
+        let outputs = self.compute(emit, together).map_err(|fault| locate_batch(batches, fault))?;
         let mut first = 0;
         let own = batches.iter().map(|rows| {
             let own = outputs.iter().map(|column| match batches.len() {
@@ -128,43 +134,44 @@ impl Engine {
     }
 
     /// Computes the outputs of all rows that were encoded.
-    fn compute(&mut self, emit: &[bool], together: &Together) -> Result<Vec<ArrayRef>> {
-        let Engine { plan, program, parts, words, .. } = self;
+    fn compute(&mut self, emit: &[bool], together: &ParallelFor) -> Result<Vec<ArrayRef>> {
+        let WindowEngine { plan, program, parts, words, .. } = self;
         let rows = words.times.len();
         if parts.len() > 1 {
             words.own.resize_with(parts.len(), Vec::new);
             words.own.iter_mut().for_each(Vec::clear);
             for (row, &hash) in words.hashes.iter().enumerate() {
-                words.own[part_of(hash, parts.len())].push(row as u32);
+                words.own[partition_of(hash, parts.len())].push(row as u32);
             }
         }
         let wanted = plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
-        let wanted: Vec<(Keep, &Function)> = wanted.map(|(of, _)| (keep_of(plan, of), of)).collect();
+        let wanted: Vec<(WordEncoding, &WindowOutput)> =
+            wanted.map(|(of, _)| (output_encoding(plan, of), of)).collect();
         if let [all] = parts.as_mut_slice() {
-            let mut outputs: Vec<Output> =
-                wanted.iter().map(|(keep, of)| Output::new(*keep, &of.data_type, rows)).collect();
-            let asked = Asked { plan, program, words, own: None, emit };
+            let mut outputs: Vec<PushOutput> =
+                wanted.iter().map(|(keep, of)| PushOutput::new(*keep, &of.data_type, rows)).collect();
+            let asked = PushRequest { plan, program, words, own: None, emit };
             all.push(asked, &mut |rows, computed| {
-                let straight = if outputs.is_empty() { None } else { straight(rows) };
+                let straight = if outputs.is_empty() { None } else { contiguous_start(rows) };
                 outputs.iter_mut().zip(computed).for_each(|(output, words)| output.put((rows, straight), words));
             })?;
-            return outputs.into_iter().map(Output::column).collect();
+            return outputs.into_iter().map(PushOutput::column).collect();
         }
-        let push = Arc::new(Push {
+        let push = Arc::new(PartitionedPush {
             plan: plan.clone(),
             program: program.clone(),
             words: std::mem::take(words),
             emit: emit.to_vec(),
             parts: std::mem::take(parts).into_iter().map(|part| Mutex::new((part, None))).collect(),
-            outputs: wanted.iter().map(|_| Shared::new(rows)).collect(),
+            outputs: wanted.iter().map(|_| SharedOutput::new(rows)).collect(),
         });
         let each = push.clone();
-        together(push.parts.len(), Arc::new(move |part| each.part(part)));
-        let Ok(push) = Arc::try_unwrap(push) else { return Err(broken()) };
+        together(push.parts.len(), Arc::new(move |part| each.run_partition(part)));
+        let Ok(push) = Arc::try_unwrap(push) else { return Err(poisoned_partition()) };
         self.words = push.words;
         for part in push.parts {
-            let (part, done) = part.into_inner().map_err(|_| broken())?;
-            done.ok_or_else(broken)??;
+            let (part, done) = part.into_inner().map_err(|_| poisoned_partition())?;
+            done.ok_or_else(poisoned_partition)??;
             self.parts.push(part);
         }
         let columns = push.outputs.into_iter().zip(wanted);
@@ -172,8 +179,8 @@ impl Engine {
     }
 
     /// Encodes the columns of a batch and appends them to the buffer.
-    fn read(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<()> {
-        let Engine { plan, keys, words, .. } = self;
+    fn read(&mut self, rows: &InputRows<'_>, emit: &[bool]) -> Result<()> {
+        let WindowEngine { plan, keys, words, .. } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
         let columns = rows.keys.iter().chain(rows.inputs).chain([rows.time]);
         if (rows.keys.len(), rows.inputs.len(), emit.len()) != expected
@@ -182,7 +189,7 @@ impl Engine {
             return Err(Fault::internal("the columns do not match the window plan"));
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
-        words::times(rows.time, &mut words.times)?;
+        words::append_times(rows.time, &mut words.times)?;
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
             input.keep.words(column, words)?;
         }
@@ -192,7 +199,7 @@ impl Engine {
     /// Drops the state of all series but that of the last row. For rows that come series by series, with a single
     /// partition.
     pub fn keep_last(&mut self) {
-        self.parts.iter_mut().for_each(Part::keep_last);
+        self.parts.iter_mut().for_each(SeriesPartition::keep_last);
     }
 
     /// Evicts series to the cold store when the state becomes large compared with `bytes_max`. Short and finished
@@ -205,17 +212,17 @@ impl Engine {
 
     /// Evicts all series but those with the newest rows; returns how many.
     pub fn rest(&mut self) -> Result<usize> {
-        self.parts.iter_mut().map(Part::rest).sum()
+        self.parts.iter_mut().map(SeriesPartition::rest).sum()
     }
 
     /// Number of series, active and evicted.
     pub fn series(&self) -> usize {
-        self.parts.iter().map(Part::series).sum()
+        self.parts.iter().map(SeriesPartition::series).sum()
     }
 
     /// Bytes of state. A push temporarily needs a few words per row in addition.
     pub fn bytes(&self) -> usize {
-        size_of::<Engine>() + self.parts.iter().map(Part::bytes).sum::<usize>() + self.keys.bytes()
+        size_of::<WindowEngine>() + self.parts.iter().map(SeriesPartition::bytes).sum::<usize>() + self.keys.bytes()
     }
 
     /// Number of steps that differ from the declared period, with `Warn`.
@@ -225,7 +232,7 @@ impl Engine {
 }
 
 /// Index of the batch that contains the row of a fault; the fault gets the row's index in that batch.
-fn batch_of(batches: &[Rows<'_>], fault: Fault) -> (usize, Fault) {
+fn locate_batch(batches: &[InputRows<'_>], fault: Fault) -> (usize, Fault) {
     let Some(row) = fault.site().rows.first().copied() else { return (0, fault) };
     let mut first = 0;
     for (number, rows) in batches.iter().enumerate() {
@@ -238,17 +245,17 @@ fn batch_of(batches: &[Rows<'_>], fault: Fault) -> (usize, Fault) {
     (0, fault)
 }
 
-fn broken() -> Fault {
+fn poisoned_partition() -> Fault {
     Fault::internal("a thread failed while it computed windows")
 }
 
 /// Encoding of a function's output.
-fn keep_of(plan: &WindowPlan, function: &Function) -> Keep {
+fn output_encoding(plan: &WindowPlan, function: &WindowOutput) -> WordEncoding {
     let copies = match &function.compute {
-        Compute::LastValidTime { .. } => return Keep::Bits,
-        Compute::Window { stat, .. } => matches!(stat, Stat::First | Stat::Last),
-        Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
-        Compute::PctChange { .. } | Compute::Ewm { .. } | Compute::SeasonalIndex { .. } => false,
+        WindowFunction::LastValidTime { .. } => return WordEncoding::Bits,
+        WindowFunction::Window { stat, .. } => matches!(stat, WindowStat::First | WindowStat::Last),
+        WindowFunction::Lag { .. } | WindowFunction::Diff { .. } | WindowFunction::LastValid { .. } => true,
+        WindowFunction::PctChange { .. } | WindowFunction::Ewm { .. } | WindowFunction::SeasonalIndex { .. } => false,
     };
-    if copies { plan.inputs[function.input].keep } else { Keep::Number }
+    if copies { plan.inputs[function.input].keep } else { WordEncoding::Number }
 }

@@ -2,16 +2,16 @@
 
 use forebay_model::{Fault, Result, codes};
 
-use crate::history::Head;
-use crate::output::show_time;
-use crate::program::Program;
-use crate::{Gaps, WindowPlan};
+use crate::history::SeriesCursor;
+use crate::output::format_time;
+use crate::program::CompiledPlan;
+use crate::{GapHandling, WindowPlan};
 
 /// Most missing periods filled in between two rows.
 const FILLERS_MAX: i64 = 1 << 26;
 
 /// The next step of a series toward a row.
-pub(crate) enum Step {
+pub(crate) enum GapStep {
     /// The row itself; `is_gap` if it is not one period after the previous one.
     Row { is_gap: bool },
     /// An entry for a missing period.
@@ -22,17 +22,29 @@ pub(crate) enum Step {
 
 /// The next step of a series toward a row at `time`.
 #[inline]
-pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
+pub(crate) fn next_step(
+    plan: &WindowPlan,
+    program: &CompiledPlan,
+    head: &SeriesCursor,
+    time: i64,
+    row: usize,
+) -> Result<GapStep> {
     match plan.gaps {
-        Gaps::CountRows if time >= head.last => Ok(Step::Row { is_gap: false }),
-        _ => step_by_periods(plan, program, head, time, row),
+        GapHandling::CountRows if time >= head.last => Ok(GapStep::Row { is_gap: false }),
+        _ => next_step_by_period(plan, program, head, time, row),
     }
 }
 
 /// Handles rows out of order and declared periods.
-fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
+fn next_step_by_period(
+    plan: &WindowPlan,
+    program: &CompiledPlan,
+    head: &SeriesCursor,
+    time: i64,
+    row: usize,
+) -> Result<GapStep> {
     let fault = |code, what: &str| {
-        let (from, to) = (show_time(head.last, &plan.time), show_time(time, &plan.time));
+        let (from, to) = (format_time(head.last, &plan.time), format_time(time, &plan.time));
         Fault::new(code, format!("a series goes from {from} to {to}{what}")).rows([row as u64])
     };
     if time < head.last {
@@ -41,13 +53,13 @@ fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
     // The difference of two times may exceed 64 bits.
     let ticks = i128::from(time) - i128::from(head.last);
     match plan.gaps {
-        Gaps::CountRows => Ok(Step::Row { is_gap: false }),
-        _ if ticks == 0 => Ok(Step::Row { is_gap: false }),
-        Gaps::Warn { every } => Ok(Step::Row { is_gap: ticks != i128::from(every) }),
-        Gaps::Error { every } if ticks == i128::from(every) => Ok(Step::Row { is_gap: false }),
-        Gaps::Error { .. } => Err(fault(codes::GAP, ", not to the next period")
+        GapHandling::CountRows => Ok(GapStep::Row { is_gap: false }),
+        _ if ticks == 0 => Ok(GapStep::Row { is_gap: false }),
+        GapHandling::Warn { every } => Ok(GapStep::Row { is_gap: ticks != i128::from(every) }),
+        GapHandling::Error { every } if ticks == i128::from(every) => Ok(GapStep::Row { is_gap: false }),
+        GapHandling::Error { .. } => Err(fault(codes::GAP, ", not to the next period")
             .hint("set `gaps: complete` to count missing periods as rows, or `gaps: count_rows` to pass over them")),
-        Gaps::Complete { every, .. } => {
+        GapHandling::Complete { every, .. } => {
             let period = i128::from(every);
             if ticks % period != 0 {
                 let fault = fault(codes::GAP, ", which is not a whole number of periods");
@@ -55,18 +67,18 @@ fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
             }
             let missing = ticks / period - 1;
             if missing == 0 {
-                return Ok(Step::Row { is_gap: false });
+                return Ok(GapStep::Row { is_gap: false });
             }
             if let Some(periods) = program.periods
                 && missing > periods
             {
-                return Ok(Step::Skip { periods: (missing - periods) as u64, every });
+                return Ok(GapStep::Skip { periods: (missing - periods) as u64, every });
             }
             if missing > i128::from(FILLERS_MAX) {
                 let fault = fault(codes::GAP, ", too far to fill the periods between");
                 return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
             }
-            Ok(Step::Filler { time: (i128::from(head.last) + period) as i64 })
+            Ok(GapStep::Filler { time: (i128::from(head.last) + period) as i64 })
         }
     }
 }

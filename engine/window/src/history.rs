@@ -1,17 +1,17 @@
 //! Entries of all series, as far back as functions need them.
 
-use crate::batch::{Batch, Entries, Row};
-use crate::column::Column;
-use crate::edge::{Edge, Pace};
-use crate::program::Program;
-use crate::{Fill, Keep};
+use crate::batch::{BatchRow, EntryColumn, WindowBatch};
+use crate::column::SeriesColumn;
+use crate::edge::{StepPattern, WindowBound};
+use crate::program::CompiledPlan;
+use crate::{PeriodFill, WordEncoding};
 
 /// Most words prefetched per window.
-const TOUCHED_WORDS: usize = 64;
+const PREFETCHED_WORDS: usize = 64;
 
 /// Entries that a column must retain for future rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Need {
+pub(crate) enum EntryRetention {
     /// All entries after a bound.
     From(usize),
     /// The last entry between two bounds, and all after it.
@@ -22,7 +22,7 @@ pub(crate) enum Need {
 
 /// Values that can be filled in for missing periods of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fillable {
+pub(crate) enum FillSupport {
     /// Zero, or the previous value.
     Zero,
     /// The previous value.
@@ -33,15 +33,15 @@ pub(crate) enum Fillable {
 
 /// An input, its encoding and its retention.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
-    pub keep: Keep,
-    pub fillable: Fillable,
-    pub needs: Vec<Need>,
+pub(crate) struct InputRetention {
+    pub keep: WordEncoding,
+    pub fillable: FillSupport,
+    pub needs: Vec<EntryRetention>,
 }
 
 /// Position and steps of one series.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Head {
+pub(crate) struct SeriesCursor {
     /// Number of entries so far, including dropped ones.
     pub count: u64,
     /// Time of the last entry.
@@ -52,11 +52,11 @@ pub(crate) struct Head {
     run: u32,
 }
 
-impl Head {
+impl SeriesCursor {
     /// The last entry as a batch row.
     #[inline]
-    fn row(&self, series: u32, fillers: u32, source: Option<u32>) -> Row {
-        Row { time: self.last, number: self.count - 1, step: self.step, run: self.run, series, fillers, source }
+    fn row(&self, series: u32, fillers: u32, source: Option<u32>) -> BatchRow {
+        BatchRow { time: self.last, number: self.count - 1, step: self.step, run: self.run, series, fillers, source }
     }
 
     /// Whether all steps are equal, so that the last time and the step determine all times.
@@ -74,15 +74,15 @@ impl Head {
 
 /// Entries of all series: a column of times if any function needs it, and a column per input.
 #[derive(Debug, Clone)]
-pub(crate) struct History {
-    edges: Vec<Edge>,
-    kept: Vec<Kept>,
-    time_needs: Vec<Need>,
+pub(crate) struct SeriesBuffer {
+    edges: Vec<WindowBound>,
+    kept: Vec<InputRetention>,
+    time_needs: Vec<EntryRetention>,
     /// Whether the times of all series are stored; otherwise only those of series with unequal steps.
     all_times: bool,
-    heads: Vec<Head>,
-    times: Option<Column>,
-    columns: Vec<Column>,
+    heads: Vec<SeriesCursor>,
+    times: Option<SeriesColumn>,
+    columns: Vec<SeriesColumn>,
     /// Per row of the batch: start and end of the times of its series.
     time_starts: Vec<usize>,
     time_ends: Vec<usize>,
@@ -90,12 +90,12 @@ pub(crate) struct History {
     ends: Vec<Vec<usize>>,
 }
 
-impl History {
-    pub fn new(program: &Program) -> Self {
-        let Program { edges, kept, time_needs, reads_times, .. } = program;
-        History {
-            times: (!time_needs.is_empty()).then(|| Column::new(*reads_times)),
-            columns: kept.iter().map(|kept| Column::new(!kept.needs.is_empty())).collect(),
+impl SeriesBuffer {
+    pub fn new(program: &CompiledPlan) -> Self {
+        let CompiledPlan { edges, kept, time_needs, reads_times, .. } = program;
+        SeriesBuffer {
+            times: (!time_needs.is_empty()).then(|| SeriesColumn::new(*reads_times)),
+            columns: kept.iter().map(|kept| SeriesColumn::new(!kept.needs.is_empty())).collect(),
             ends: vec![Vec::new(); kept.len()],
             edges: edges.clone(),
             kept: kept.clone(),
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    pub fn head(&self, series: u32) -> &Head {
+    pub fn head(&self, series: u32) -> &SeriesCursor {
         &self.heads[series as usize]
     }
 
@@ -115,7 +115,7 @@ impl History {
     #[inline]
     pub fn grow(&mut self, series: usize) {
         if self.heads.len() < series {
-            self.heads.resize(series, Head::default());
+            self.heads.resize(series, SeriesCursor::default());
             self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.grow(series));
         }
     }
@@ -136,22 +136,23 @@ impl History {
         {
             let (needs, edges, head) = (&self.time_needs, &self.edges, &*head);
             if !self.all_times && times.entries(series as usize).is_empty() {
-                let most = even_most(needs, edges, &before);
+                let most = even_times_max(needs, edges, &before);
                 before.even_times(most).for_each(|time| {
                     times.append(series, time, |times| (times.entries(series as usize).len(), most));
                 });
             }
             times.append(series, time as u64, |times| {
                 let entries = times.entries(series as usize);
-                let need = next_need(needs, edges, entries, head.count - 1, |frontier| taken(frontier, series));
-                (need as usize, estimate(needs, edges, head.step))
+                let need =
+                    retained_for_next_row(needs, edges, entries, head.count - 1, |frontier| taken(frontier, series));
+                (need as usize, estimate_retained(needs, edges, head.step))
             });
         }
     }
 
     /// The last entry as a batch row.
     #[inline]
-    pub fn row(&mut self, series: u32, fillers: u32, source: Option<u32>) -> Row {
+    pub fn row(&mut self, series: u32, fillers: u32, source: Option<u32>) -> BatchRow {
         if let Some(times) = &self.times {
             let (start, end) = times.range(series);
             self.time_starts.push(start);
@@ -169,10 +170,10 @@ impl History {
     }
 
     /// Computes the distance of each bound from each row.
-    pub fn measure(&self, rows: &[Row], distances: &mut Vec<Vec<u32>>) {
+    pub fn measure(&self, rows: &[BatchRow], distances: &mut Vec<Vec<u32>>) {
         distances.resize_with(self.edges.len(), Vec::new);
-        let words = self.times.as_ref().map_or(&[][..], Column::words);
-        let pace = Pace::of(rows);
+        let words = self.times.as_ref().map_or(&[][..], SeriesColumn::words);
+        let pace = StepPattern::of(rows);
         for (edge, distances) in self.edges.iter().zip(distances) {
             edge.distances((rows, &pace), |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
         }
@@ -180,15 +181,23 @@ impl History {
 
     /// Appends the inputs of the rows and of the missing periods before them. `is_read` says whether any function
     /// reads earlier entries.
-    pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>, is_read: bool) {
+    pub fn append(
+        &mut self,
+        rows: &[BatchRow],
+        inputs: &[Vec<u64>],
+        fill: PeriodFill,
+        marks: &BatchDistances<'_>,
+        is_read: bool,
+    ) {
         let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
         for (((column, kept), words), ends) in columns {
             let first = rows.first().filter(|_| is_read);
-            let back = first.map_or(0, |row| estimate(&kept.needs, &self.edges, row.step));
-            column.touch(rows.iter().map(|row| row.series), back.min(TOUCHED_WORDS));
+            let back = first.map_or(0, |row| estimate_retained(&kept.needs, &self.edges, row.step));
+            column.touch(rows.iter().map(|row| row.series), back.min(PREFETCHED_WORDS));
             ends.clear();
             for (at, row) in rows.iter().enumerate() {
-                let need = || (marks.need(&kept.needs, at), estimate(&kept.needs, &self.edges, row.step));
+                let need =
+                    || (marks.retained_entries(&kept.needs, at), estimate_retained(&kept.needs, &self.edges, row.step));
                 if row.fillers > 0 {
                     append_fillers(column, kept, row, fill, need);
                 }
@@ -203,32 +212,36 @@ impl History {
     /// Appends the inputs of rows whose times were pushed, without evaluating windows. `row` maps to the input
     /// rows. A series with several rows may retain more entries than necessary.
     pub fn remember(&mut self, series: &[u32], row: impl Fn(usize) -> usize, inputs: &[Vec<u64>]) {
-        let History { edges, kept, heads, times, columns, .. } = self;
+        let SeriesBuffer { edges, kept, heads, times, columns, .. } = self;
         for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
             for (place, &series) in series.iter().enumerate() {
                 column.append(series, words[row(place)], |_| {
                     let times = times.as_ref().map_or(&[][..], |times| times.entries(series as usize));
                     let row = heads[series as usize].row(series, 0, None);
-                    (need_of_one(&kept.needs, edges, &row, times), estimate(&kept.needs, edges, row.step))
+                    (
+                        retained_entries_of_row(&kept.needs, edges, &row, times),
+                        estimate_retained(&kept.needs, edges, row.step),
+                    )
                 });
             }
         }
     }
 
     /// Calls `run` with the batch.
-    pub fn with_batch(&self, rows: &[Row], distances: &[Vec<u32>], run: impl FnOnce(&Batch<'_>)) {
-        let words = self.times.as_ref().map_or(&[][..], Column::words);
-        let times = Entries { words, ends: if self.all_times { &self.time_ends } else { &[] } };
+    pub fn with_batch(&self, rows: &[BatchRow], distances: &[Vec<u32>], run: impl FnOnce(&WindowBatch<'_>)) {
+        let words = self.times.as_ref().map_or(&[][..], SeriesColumn::words);
+        let times = EntryColumn { words, ends: if self.all_times { &self.time_ends } else { &[] } };
         let columns = self.columns.iter().zip(&self.ends);
-        let inputs: Vec<Entries<'_>> = columns.map(|(column, ends)| Entries { words: column.words(), ends }).collect();
-        run(&Batch { rows, times, inputs: &inputs, distances });
+        let inputs: Vec<EntryColumn<'_>> =
+            columns.map(|(column, ends)| EntryColumn { words: column.words(), ends }).collect();
+        run(&WindowBatch { rows, times, inputs: &inputs, distances });
     }
 
     /// Releases the batch after it is evaluated.
     pub fn next_batch(&mut self) {
         self.time_starts.clear();
         self.time_ends.clear();
-        self.times.iter_mut().chain(&mut self.columns).for_each(Column::next_batch);
+        self.times.iter_mut().chain(&mut self.columns).for_each(SeriesColumn::next_batch);
     }
 
     /// The entries that future rows need: the times if they are stored, then the inputs. `even` is a buffer for
@@ -242,7 +255,7 @@ impl History {
         let head = &self.heads[series];
         even.clear();
         if !self.all_times && head.is_even() {
-            even.extend(head.even_times(even_most(&self.time_needs, &self.edges, head)));
+            even.extend(head.even_times(even_times_max(&self.time_needs, &self.edges, head)));
         }
         let kept = self.times.as_ref().map(|times| times.entries(series));
         let (even, count) = (&even[..], head.count);
@@ -251,7 +264,7 @@ impl History {
         let columns = times.into_iter().chain(self.columns.iter().map(move |column| column.entries(series)));
         let times = times.unwrap_or(&[]);
         columns.zip(needs).map(move |(entries, needs)| {
-            let need = next_need(needs, &self.edges, times, count, &taken);
+            let need = retained_for_next_row(needs, &self.edges, times, count, &taken);
             &entries[entries.len() - (need as usize).min(entries.len())..]
         })
     }
@@ -261,10 +274,9 @@ impl History {
     pub fn has_needed(&self, count: u64, columns: &[Vec<u64>], taken: impl Fn(usize) -> u64) -> bool {
         let times = if self.has_times() { columns[0].as_slice() } else { &[] };
         let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
-        columns
-            .iter()
-            .zip(needs)
-            .all(|(words, needs)| words.len() as u64 >= next_need(needs, &self.edges, times, count, &taken).min(count))
+        columns.iter().zip(needs).all(|(words, needs)| {
+            words.len() as u64 >= retained_for_next_row(needs, &self.edges, times, count, &taken).min(count)
+        })
     }
 
     /// Number of columns, including the times.
@@ -280,7 +292,7 @@ impl History {
     /// Appends a decoded series: its number of entries, its last time and its columns. `next` is the approximate
     /// number of series that follow.
     pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>, next: usize) {
-        let mut head = Head { count, last, ..Head::default() };
+        let mut head = SeriesCursor { count, last, ..SeriesCursor::default() };
         if let Some(times) = &mut self.times {
             let words = columns.next().unwrap_or(&[]);
             for pair in words.windows(2) {
@@ -308,90 +320,102 @@ impl History {
     }
 
     pub fn bytes(&self) -> usize {
-        let columns: usize = self.times.iter().chain(&self.columns).map(Column::bytes).sum();
+        let columns: usize = self.times.iter().chain(&self.columns).map(SeriesColumn::bytes).sum();
         let ends: usize = self.ends.iter().map(Vec::capacity).sum();
         let batch = ends + self.time_starts.capacity() + self.time_ends.capacity();
-        self.heads.capacity() * size_of::<Head>() + columns + batch * size_of::<usize>()
+        self.heads.capacity() * size_of::<SeriesCursor>() + columns + batch * size_of::<usize>()
     }
 }
 
 /// Distances of bounds and frontiers from the rows of a batch.
-pub(crate) struct Marks<'a> {
+pub(crate) struct BatchDistances<'a> {
     pub distances: &'a [Vec<u32>],
     /// Per frontier and row: the distances of the entries that the row consumes.
     pub spans: Vec<&'a [(u32, u32)]>,
 }
 
-impl Marks<'_> {
+impl BatchDistances<'_> {
     /// Number of entries before a row's own that must be retained.
-    fn need(&self, needs: &[Need], row: usize) -> usize {
-        need(needs, |edge| self.distances[edge][row], |frontier| self.spans[frontier][row].0)
+    fn retained_entries(&self, needs: &[EntryRetention], row: usize) -> usize {
+        retained_entries(needs, |edge| self.distances[edge][row], |frontier| self.spans[frontier][row].0)
     }
 }
 
 /// Number of entries before a row's own that must be retained, given the distances of the bounds and of the first
 /// unconsumed entries of the frontiers.
-fn need(needs: &[Need], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) -> u32) -> usize {
+fn retained_entries(needs: &[EntryRetention], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) -> u32) -> usize {
     let needs = needs.iter().map(|need| match *need {
-        Need::From(start) => edge(start),
-        Need::Latest(start, end) => edge(start).min(edge(end).saturating_add(1)),
-        Need::Frontier(taken) => frontier(taken),
+        EntryRetention::From(start) => edge(start),
+        EntryRetention::Latest(start, end) => edge(start).min(edge(end).saturating_add(1)),
+        EntryRetention::Frontier(taken) => frontier(taken),
     });
     needs.max().unwrap_or(0).saturating_sub(1) as usize
 }
 
 /// The same for a single row, without frontiers. `times` are the last times of its series.
-fn need_of_one(needs: &[Need], edges: &[Edge], row: &Row, times: &[u64]) -> usize {
+fn retained_entries_of_row(needs: &[EntryRetention], edges: &[WindowBound], row: &BatchRow, times: &[u64]) -> usize {
     let rows = std::slice::from_ref(row);
-    let pace = Pace::of(rows);
+    let pace = StepPattern::of(rows);
     let distance = |edge: usize| {
         let mut distances = Vec::with_capacity(1);
         edges[edge].distances((rows, &pace), |_| times, &mut distances);
         distances.first().copied().unwrap_or(0)
     };
-    need(needs, distance, |_| 0)
+    retained_entries(needs, distance, |_| 0)
 }
 
 /// Number of last entries of a series that a future row needs. `times` are the last of its `count` times.
-fn next_need(needs: &[Need], edges: &[Edge], times: &[u64], count: u64, taken: impl Fn(usize) -> u64) -> u64 {
+fn retained_for_next_row(
+    needs: &[EntryRetention],
+    edges: &[WindowBound],
+    times: &[u64],
+    count: u64,
+    taken: impl Fn(usize) -> u64,
+) -> u64 {
     let distance = |edge: usize| edges[edge].distance_of_next(times, count);
     let needs = needs.iter().map(|need| match *need {
-        Need::From(edge) => distance(edge),
-        Need::Latest(start, end) => {
+        EntryRetention::From(edge) => distance(edge),
+        EntryRetention::Latest(start, end) => {
             // A bound at distance zero follows the future row itself.
             let last = if edges[end].is_own() { 0 } else { distance(end).saturating_add(1) };
             distance(start).min(last)
         }
-        Need::Frontier(frontier) => count.saturating_sub(taken(frontier)),
+        EntryRetention::Frontier(frontier) => count.saturating_sub(taken(frontier)),
     });
     needs.max().unwrap_or(0)
 }
 
 /// Most computed times that a future row may need.
-fn even_most(needs: &[Need], edges: &[Edge], head: &Head) -> usize {
-    estimate(needs, edges, head.step) + 2
+fn even_times_max(needs: &[EntryRetention], edges: &[WindowBound], head: &SeriesCursor) -> usize {
+    estimate_retained(needs, edges, head.step) + 2
 }
 
 /// Estimated number of entries that a series with this step needs.
-fn estimate(needs: &[Need], edges: &[Edge], step: i64) -> usize {
+fn estimate_retained(needs: &[EntryRetention], edges: &[WindowBound], step: i64) -> usize {
     let rows = |edge: usize| match edges[edge] {
-        Edge::Rows(rows) => rows,
-        Edge::Ticks(ticks) => ticks.max(0) as u64 / step.max(1) as u64,
+        WindowBound::Rows(rows) => rows,
+        WindowBound::Ticks(ticks) => ticks.max(0) as u64 / step.max(1) as u64,
     };
     let needs = needs.iter().map(|need| match *need {
-        Need::From(edge) => rows(edge),
-        Need::Latest(_, edge) => rows(edge).saturating_add(1),
-        Need::Frontier(_) => 0,
+        EntryRetention::From(edge) => rows(edge),
+        EntryRetention::Latest(_, edge) => rows(edge).saturating_add(1),
+        EntryRetention::Frontier(_) => 0,
     });
     needs.max().unwrap_or(0).min(1 << 30) as usize
 }
 
 #[cold]
-fn append_fillers(column: &mut Column, kept: &Kept, row: &Row, fill: Fill, need: impl Fn() -> (usize, usize)) {
+fn append_fillers(
+    column: &mut SeriesColumn,
+    kept: &InputRetention,
+    row: &BatchRow,
+    fill: PeriodFill,
+    need: impl Fn() -> (usize, usize),
+) {
     for filler in 0..row.fillers {
         let word = match (fill, kept.fillable) {
-            (Fill::Zero, Fillable::Zero) => 0,
-            (Fill::Forward, Fillable::Zero | Fillable::Forward) => {
+            (PeriodFill::Zero, FillSupport::Zero) => 0,
+            (PeriodFill::Forward, FillSupport::Zero | FillSupport::Forward) => {
                 column.entries(row.series as usize).last().copied().unwrap_or(kept.keep.missing())
             }
             _ => kept.keep.missing(),

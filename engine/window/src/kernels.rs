@@ -7,11 +7,11 @@ use crate::words::{NO_BITS, NO_NUMBER};
 /// Lanes of a sum: independent additions use vector units and hide latency.
 const LANES: usize = 4;
 
-type Lanes = [f64; LANES];
+type SumLanes = [f64; LANES];
 
 /// Passes the values to `take` by lanes; the last lanes are padded with missing values.
 #[inline(always)]
-fn by_lanes(values: &[u64], mut take: impl FnMut(Lanes)) {
+fn by_lanes(values: &[u64], mut take: impl FnMut(SumLanes)) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     for chunk in chunks {
         take(chunk.map(f64::from_bits));
@@ -31,12 +31,12 @@ fn or_zero(number: f64, value: f64) -> f64 {
 }
 
 #[inline(always)]
-fn plus(a: Lanes, b: Lanes) -> Lanes {
+fn plus(a: SumLanes, b: SumLanes) -> SumLanes {
     std::array::from_fn(|lane| a[lane] + b[lane])
 }
 
 #[inline(always)]
-fn fold(lanes: Lanes) -> f64 {
+fn fold(lanes: SumLanes) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
@@ -44,7 +44,7 @@ fn fold(lanes: Lanes) -> f64 {
 #[inline]
 pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
     if !whole {
-        return sums_of_some(values);
+        return sums_with_missing(values);
     }
     let mut sums = [0.0; LANES];
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -53,11 +53,11 @@ pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
     }
     rest.iter().enumerate().for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
     let sum = fold(sums);
-    if sum.is_nan() { sums_of_some(values) } else { (values.len() as f64, sum) }
+    if sum.is_nan() { sums_with_missing(values) } else { (values.len() as f64, sum) }
 }
 
 /// Count and sum with missing values.
-fn sums_of_some(values: &[u64]) -> (f64, f64) {
+fn sums_with_missing(values: &[u64]) -> (f64, f64) {
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
@@ -73,9 +73,9 @@ fn sums_of_some(values: &[u64]) -> (f64, f64) {
 /// Computed from deviations from one of the values. Since that value is among them, cancellation is small, and
 /// equal values give exactly zero. For `whole` see [`sums`].
 #[inline]
-pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
+pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64) {
     if !whole {
-        return spread_of_some(values);
+        return squared_deviations_with_missing(values);
     }
     let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else { return (0.0, 0.0, 0.0) };
     let (mut sums, mut ones, mut squares) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
@@ -95,11 +95,15 @@ pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
         squares[lane] += distance * distance;
     }
     let sum = fold(sums);
-    if sum.is_nan() { spread_of_some(values) } else { finish_spread(values.len() as f64, sum, ones, squares) }
+    if sum.is_nan() {
+        squared_deviations_with_missing(values)
+    } else {
+        finish_deviations(values.len() as f64, sum, ones, squares)
+    }
 }
 
 /// The same with missing values.
-fn spread_of_some(values: &[u64]) -> (f64, f64, f64) {
+fn squared_deviations_with_missing(values: &[u64]) -> (f64, f64, f64) {
     let Some(centre) = last(values) else { return (0.0, 0.0, 0.0) };
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     let (mut ones, mut squares) = ([0.0; LANES], [0.0; LANES]);
@@ -113,13 +117,13 @@ fn spread_of_some(values: &[u64]) -> (f64, f64, f64) {
             squares[lane] += distance * distance;
         }
     });
-    finish_spread(fold(counts), fold(sums), ones, squares)
+    finish_deviations(fold(counts), fold(sums), ones, squares)
 }
 
 #[inline(always)]
-fn finish_spread(count: f64, sum: f64, ones: Lanes, squares: Lanes) -> (f64, f64, f64) {
+fn finish_deviations(count: f64, sum: f64, ones: SumLanes, squares: SumLanes) -> (f64, f64, f64) {
     let ones = fold(ones);
-    (count, sum, positive(fold(squares) - ones * ones / count))
+    (count, sum, clamp_to_zero(fold(squares) - ones * ones / count))
 }
 
 /// The last value that is not missing.
@@ -130,7 +134,7 @@ fn last(values: &[u64]) -> Option<f64> {
 
 /// Clamps negative rounding errors to zero; NaN stays.
 #[inline(always)]
-fn positive(value: f64) -> f64 {
+fn clamp_to_zero(value: f64) -> f64 {
     if value < 0.0 { 0.0 } else { value }
 }
 
@@ -159,13 +163,13 @@ pub(crate) fn zeros(values: &[u64]) -> f64 {
 
 /// The minimum; infinity if there are no values.
 #[inline]
-pub(crate) fn least(values: &[u64]) -> f64 {
+pub(crate) fn minimum(values: &[u64]) -> f64 {
     extreme(values, f64::INFINITY, |value, other| value < other)
 }
 
 /// The maximum; minus infinity if there are no values.
 #[inline]
-pub(crate) fn greatest(values: &[u64]) -> f64 {
+pub(crate) fn maximum(values: &[u64]) -> f64 {
     extreme(values, f64::NEG_INFINITY, |value, other| value > other)
 }
 

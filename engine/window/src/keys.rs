@@ -21,20 +21,20 @@ const NULL: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 /// Hashes the keys of rows, independent of column layout. Values of a dictionary are hashed once, and again only
 /// when another dictionary arrives.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Keys {
-    seen: Vec<Option<Seen>>,
+pub(crate) struct SeriesHasher {
+    seen: Vec<Option<HashedDictionary>>,
 }
 
 /// A dictionary and the hashes of its values.
 #[derive(Debug, Clone)]
-struct Seen {
+struct HashedDictionary {
     values: ArrayRef,
     hashes: Arc<Vec<u128>>,
     /// Number of rows seen with this dictionary.
     rows: usize,
 }
 
-impl Keys {
+impl SeriesHasher {
     /// Appends the hash of each row's keys.
     pub fn hash(&mut self, columns: &[ArrayRef], rows: usize, hashes: &mut Vec<u128>) -> Result<()> {
         let before = hashes.len();
@@ -58,11 +58,16 @@ impl Keys {
     }
 }
 
-fn add_dictionary(column: &ArrayRef, factor: u128, seen: &mut Option<Seen>, hashes: &mut [u128]) -> Result<()> {
+fn add_dictionary(
+    column: &ArrayRef,
+    factor: u128,
+    seen: &mut Option<HashedDictionary>,
+    hashes: &mut [u128],
+) -> Result<()> {
     let dictionary = column.as_any_dictionary();
     let values = dictionary.values();
     if !seen.as_ref().is_some_and(|seen| Arc::ptr_eq(&seen.values, values)) {
-        *seen = Some(Seen { values: values.clone(), hashes: Arc::default(), rows: 0 });
+        *seen = Some(HashedDictionary { values: values.clone(), hashes: Arc::default(), rows: 0 });
     }
     let Some(seen) = seen else { return Err(Fault::internal("a dictionary was not cached")) };
     seen.rows += column.len();
@@ -118,7 +123,7 @@ fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()>
         }
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let mut values = Vec::new();
-            words::numbers(column, &mut values)?;
+            words::encode_numbers(column, &mut values)?;
             for (row, value) in values.into_iter().enumerate() {
                 // Both zeros are one key.
                 let hash = xxh3_128_with_seed(&(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(), FLOAT);

@@ -34,8 +34,9 @@ mod table;
 mod windows;
 mod words;
 
-pub use engine::{Engine, Rows, Together, alone};
+pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use plan::{
-    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
+    WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
-pub use reach::Reach;
+pub use reach::WindowReach;

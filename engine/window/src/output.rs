@@ -12,62 +12,62 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
 
-use crate::Keep;
-use crate::batch::Row;
+use crate::WordEncoding;
+use crate::batch::BatchRow;
 use crate::words::NO_BITS;
 
 /// One output column of a push; rows may arrive in any order.
-pub(crate) struct Output {
-    keep: Keep,
+pub(crate) struct PushOutput {
+    keep: WordEncoding,
     data_type: DataType,
-    values: Values,
+    values: OutputValues,
 }
 
-enum Values {
+enum OutputValues {
     Words(Vec<u64>),
     /// Single precision halves the bytes written.
     Singles(Vec<f32>),
 }
 
-impl Output {
-    pub fn new(keep: Keep, data_type: &DataType, rows: usize) -> Self {
+impl PushOutput {
+    pub fn new(keep: WordEncoding, data_type: &DataType, rows: usize) -> Self {
         let values = match (keep, data_type) {
-            (Keep::Number, DataType::Float32) => Values::Singles(vec![0.0; rows]),
-            _ => Values::Words(vec![0; rows]),
+            (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(vec![0.0; rows]),
+            _ => OutputValues::Words(vec![0; rows]),
         };
-        Output { keep, data_type: data_type.clone(), values }
+        PushOutput { keep, data_type: data_type.clone(), values }
     }
 
     /// Writes words to the positions of their rows, or from a start position on if the rows are contiguous. Fillers
     /// have no output.
-    pub fn put(&mut self, rows: (&[Row], Option<usize>), words: &[u64]) {
+    pub fn put(&mut self, rows: (&[BatchRow], Option<usize>), words: &[u64]) {
         match &mut self.values {
-            Values::Words(values) => place(values, rows, words, |word| word),
-            Values::Singles(values) => place(values, rows, words, |word| f64::from_bits(word) as f32),
+            OutputValues::Words(values) => write_words(values, rows, words, |word| word),
+            OutputValues::Singles(values) => write_words(values, rows, words, |word| f64::from_bits(word) as f32),
         }
     }
 
     /// The finished column; values that its type cannot hold become null.
     pub fn column(self) -> Result<ArrayRef> {
         match (self.values, self.keep) {
-            (Values::Singles(values), _) => {
+            (OutputValues::Singles(values), _) => {
                 let nulls = nulls(&values, |value| !value.is_nan());
                 Ok(Arc::new(Float32Array::new(values.into(), nulls)))
             }
-            (Values::Words(words), Keep::Number) => {
-                of_numbers(words.into_iter().map(f64::from_bits).collect(), &self.data_type)
+            (OutputValues::Words(words), WordEncoding::Number) => {
+                from_number_words(words.into_iter().map(f64::from_bits).collect(), &self.data_type)
             }
-            (Values::Words(words), Keep::Bits) => of_bits(words, &self.data_type),
+            (OutputValues::Words(words), WordEncoding::Bits) => from_bit_words(words, &self.data_type),
         }
     }
 }
 
 /// An output column that several partitions write concurrently, each at the positions of its own rows.
-pub(crate) struct Shared(Vec<AtomicU64>);
+pub(crate) struct SharedOutput(Vec<AtomicU64>);
 
-impl Shared {
+impl SharedOutput {
     pub fn new(rows: usize) -> Self {
-        Shared((0..rows).map(|_| AtomicU64::new(0)).collect())
+        SharedOutput((0..rows).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// Writes words at places; words without a valid place are dropped.
@@ -81,20 +81,25 @@ impl Shared {
     }
 
     /// The finished column, as for a single partition.
-    pub fn column(self, keep: Keep, data_type: &DataType) -> Result<ArrayRef> {
+    pub fn column(self, keep: WordEncoding, data_type: &DataType) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
         let values = match (keep, data_type) {
-            (Keep::Number, DataType::Float32) => {
-                Values::Singles(words.into_iter().map(|word| f64::from_bits(word) as f32).collect())
+            (WordEncoding::Number, DataType::Float32) => {
+                OutputValues::Singles(words.into_iter().map(|word| f64::from_bits(word) as f32).collect())
             }
-            _ => Values::Words(words),
+            _ => OutputValues::Words(words),
         };
-        Output { keep, data_type: data_type.clone(), values }.column()
+        PushOutput { keep, data_type: data_type.clone(), values }.column()
     }
 }
 
 #[inline(always)]
-fn place<T>(values: &mut [T], (rows, straight): (&[Row], Option<usize>), words: &[u64], value: impl Fn(u64) -> T) {
+fn write_words<T>(
+    values: &mut [T],
+    (rows, straight): (&[BatchRow], Option<usize>),
+    words: &[u64],
+    value: impl Fn(u64) -> T,
+) {
     if let Some(first) = straight {
         let values = values[first..].iter_mut().zip(words);
         values.for_each(|(place, &word)| *place = value(word));
@@ -108,13 +113,13 @@ fn place<T>(values: &mut [T], (rows, straight): (&[Row], Option<usize>), words: 
 }
 
 /// Position of the first row, if the rows are consecutive and none is a filler.
-pub(crate) fn straight(rows: &[Row]) -> Option<usize> {
+pub(crate) fn contiguous_start(rows: &[BatchRow]) -> Option<usize> {
     let first = rows.first()?.source? as usize;
-    let follows = |(at, row): (usize, &Row)| row.source == u32::try_from(first + at).ok();
+    let follows = |(at, row): (usize, &BatchRow)| row.source == u32::try_from(first + at).ok();
     rows.iter().enumerate().all(follows).then_some(first)
 }
 
-fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
+fn from_number_words(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
     let whole = |low: f64, high: f64| {
         let fits = |value: f64| value >= low && value <= high && value.trunc() == value;
         let nulls = nulls(&values, fits);
@@ -146,7 +151,7 @@ fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
     })
 }
 
-fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
+fn from_bit_words(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
     let nulls = nulls(&words, |word| word != NO_BITS);
     let array = Int64Array::new(words.into_iter().map(|word| word as i64).collect(), nulls);
     match data_type {
@@ -178,9 +183,9 @@ fn nulls<T: Copy>(values: &[T], valid: impl Fn(T) -> bool) -> Option<NullBuffer>
 }
 
 /// A time formatted for messages.
-pub(crate) fn show_time(ticks: i64, data_type: &DataType) -> String {
+pub(crate) fn format_time(ticks: i64, data_type: &DataType) -> String {
     let show = || -> Result<String> {
-        let column = of_bits(vec![ticks as u64], data_type)?;
+        let column = from_bit_words(vec![ticks as u64], data_type)?;
         Ok(ArrayFormatter::try_new(&column, &FormatOptions::default())?.value(0).to_string())
     };
     show().unwrap_or_else(|_| ticks.to_string())

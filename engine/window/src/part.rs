@@ -2,26 +2,26 @@
 
 use forebay_model::Result;
 
-use crate::arranged::Arranged;
-use crate::batch::{BATCH_ROWS, Row};
-use crate::gaps::{Step, step};
-use crate::history::History;
-use crate::program::{Memories, Program};
-use crate::rest::Rests;
-use crate::resting::Resting;
+use crate::arranged::SeriesGrouping;
+use crate::batch::{BATCH_ROWS, BatchRow};
+use crate::gaps::{GapStep, next_step};
+use crate::history::SeriesBuffer;
+use crate::program::{CompiledPlan, PlanAccumulators};
+use crate::rest::EvictionStats;
+use crate::resting::ColdStore;
 use crate::table::SeriesTable;
-use crate::windows::Workspace;
-use crate::{Fill, Gaps, WindowPlan};
+use crate::windows::RollingBuffers;
+use crate::{GapHandling, PeriodFill, WindowPlan};
 
 /// Fillers of a series per batch row.
 const FILLERS_AT_ONCE: u32 = 256;
 
 /// Receives the outputs of a batch: its rows and the words of each output.
-pub(crate) type Put<'p> = &'p mut dyn FnMut(&[Row], &mut dyn Iterator<Item = &[u64]>);
+pub(crate) type EmitOutputs<'p> = &'p mut dyn FnMut(&[BatchRow], &mut dyn Iterator<Item = &[u64]>);
 
 /// Rows encoded for computation.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct EncodedRows {
     pub hashes: Vec<u128>,
     /// Row indices per partition; unused with a single partition.
     pub own: Vec<Vec<u32>>,
@@ -29,19 +29,19 @@ pub(crate) struct Words {
     pub inputs: Vec<Vec<u64>>,
 }
 
-impl Words {
+impl EncodedRows {
     /// Clears all rows and reserves capacity.
     pub fn clear(&mut self, rows: usize, inputs: usize) {
-        make_room(&mut self.hashes, rows);
-        make_room(&mut self.times, rows);
+        clear_and_reserve(&mut self.hashes, rows);
+        clear_and_reserve(&mut self.times, rows);
         self.inputs.resize_with(inputs, Vec::new);
-        self.inputs.iter_mut().for_each(|input| make_room(input, rows));
+        self.inputs.iter_mut().for_each(|input| clear_and_reserve(input, rows));
     }
 }
 
 /// Clears a list and ensures capacity: growing it later would copy into untouched memory. The next push may be
 /// slightly larger.
-fn make_room<T>(list: &mut Vec<T>, items: usize) {
+fn clear_and_reserve<T>(list: &mut Vec<T>, items: usize) {
     list.clear();
     if list.capacity() < items {
         *list = Vec::with_capacity(items + items / 8);
@@ -49,18 +49,18 @@ fn make_room<T>(list: &mut Vec<T>, items: usize) {
 }
 
 /// A clone of an engine starts with empty buffers.
-impl Clone for Words {
+impl Clone for EncodedRows {
     fn clone(&self) -> Self {
-        Words::default()
+        EncodedRows::default()
     }
 }
 
 /// Arguments of a push.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PushRequest<'a> {
     pub plan: &'a WindowPlan,
-    pub program: &'a Program,
-    pub words: &'a Words,
+    pub program: &'a CompiledPlan,
+    pub words: &'a EncodedRows,
     /// Row indices of the partition, ascending; `None` with a single partition.
     pub own: Option<&'a [u32]>,
     /// Per function: whether its output is requested.
@@ -69,54 +69,54 @@ pub(crate) struct Asked<'a> {
 
 /// The state of one partition of the series.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct SeriesPartition {
     pub table: SeriesTable,
-    pub history: History,
-    pub memories: Memories,
+    pub history: SeriesBuffer,
+    pub memories: PlanAccumulators,
     /// Evicted series: only their encoded state is kept.
-    pub resting: Resting,
-    pub rests: Rests,
+    pub resting: ColdStore,
+    pub rests: EvictionStats,
     pub gaps: u64,
-    scratch: Scratch,
+    scratch: PushBuffers,
 }
 
 /// Buffers reused between pushes.
 #[derive(Debug, Default)]
-struct Scratch {
+struct PushBuffers {
     /// The series of each row, and the processing order.
-    arranged: Arranged,
-    rows: Vec<Row>,
+    arranged: SeriesGrouping,
+    rows: Vec<BatchRow>,
     distances: Vec<Vec<u32>>,
-    space: Workspace,
+    space: RollingBuffers,
     /// Output words of the batch.
     computed: Vec<Vec<u64>>,
 }
 
-impl Clone for Scratch {
+impl Clone for PushBuffers {
     fn clone(&self) -> Self {
-        Scratch::default()
+        PushBuffers::default()
     }
 }
 
-impl Part {
+impl SeriesPartition {
     /// A partition without series.
-    pub fn new(program: &Program, memories: Memories) -> Self {
-        Part {
+    pub fn new(program: &CompiledPlan, memories: PlanAccumulators) -> Self {
+        SeriesPartition {
             table: SeriesTable::default(),
-            history: History::new(program),
+            history: SeriesBuffer::new(program),
             memories,
-            resting: Resting::default(),
-            rests: Rests::default(),
+            resting: ColdStore::default(),
+            rests: EvictionStats::default(),
             gaps: 0,
-            scratch: Scratch::default(),
+            scratch: PushBuffers::default(),
         }
     }
 
     /// Pushes the rows of this partition.
-    pub fn push(&mut self, asked: Asked<'_>, put: Put<'_>) -> Result<()> {
+    pub fn push(&mut self, asked: PushRequest<'_>, put: EmitOutputs<'_>) -> Result<()> {
         let known = self.table.len();
         // Filled periods are entries without input rows, which `append_history` does not create.
-        let is_filled = matches!(asked.plan.gaps, Gaps::Complete { .. });
+        let is_filled = matches!(asked.plan.gaps, GapHandling::Complete { .. });
         let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
         self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table, !only_remembers);
         self.wake(known)?;
@@ -133,8 +133,8 @@ impl Part {
     }
 
     /// Appends rows without evaluating windows, in input order: first the times of a batch, then each input.
-    fn remember(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>) -> Result<()> {
-        let Part { history, scratch, .. } = self;
+    fn remember(&mut self, PushRequest { plan, program, words, own, .. }: PushRequest<'_>) -> Result<()> {
+        let SeriesPartition { history, scratch, .. } = self;
         for (batch, series) in scratch.arranged.series().chunks(BATCH_ROWS).enumerate() {
             let row = |place: usize| {
                 let place = batch * BATCH_ROWS + place;
@@ -143,7 +143,7 @@ impl Part {
             for (place, &series) in series.iter().enumerate() {
                 let (at, head) = (row(place), history.head(series));
                 if head.count > 0
-                    && let Step::Row { is_gap } = step(plan, program, head, words.times[at], at)?
+                    && let GapStep::Row { is_gap } = next_step(plan, program, head, words.times[at], at)?
                 {
                     self.gaps += u64::from(is_gap);
                 }
@@ -156,9 +156,9 @@ impl Part {
     }
 
     /// Fills a batch with rows from place `taken` on; returns the next place.
-    fn fill(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>, taken: usize) -> Result<usize> {
-        let Part { history, memories, scratch, .. } = self;
-        let waiting = |frontier, series| memories.taken(frontier, series as usize);
+    fn fill(&mut self, PushRequest { plan, program, words, own, .. }: PushRequest<'_>, taken: usize) -> Result<usize> {
+        let SeriesPartition { history, memories, scratch, .. } = self;
+        let waiting = |frontier, series| memories.next_unconsumed(frontier, series as usize);
         let rows = scratch.arranged.len();
         for place in taken..rows {
             if scratch.rows.len() == BATCH_ROWS {
@@ -169,13 +169,13 @@ impl Part {
             let time = words.times[at];
             let mut fillers = 0;
             while history.head(series).count > 0 {
-                match step(plan, program, history.head(series), time, at)? {
-                    Step::Row { is_gap } => {
+                match next_step(plan, program, history.head(series), time, at)? {
+                    GapStep::Row { is_gap } => {
                         self.gaps += u64::from(is_gap);
                         break;
                     }
-                    Step::Skip { periods, every } => history.skip(series, periods, every),
-                    Step::Filler { time } => {
+                    GapStep::Skip { periods, every } => history.skip(series, periods, every),
+                    GapStep::Filler { time } => {
                         history.push(series, time, waiting);
                         fillers += 1;
                         if fillers == FILLERS_AT_ONCE {
@@ -193,15 +193,15 @@ impl Part {
     }
 
     /// Evaluates the batch and passes the requested outputs to `put`.
-    fn compute(&mut self, Asked { program, words, emit, .. }: Asked<'_>, put: Put<'_>) {
-        let Part { table, history, memories, scratch, .. } = self;
-        let Scratch { rows, distances, space, computed, .. } = scratch;
+    fn compute(&mut self, PushRequest { program, words, emit, .. }: PushRequest<'_>, put: EmitOutputs<'_>) {
+        let SeriesPartition { table, history, memories, scratch, .. } = self;
+        let PushBuffers { rows, distances, space, computed, .. } = scratch;
         computed.resize_with(emit.len(), Vec::new);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
         let (fill, is_read) =
-            (program.fill.unwrap_or(Fill::Null), emit.contains(&true) || !memories.memories.is_empty());
-        history.append(rows, &words.inputs, fill, &memories.marks(distances), is_read);
+            (program.fill.unwrap_or(PeriodFill::Null), emit.contains(&true) || !memories.memories.is_empty());
+        history.append(rows, &words.inputs, fill, &memories.batch_distances(distances), is_read);
         history.with_batch(rows, distances, |batch| {
             memories.run(batch, table.len(), emit, computed);
             program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
@@ -216,7 +216,7 @@ impl Part {
 
     /// Drops all series but that of the last row.
     pub fn keep_last(&mut self) {
-        self.resting = Resting::default();
+        self.resting = ColdStore::default();
         if self.table.len() < 2 {
             return;
         }

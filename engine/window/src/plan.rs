@@ -9,22 +9,22 @@ use serde_json::Value;
 /// A length: ticks of the time column, or rows of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Length {
+pub enum SeriesLength {
     /// Rows of the series.
     Rows(u64),
     /// Ticks of the time column: days for dates, else its own unit.
     Ticks(i64),
 }
 
-impl Length {
+impl SeriesLength {
     /// The empty length.
-    pub const ZERO: Length = Length::Rows(0);
+    pub const ZERO: SeriesLength = SeriesLength::Rows(0);
 }
 
 /// Which ends of a window are included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Closed {
+pub enum ClosedEnds {
     /// `(t - w, t]`.
     #[default]
     Right,
@@ -36,15 +36,15 @@ pub enum Closed {
     Neither,
 }
 
-impl Closed {
+impl ClosedEnds {
     /// Whether the first end is included.
     pub(crate) fn has_first(self) -> bool {
-        matches!(self, Closed::Left | Closed::Both)
+        matches!(self, ClosedEnds::Left | ClosedEnds::Both)
     }
 
     /// Whether the last end is included.
     pub(crate) fn has_last(self) -> bool {
-        matches!(self, Closed::Right | Closed::Both)
+        matches!(self, ClosedEnds::Right | ClosedEnds::Both)
     }
 }
 
@@ -52,40 +52,40 @@ impl Closed {
 /// order for equal times. A window never contains an entry that arrived after its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Frame {
+pub enum SeriesFrame {
     /// The last `over` rows or ticks, ending `gap` before the row. `over` and `gap` have the same kind, except for
     /// a gap of `ZERO`.
     Rolling {
         /// Length of the window.
-        over: Length,
+        over: SeriesLength,
         /// Distance of its end before the row.
-        gap: Length,
+        gap: SeriesLength,
         /// Which ends are included.
-        closed: Closed,
+        closed: ClosedEnds,
     },
     /// All entries up to `gap` before the row: all but the last `gap` rows, or the entries at or before time `t -
     /// gap`.
     Expanding {
         /// Distance of its end before the row.
-        gap: Length,
+        gap: SeriesLength,
     },
     /// Every `season`-th entry, `over` of them, the last one `gap` before the row. By rows: the entries at `i - gap
     /// - k * season`. By ticks: the last entry at exactly each of the times `t - gap - k * season`, for `k` in
     /// `0..over`.
     Seasonal {
         /// Distance between consecutive entries.
-        season: Length,
+        season: SeriesLength,
         /// Most entries.
         over: u64,
         /// Distance of the last entry before the row; of the same kind as `season`.
-        gap: Length,
+        gap: SeriesLength,
     },
 }
 
 /// A statistic of the values of a frame that are not missing (null or NaN).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stat {
+pub enum WindowStat {
     /// Number of values.
     Count,
     /// Their sum.
@@ -137,7 +137,7 @@ pub enum Stat {
 /// Decay of weights in an exponentially weighted window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decay {
+pub enum EwmDecay {
     /// By the factor `1 - alpha` per row.
     Alpha(f64),
     /// To one half per this many ticks.
@@ -159,38 +159,38 @@ pub enum EwmStat {
 /// A function that computes one output column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Compute {
+pub enum WindowFunction {
     /// The value `by` before the row. By ticks: the last entry at exactly the time `t - by`. With a tolerance: the
     /// last entry at or before that time and at most `as_of` ticks older.
     Lag {
         /// Distance back.
-        by: Length,
+        by: SeriesLength,
         /// Largest age beyond `t - by`, in ticks; exact if `None`. `i64::MAX` means no limit.
         as_of: Option<i64>,
     },
     /// The value minus the value `by` before.
     Diff {
         /// Distance back.
-        by: Length,
+        by: SeriesLength,
     },
     /// The value divided by the value `by` before, minus one.
     PctChange {
         /// Distance back.
-        by: Length,
+        by: SeriesLength,
     },
     /// A statistic of a frame; null if fewer than `min_periods` entries have values.
     Window {
         /// The covered entries.
-        frame: Frame,
+        frame: SeriesFrame,
         /// The statistic.
-        stat: Stat,
+        stat: WindowStat,
         /// Fewest values required.
         min_periods: u64,
     },
     /// Exponentially weighted, as pandas' `ewm`, over the entries up to `gap` before the row.
     Ewm {
         /// Decay of the weights.
-        decay: Decay,
+        decay: EwmDecay,
         /// Whether weights are divided by their sum (`adjust` of pandas).
         adjust: bool,
         /// Whether missing values are ignored in the weights (`ignore_na` of pandas).
@@ -198,7 +198,7 @@ pub enum Compute {
         /// The statistic.
         stat: EwmStat,
         /// Distance of its end before the row.
-        gap: Length,
+        gap: SeriesLength,
         /// Fewest values required.
         min_periods: u64,
     },
@@ -209,7 +209,7 @@ pub enum Compute {
         /// Index of the input that contains the slot, in `Bits` encoding.
         slot: usize,
         /// Distance of its end before the row.
-        gap: Length,
+        gap: SeriesLength,
         /// Fewest values required in the slot. With fewer, the result is the parent, or null without strength.
         min_periods: u64,
         /// Weight of the parent, as a number of values.
@@ -232,7 +232,7 @@ pub enum Compute {
 /// Encoding of a column's values as 64-bit words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Keep {
+pub enum WordEncoding {
     /// As doubles, with NaN for missing values: for computations, and for copies of types that doubles represent
     /// exactly.
     Number,
@@ -248,16 +248,16 @@ pub struct WindowInput {
     #[serde(serialize_with = "type_text")]
     pub data_type: DataType,
     /// Its encoding.
-    pub keep: Keep,
+    pub keep: WordEncoding,
 }
 
 /// One output column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Function {
+pub struct WindowOutput {
     /// Index of its input.
     pub input: usize,
     /// Its function.
-    pub compute: Compute,
+    pub compute: WindowFunction,
     /// Output type: `Float64`, `Float32`, `Int64` for counts, or the input's own type for copies. Values that the
     /// type cannot hold become null.
     #[serde(serialize_with = "type_text")]
@@ -267,7 +267,7 @@ pub struct Function {
 /// Value of a missing period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fill {
+pub enum PeriodFill {
     /// Null: the period counts as a row without a value.
     Null,
     /// Zero.
@@ -279,7 +279,7 @@ pub enum Fill {
 /// Treatment of missing periods by functions that count rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Gaps {
+pub enum GapHandling {
     /// Count rows regardless of their times.
     CountRows,
     /// Fail if a step is neither zero nor `every` ticks.
@@ -297,7 +297,7 @@ pub enum Gaps {
         /// The period in ticks.
         every: i64,
         /// Value of a missing period.
-        fill: Fill,
+        fill: PeriodFill,
     },
 }
 
@@ -313,9 +313,9 @@ pub struct WindowPlan {
     /// The input columns.
     pub inputs: Vec<WindowInput>,
     /// The output columns.
-    pub functions: Vec<Function>,
+    pub functions: Vec<WindowOutput>,
     /// Treatment of missing periods.
-    pub gaps: Gaps,
+    pub gaps: GapHandling,
 }
 
 fn type_text<S: Serializer>(data_type: &DataType, serializer: S) -> Result<S::Ok, S::Error> {
@@ -334,13 +334,13 @@ impl WindowPlan {
     }
 
     /// Whether both plans have the same series, times and gap policy, so that they can share state.
-    pub fn goes_with(&self, other: &WindowPlan) -> bool {
+    pub fn shares_state_with(&self, other: &WindowPlan) -> bool {
         (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)
     }
 
     /// Merges two plans; returns the merged input columns and plan. Equal inputs from the same column are shared.
     /// The outputs of `self` come first.
-    pub fn with<C: Clone + PartialEq>(
+    pub fn merge<C: Clone + PartialEq>(
         &self,
         columns: &[C],
         other: &WindowPlan,
@@ -356,10 +356,10 @@ impl WindowPlan {
             }));
         }
         let (columns, inputs) = both.into_iter().unzip();
-        let moved = |function: &Function| {
+        let moved = |function: &WindowOutput| {
             let mut function = function.clone();
             function.input = places[function.input];
-            if let Compute::SeasonalIndex { slot, parent, .. } = &mut function.compute {
+            if let WindowFunction::SeasonalIndex { slot, parent, .. } = &mut function.compute {
                 *slot = places[*slot];
                 *parent = parent.map(|parent| places[parent]);
             }
@@ -370,19 +370,21 @@ impl WindowPlan {
     }
 }
 
-impl Compute {
+impl WindowFunction {
     /// Distance before the row of the newest entry that determines the output: the age of its data.
-    pub fn behind(&self) -> Length {
+    pub fn behind(&self) -> SeriesLength {
         match self {
-            Compute::Lag { by, .. } => *by,
-            Compute::Window { frame, .. } => match frame {
-                Frame::Rolling { gap, .. } | Frame::Expanding { gap } | Frame::Seasonal { gap, .. } => *gap,
+            WindowFunction::Lag { by, .. } => *by,
+            WindowFunction::Window { frame, .. } => match frame {
+                SeriesFrame::Rolling { gap, .. }
+                | SeriesFrame::Expanding { gap }
+                | SeriesFrame::Seasonal { gap, .. } => *gap,
             },
-            Compute::Ewm { gap, .. } | Compute::SeasonalIndex { gap, .. } => *gap,
-            Compute::Diff { .. }
-            | Compute::PctChange { .. }
-            | Compute::LastValid { .. }
-            | Compute::LastValidTime { .. } => Length::ZERO,
+            WindowFunction::Ewm { gap, .. } | WindowFunction::SeasonalIndex { gap, .. } => *gap,
+            WindowFunction::Diff { .. }
+            | WindowFunction::PctChange { .. }
+            | WindowFunction::LastValid { .. }
+            | WindowFunction::LastValidTime { .. } => SeriesLength::ZERO,
         }
     }
 }

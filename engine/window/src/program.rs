@@ -3,64 +3,65 @@
 use arrow::datatypes::DataType;
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::{Batch, Row};
-use crate::copies::{Copied, Made, is_unsigned};
-use crate::edge::{Edge, Span};
-use crate::history::{Fillable, Kept, Marks, Need};
+use crate::batch::{BatchRow, WindowBatch};
+use crate::copies::{LagFunction, LagOutput, is_unsigned};
+use crate::edge::{BoundPair, WindowBound};
+use crate::history::{BatchDistances, EntryRetention, FillSupport, InputRetention};
 use crate::running::*;
-use crate::windows::{Ask, Cover, Windows};
+use crate::windows::{WindowEvaluator, WindowKind, WindowRequest};
 use crate::{
-    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
+    WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 /// The stateless part of a compiled plan.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Program {
-    pub edges: Vec<Edge>,
-    pub windows: Vec<Windows>,
-    pub copies: Vec<Copied>,
+pub(crate) struct CompiledPlan {
+    pub edges: Vec<WindowBound>,
+    pub windows: Vec<WindowEvaluator>,
+    pub copies: Vec<LagFunction>,
     /// The inputs and the entries of them that future rows need.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<InputRetention>,
     /// The times that future rows need; empty if times do not matter.
-    pub time_needs: Vec<Need>,
+    pub time_needs: Vec<EntryRetention>,
     /// Whether statistics read the times of entries, not only bounds.
     pub reads_times: bool,
     /// Value of missing periods.
-    pub fill: Option<Fill>,
+    pub fill: Option<PeriodFill>,
     /// Number of missing periods before a row beyond which they have no effect.
     pub periods: Option<i128>,
 }
 
 /// The stateful part of a compiled plan.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memories {
-    pub frontiers: Vec<Frontier>,
-    pub memories: Vec<Box<dyn Memory>>,
+pub(crate) struct PlanAccumulators {
+    pub frontiers: Vec<CumulativeFrontier>,
+    pub memories: Vec<Box<dyn CumulativeState>>,
 }
 
-impl Memories {
+impl PlanAccumulators {
     /// Whether there is no state.
     pub fn is_empty(&self) -> bool {
         self.frontiers.is_empty() && self.memories.is_empty()
     }
 
     /// Index of the first entry of a series that a frontier has not consumed.
-    pub fn taken(&self, frontier: usize, series: usize) -> u64 {
+    pub fn next_unconsumed(&self, frontier: usize, series: usize) -> u64 {
         self.frontiers[frontier].taken.get(series).copied().unwrap_or(0)
     }
 
     /// Determines the entries that each row of a batch consumes.
-    pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
+    pub fn advance(&mut self, rows: &[BatchRow], distances: &[Vec<u32>], series: usize) {
         self.frontiers.iter_mut().for_each(|frontier| frontier.advance(rows, distances, series));
     }
 
     /// Distances of the entries that a batch needs.
-    pub fn marks<'a>(&'a self, distances: &'a [Vec<u32>]) -> Marks<'a> {
-        Marks { distances, spans: self.frontiers.iter().map(|frontier| &frontier.spans[..]).collect() }
+    pub fn batch_distances<'a>(&'a self, distances: &'a [Vec<u32>]) -> BatchDistances<'a> {
+        BatchDistances { distances, spans: self.frontiers.iter().map(|frontier| &frontier.spans[..]).collect() }
     }
 
     /// Consumes the entries of a batch and appends the requested outputs.
-    pub fn run(&mut self, batch: &Batch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
+    pub fn run(&mut self, batch: &WindowBatch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
         for memory in &mut self.memories {
             memory.run(batch, &self.frontiers, series, emit, outputs);
         }
@@ -97,10 +98,18 @@ impl Memories {
 }
 
 /// Compiles a plan.
-pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
-    let mut compiler =
-        Compiler { plan, indices: HashMap::new(), program: Program::default(), running: Groups::default() };
-    let kept = |input: &WindowInput| Kept { keep: input.keep, fillable: fillable(&input.data_type), needs: Vec::new() };
+pub(crate) fn compile_plan(plan: &WindowPlan) -> (CompiledPlan, PlanAccumulators) {
+    let mut compiler = PlanCompiler {
+        plan,
+        indices: HashMap::new(),
+        program: CompiledPlan::default(),
+        running: StatisticGroups::default(),
+    };
+    let kept = |input: &WindowInput| InputRetention {
+        keep: input.keep,
+        fillable: fillable(&input.data_type),
+        needs: Vec::new(),
+    };
     compiler.program.kept = plan.inputs.iter().map(kept).collect();
     for (number, function) in plan.functions.iter().enumerate() {
         compiler.add(number, function);
@@ -110,179 +119,198 @@ pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
 
 /// Cumulative statistics by kind.
 #[derive(Default)]
-struct Groups {
-    frontiers: Vec<Frontier>,
-    sums: Vec<Running<Sums>>,
-    spreads: Vec<Running<Spread>>,
-    shapes: Vec<Running<Shape>>,
-    ranges: Vec<Running<Range>>,
-    ends: Vec<Running<Ends>>,
-    zeros: Vec<Running<Zeros>>,
-    since: Vec<Running<Since>>,
-    lines: Vec<Running<Line>>,
-    halves: Vec<Running<Halves>>,
-    distinct: Vec<Running<Distinct>>,
-    ewms: Vec<Running<Ewm>>,
-    latest: Vec<Running<Latest>>,
-    seasons: Vec<Seasons>,
+struct StatisticGroups {
+    frontiers: Vec<CumulativeFrontier>,
+    sums: Vec<CumulativeStat<SumAccumulator>>,
+    spreads: Vec<CumulativeStat<VarianceAccumulator>>,
+    shapes: Vec<CumulativeStat<ShapeAccumulator>>,
+    ranges: Vec<CumulativeStat<ExtremesAccumulator>>,
+    ends: Vec<CumulativeStat<FirstLastAccumulator>>,
+    zeros: Vec<CumulativeStat<ZeroShareAccumulator>>,
+    since: Vec<CumulativeStat<LastNonzeroAccumulator>>,
+    lines: Vec<CumulativeStat<SlopeAccumulator>>,
+    halves: Vec<CumulativeStat<QuantileHeaps>>,
+    distinct: Vec<CumulativeStat<DistinctValues>>,
+    ewms: Vec<CumulativeStat<EwmAccumulator>>,
+    latest: Vec<CumulativeStat<LastValidAccumulator>>,
+    seasons: Vec<SeasonalSums>,
 }
 
-struct Compiler<'a> {
+struct PlanCompiler<'a> {
     plan: &'a WindowPlan,
-    indices: HashMap<Edge, usize>,
-    program: Program,
-    running: Groups,
+    indices: HashMap<WindowBound, usize>,
+    program: CompiledPlan,
+    running: StatisticGroups,
 }
 
-impl Compiler<'_> {
-    fn add(&mut self, number: usize, function: &Function) {
+impl PlanCompiler<'_> {
+    fn add(&mut self, number: usize, function: &WindowOutput) {
         let input = function.input;
         let keep = self.plan.inputs[input].keep;
-        let copied = |compiler: &mut Self, span: Span, made| {
+        let copied = |compiler: &mut Self, span: BoundPair, made| {
             let unsigned = is_unsigned(&compiler.plan.inputs[input].data_type);
-            compiler.need(input, Need::Latest(span.start, span.end), false);
-            compiler.program.copies.push(Copied { function: number, input, keep, unsigned, span, made });
+            compiler.need(input, EntryRetention::Latest(span.start, span.end), false);
+            compiler.program.copies.push(LagFunction { function: number, input, keep, unsigned, span, made });
         };
         match function.compute {
-            Compute::Lag { by, as_of } => {
+            WindowFunction::Lag { by, as_of } => {
                 let span = self.one(by, as_of.unwrap_or(0));
-                copied(self, span, Made::Copy);
+                copied(self, span, LagOutput::Copy);
             }
-            Compute::Diff { by } => {
+            WindowFunction::Diff { by } => {
                 let span = self.one(by, 0);
-                copied(self, span, Made::Difference);
+                copied(self, span, LagOutput::Difference);
             }
-            Compute::PctChange { by } => {
+            WindowFunction::PctChange { by } => {
                 let span = self.one(by, 0);
-                copied(self, span, Made::Change);
+                copied(self, span, LagOutput::Change);
             }
-            Compute::Window { frame: Frame::Expanding { gap }, stat, min_periods } => {
+            WindowFunction::Window { frame: SeriesFrame::Expanding { gap }, stat, min_periods } => {
                 let frontier = self.frontier(gap, input, reads_time(stat));
                 self.expanding(number, input, frontier, stat, min_periods);
             }
-            Compute::Window { frame: Frame::Rolling { over, gap, closed }, stat, min_periods } => {
+            WindowFunction::Window { frame: SeriesFrame::Rolling { over, gap, closed }, stat, min_periods } => {
                 let span = self.rolling(over, gap, closed);
-                self.need(input, Need::From(span.start), reads_time(stat));
-                self.window(input, Cover::All(span), Ask { function: number, stat, min_periods });
+                self.need(input, EntryRetention::From(span.start), reads_time(stat));
+                self.window(input, WindowKind::All(span), WindowRequest { function: number, stat, min_periods });
             }
-            Compute::Window { frame: Frame::Seasonal { season, over, gap }, stat, min_periods } => {
-                let spans: Vec<Span> = (0..over).rev().map(|turn| self.one(turns(gap, season, turn), 0)).collect();
+            WindowFunction::Window { frame: SeriesFrame::Seasonal { season, over, gap }, stat, min_periods } => {
+                let spans: Vec<BoundPair> =
+                    (0..over).rev().map(|turn| self.one(seasonal_distance(gap, season, turn), 0)).collect();
                 for span in &spans {
-                    self.need(input, Need::Latest(span.start, span.end), reads_time(stat));
+                    self.need(input, EntryRetention::Latest(span.start, span.end), reads_time(stat));
                 }
-                self.window(input, Cover::Last(spans), Ask { function: number, stat, min_periods });
+                self.window(input, WindowKind::Last(spans), WindowRequest { function: number, stat, min_periods });
             }
-            Compute::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
-                let frontier = self.frontier(gap, input, matches!(decay, Decay::HalfLife(_)));
-                let config = Fading { decay, adjust, ignore_na };
-                let asked: Asked<EwmStat> = Asked { function: number, question: stat, min_periods };
-                share(&mut self.running.ewms, input, keep, frontier, config, asked);
+            WindowFunction::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
+                let frontier = self.frontier(gap, input, matches!(decay, EwmDecay::HalfLife(_)));
+                let config = EwmWeights { decay, adjust, ignore_na };
+                let asked: StatRequest<EwmStat> = StatRequest { function: number, question: stat, min_periods };
+                add_to_group(&mut self.running.ewms, input, keep, frontier, config, asked);
             }
-            Compute::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
+            WindowFunction::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
                 // The slot of a missing period is unknown.
-                self.program.kept[slot].fillable = Fillable::Never;
+                self.program.kept[slot].fillable = FillSupport::Never;
                 let frontier = self.frontier(gap, input, false);
-                self.need(slot, Need::Frontier(frontier), false);
-                let ask = IndexAsk { function: number, min_periods, strength, parent };
-                let same = |other: &&mut Seasons| (other.input, other.slot, other.frontier) == (input, slot, frontier);
+                self.need(slot, EntryRetention::Frontier(frontier), false);
+                let ask = SeasonalRequest { function: number, min_periods, strength, parent };
+                let same =
+                    |other: &&mut SeasonalSums| (other.input, other.slot, other.frontier) == (input, slot, frontier);
                 match self.running.seasons.iter_mut().find(same) {
                     Some(seasons) => seasons.asks.push(ask),
                     None => {
-                        let mut seasons = Seasons::new(input, slot, frontier);
+                        let mut seasons = SeasonalSums::new(input, slot, frontier);
                         seasons.asks.push(ask);
                         self.running.seasons.push(seasons);
                     }
                 }
             }
-            Compute::LastValid { limit } => self.latest(number, input, limit, false),
-            Compute::LastValidTime { limit } => self.latest(number, input, limit, true),
+            WindowFunction::LastValid { limit } => self.latest(number, input, limit, false),
+            WindowFunction::LastValidTime { limit } => self.latest(number, input, limit, true),
         }
     }
 
     fn latest(&mut self, function: usize, input: usize, limit: Option<u64>, time: bool) {
         let keep = self.plan.inputs[input].keep;
-        let frontier = self.frontier(Length::ZERO, input, time);
-        let question = Wanted { limit: limit.unwrap_or(u64::MAX), time };
-        share(&mut self.running.latest, input, keep, frontier, (), Asked { function, question, min_periods: 0 });
+        let frontier = self.frontier(SeriesLength::ZERO, input, time);
+        let question = LastValidRequest { limit: limit.unwrap_or(u64::MAX), time };
+        add_to_group(
+            &mut self.running.latest,
+            input,
+            keep,
+            frontier,
+            (),
+            StatRequest { function, question, min_periods: 0 },
+        );
     }
 
-    fn window(&mut self, input: usize, cover: Cover, ask: Ask) {
+    fn window(&mut self, input: usize, cover: WindowKind, ask: WindowRequest) {
         let windows = &mut self.program.windows;
         match windows.iter_mut().find(|windows| windows.input == input && windows.cover == cover) {
             Some(windows) => windows.asks.push(ask),
-            None => windows.push(Windows { input, keep: self.plan.inputs[input].keep, cover, asks: vec![ask] }),
+            None => windows.push(WindowEvaluator { input, keep: self.plan.inputs[input].keep, cover, asks: vec![ask] }),
         }
     }
 
-    fn expanding(&mut self, function: usize, input: usize, frontier: usize, stat: Stat, min_periods: u64) {
+    fn expanding(&mut self, function: usize, input: usize, frontier: usize, stat: WindowStat, min_periods: u64) {
         let keep = self.plan.inputs[input].keep;
-        let asked = Asked { function, question: stat, min_periods };
+        let asked = StatRequest { function, question: stat, min_periods };
         let groups = &mut self.running;
         match stat {
-            Stat::Count | Stat::Sum | Stat::Mean => share(&mut groups.sums, input, keep, frontier, (), asked),
-            Stat::Var { .. } | Stat::Std { .. } => share(&mut groups.spreads, input, keep, frontier, (), asked),
-            Stat::Skew | Stat::Kurtosis => share(&mut groups.shapes, input, keep, frontier, (), asked),
-            Stat::Min | Stat::Max => share(&mut groups.ranges, input, keep, frontier, (), asked),
-            Stat::First | Stat::Last => share(&mut groups.ends, input, keep, frontier, (), asked),
-            Stat::ZeroShare => share(&mut groups.zeros, input, keep, frontier, (), asked),
-            Stat::SinceNonzero { .. } => share(&mut groups.since, input, keep, frontier, (), asked),
-            Stat::Slope { unit } => share(&mut groups.lines, input, keep, frontier, unit.is_some(), asked),
-            Stat::Quantile(q) => share(&mut groups.halves, input, keep, frontier, q, asked),
-            Stat::Unique => share(&mut groups.distinct, input, keep, frontier, keep == Keep::Number, asked),
+            WindowStat::Count | WindowStat::Sum | WindowStat::Mean => {
+                add_to_group(&mut groups.sums, input, keep, frontier, (), asked)
+            }
+            WindowStat::Var { .. } | WindowStat::Std { .. } => {
+                add_to_group(&mut groups.spreads, input, keep, frontier, (), asked)
+            }
+            WindowStat::Skew | WindowStat::Kurtosis => {
+                add_to_group(&mut groups.shapes, input, keep, frontier, (), asked)
+            }
+            WindowStat::Min | WindowStat::Max => add_to_group(&mut groups.ranges, input, keep, frontier, (), asked),
+            WindowStat::First | WindowStat::Last => add_to_group(&mut groups.ends, input, keep, frontier, (), asked),
+            WindowStat::ZeroShare => add_to_group(&mut groups.zeros, input, keep, frontier, (), asked),
+            WindowStat::SinceNonzero { .. } => add_to_group(&mut groups.since, input, keep, frontier, (), asked),
+            WindowStat::Slope { unit } => add_to_group(&mut groups.lines, input, keep, frontier, unit.is_some(), asked),
+            WindowStat::Quantile(q) => add_to_group(&mut groups.halves, input, keep, frontier, q, asked),
+            WindowStat::Unique => {
+                add_to_group(&mut groups.distinct, input, keep, frontier, keep == WordEncoding::Number, asked)
+            }
         }
     }
 
     /// The bounds of the entries exactly `by` before the row, or up to `as_of` ticks older.
-    fn one(&mut self, by: Length, as_of: i64) -> Span {
-        let end = Edge::back(by, same_kind(by));
+    fn one(&mut self, by: SeriesLength, as_of: i64) -> BoundPair {
+        let end = WindowBound::back(by, same_kind(by));
         if end.is_own() {
             // The row's own entry, whatever its time.
-            return Span { start: self.edge(Edge::Rows(1)), end: self.edge(end) };
+            return BoundPair { start: self.edge(WindowBound::Rows(1)), end: self.edge(end) };
         }
-        let older = if matches!(end, Edge::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
-        Span { start: self.edge(end.further(older)), end: self.edge(end) }
+        let older = if matches!(end, WindowBound::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
+        BoundPair { start: self.edge(end.further(older)), end: self.edge(end) }
     }
 
-    fn rolling(&mut self, over: Length, gap: Length, closed: Closed) -> Span {
-        let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
+    fn rolling(&mut self, over: SeriesLength, gap: SeriesLength, closed: ClosedEnds) -> BoundPair {
+        let (start, end) = (WindowBound::back(gap, over), WindowBound::back(gap, same_kind(over)));
         let start = if closed.has_first() { start.further(1) } else { start };
         let end = if closed.has_last() { end } else { end.further(1) };
         // A window of length zero may end before it starts: it is empty.
         let end = if end.is_before(start) { start } else { end };
-        Span { start: self.edge(start), end: self.edge(end) }
+        BoundPair { start: self.edge(start), end: self.edge(end) }
     }
 
     /// The frontier `gap` before each row, for statistics of an input.
-    fn frontier(&mut self, gap: Length, input: usize, reads_time: bool) -> usize {
-        let edge = self.edge(Edge::back(gap, same_kind(gap)));
+    fn frontier(&mut self, gap: SeriesLength, input: usize, reads_time: bool) -> usize {
+        let edge = self.edge(WindowBound::back(gap, same_kind(gap)));
         let frontiers = &mut self.running.frontiers;
         let frontier = frontiers.iter().position(|frontier| frontier.edge == edge).unwrap_or_else(|| {
-            frontiers.push(Frontier { edge, taken: Vec::new(), spans: Vec::new() });
+            frontiers.push(CumulativeFrontier { edge, taken: Vec::new(), spans: Vec::new() });
             frontiers.len() - 1
         });
-        self.need(input, Need::Frontier(frontier), reads_time);
-        if matches!(self.program.edges[edge], Edge::Ticks(_)) {
-            self.program.time_needs.push(Need::From(edge));
+        self.need(input, EntryRetention::Frontier(frontier), reads_time);
+        if matches!(self.program.edges[edge], WindowBound::Ticks(_)) {
+            self.program.time_needs.push(EntryRetention::From(edge));
         }
         frontier
     }
 
     /// Records what future rows need of an input, and whether they need its times.
-    fn need(&mut self, input: usize, need: Need, reads_time: bool) {
+    fn need(&mut self, input: usize, need: EntryRetention, reads_time: bool) {
         self.program.kept[input].needs.push(need);
         self.program.reads_times |= reads_time;
         let by_time = match need {
-            Need::From(edge) | Need::Latest(_, edge) => matches!(self.program.edges[edge], Edge::Ticks(_)),
-            Need::Frontier(_) => false,
+            EntryRetention::From(edge) | EntryRetention::Latest(_, edge) => {
+                matches!(self.program.edges[edge], WindowBound::Ticks(_))
+            }
+            EntryRetention::Frontier(_) => false,
         };
         if by_time || reads_time {
             self.program.time_needs.push(need);
         }
     }
 
-    fn edge(&mut self, edge: Edge) -> usize {
+    fn edge(&mut self, edge: WindowBound) -> usize {
         // Zero ticks back is the row itself.
-        let edge = if edge == Edge::Ticks(0) { Edge::Rows(0) } else { edge };
+        let edge = if edge == WindowBound::Ticks(0) { WindowBound::Rows(0) } else { edge };
         let edges = &mut self.program.edges;
         *self.indices.entry(edge).or_insert_with(|| {
             edges.push(edge);
@@ -290,28 +318,28 @@ impl Compiler<'_> {
         })
     }
 
-    fn finish(mut self) -> (Program, Memories) {
-        fn boxed<M: Memory + 'static>(memories: Vec<M>) -> impl Iterator<Item = Box<dyn Memory>> {
-            memories.into_iter().map(|memory| Box::new(memory) as Box<dyn Memory>)
+    fn finish(mut self) -> (CompiledPlan, PlanAccumulators) {
+        fn boxed<M: CumulativeState + 'static>(memories: Vec<M>) -> impl Iterator<Item = Box<dyn CumulativeState>> {
+            memories.into_iter().map(|memory| Box::new(memory) as Box<dyn CumulativeState>)
         }
-        if let Gaps::Complete { fill, .. } = self.plan.gaps {
+        if let GapHandling::Complete { fill, .. } = self.plan.gaps {
             self.program.fill = Some(fill);
         }
-        if self.program.fill == Some(Fill::Forward) {
-            let before = Need::From(self.edge(Edge::Rows(2)));
+        if self.program.fill == Some(PeriodFill::Forward) {
+            let before = EntryRetention::From(self.edge(WindowBound::Rows(2)));
             self.program.kept.iter_mut().for_each(|kept| kept.needs.push(before));
         }
-        if let (Gaps::Complete { every, .. }, []) = (self.plan.gaps, &self.running.frontiers[..]) {
+        if let (GapHandling::Complete { every, .. }, []) = (self.plan.gaps, &self.running.frontiers[..]) {
             let periods = self.program.edges.iter().map(|edge| match *edge {
-                Edge::Rows(rows) => i128::from(rows),
-                Edge::Ticks(ticks) => i128::from(ticks) / i128::from(every.max(1)) + 1,
+                WindowBound::Rows(rows) => i128::from(rows),
+                WindowBound::Ticks(ticks) => i128::from(ticks) / i128::from(every.max(1)) + 1,
             });
             self.program.periods = periods.max().map(|periods| periods + 1);
         }
         let groups = self.running;
         if self.program.reads_times {
             // Cumulative statistics read the times of the entries they consume.
-            self.program.time_needs.extend((0..groups.frontiers.len()).map(Need::Frontier));
+            self.program.time_needs.extend((0..groups.frontiers.len()).map(EntryRetention::Frontier));
         }
         let memories = boxed(groups.sums)
             .chain(boxed(groups.spreads))
@@ -332,57 +360,60 @@ impl Compiler<'_> {
             let mut seen = HashSet::new();
             needs.retain(|need| seen.insert(*need));
         }
-        (self.program, Memories { frontiers: groups.frontiers, memories })
+        (self.program, PlanAccumulators { frontiers: groups.frontiers, memories })
     }
 }
 
-fn fillable(data_type: &DataType) -> Fillable {
+fn fillable(data_type: &DataType) -> FillSupport {
     match data_type {
-        other if other.is_temporal() => Fillable::Forward,
-        _ => Fillable::Zero,
+        other if other.is_temporal() => FillSupport::Forward,
+        _ => FillSupport::Zero,
     }
 }
 
 /// Adds an output to the statistic that computes it; creates the statistic if there is none.
-fn share<A: Accumulator>(
-    groups: &mut Vec<Running<A>>,
+fn add_to_group<A: StatAccumulator>(
+    groups: &mut Vec<CumulativeStat<A>>,
     input: usize,
-    keep: Keep,
+    keep: WordEncoding,
     frontier: usize,
     config: A::Config,
-    asked: Asked<A::Question>,
+    asked: StatRequest<A::Question>,
 ) {
-    let same = |other: &&mut Running<A>| (other.input, other.frontier) == (input, frontier) && other.config == config;
+    let same =
+        |other: &&mut CumulativeStat<A>| (other.input, other.frontier) == (input, frontier) && other.config == config;
     if let Some(group) = groups.iter_mut().find(same) {
         group.asked.push(asked);
         return;
     }
-    let mut group = Running::new(input, keep, frontier, config);
+    let mut group = CumulativeStat::new(input, keep, frontier, config);
     group.asked.push(asked);
     groups.push(group);
 }
 
 /// Whether a statistic reads the times of entries.
-fn reads_time(stat: Stat) -> bool {
-    matches!(stat, Stat::Slope { unit: Some(_) } | Stat::SinceNonzero { unit: Some(_) })
+fn reads_time(stat: WindowStat) -> bool {
+    matches!(stat, WindowStat::Slope { unit: Some(_) } | WindowStat::SinceNonzero { unit: Some(_) })
 }
 
 /// Zero, of the same kind as a length.
-fn same_kind(length: Length) -> Length {
+fn same_kind(length: SeriesLength) -> SeriesLength {
     match length {
-        Length::Rows(_) => Length::Rows(0),
-        Length::Ticks(_) => Length::Ticks(0),
+        SeriesLength::Rows(_) => SeriesLength::Rows(0),
+        SeriesLength::Ticks(_) => SeriesLength::Ticks(0),
     }
 }
 
 /// `gap` plus `turn` seasons.
-fn turns(gap: Length, season: Length, turn: u64) -> Length {
+fn seasonal_distance(gap: SeriesLength, season: SeriesLength, turn: u64) -> SeriesLength {
     match (gap, season) {
-        (Length::Rows(gap), Length::Rows(season)) => Length::Rows(season.saturating_mul(turn).saturating_add(gap)),
-        (Length::Ticks(_), Length::Rows(season)) => Length::Rows(season.saturating_mul(turn)),
-        (Length::Ticks(gap), Length::Ticks(season)) => {
-            Length::Ticks(season.saturating_mul(turn as i64).saturating_add(gap))
+        (SeriesLength::Rows(gap), SeriesLength::Rows(season)) => {
+            SeriesLength::Rows(season.saturating_mul(turn).saturating_add(gap))
         }
-        (Length::Rows(_), Length::Ticks(season)) => Length::Ticks(season.saturating_mul(turn as i64)),
+        (SeriesLength::Ticks(_), SeriesLength::Rows(season)) => SeriesLength::Rows(season.saturating_mul(turn)),
+        (SeriesLength::Ticks(gap), SeriesLength::Ticks(season)) => {
+            SeriesLength::Ticks(season.saturating_mul(turn as i64).saturating_add(gap))
+        }
+        (SeriesLength::Rows(_), SeriesLength::Ticks(season)) => SeriesLength::Ticks(season.saturating_mul(turn as i64)),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use crate::{Compute, Frame, Gaps, Length, WindowPlan};
+use crate::{GapHandling, SeriesFrame, SeriesLength, WindowFunction, WindowPlan};
 
 /// Most ranges of a reach; beyond that, the closest ranges are joined.
 const RANGES_MAX: usize = 16;
 
 /// The entries that determine an output, besides the row itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum WindowReach {
     /// Entries at distances before the row in these ranges of ticks, which ascend and do not touch. The reach of a
     /// window includes 0: other entries at the row's own time, and the row itself for windows over windows.
     Ticks(Vec<RangeInclusive<i64>>),
@@ -17,19 +17,19 @@ pub enum Reach {
     Unbounded,
 }
 
-impl Reach {
+impl WindowReach {
     /// No entries.
-    pub fn none() -> Reach {
-        Reach::Ticks(Vec::new())
+    pub fn none() -> WindowReach {
+        WindowReach::Ticks(Vec::new())
     }
 
     /// Entries at the row's own time.
-    pub fn level() -> Reach {
-        Reach::Ticks(vec![0..=0])
+    pub fn same_time() -> WindowReach {
+        WindowReach::Ticks(vec![0..=0])
     }
 
     /// Entries at distances in these ranges.
-    fn at(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> Reach {
+    fn from_ranges(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> WindowReach {
         let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().collect();
         all.sort_unstable_by_key(|range| *range.start());
         let mut apart: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
@@ -45,71 +45,79 @@ impl Reach {
             let further = apart.remove(at + 1);
             apart[at] = *apart[at].start()..=*further.end();
         }
-        Reach::Ticks(apart)
+        WindowReach::Ticks(apart)
     }
 
     /// The union of both.
-    pub fn or(self, other: Reach) -> Reach {
+    pub fn union(self, other: WindowReach) -> WindowReach {
         match (self, other) {
-            (Reach::Ticks(one), Reach::Ticks(other)) if one == other => Reach::Ticks(one),
-            (Reach::Ticks(one), Reach::Ticks(other)) => Reach::at(one.into_iter().chain(other)),
-            _ => Reach::Unbounded,
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one == other => WindowReach::Ticks(one),
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) => {
+                WindowReach::from_ranges(one.into_iter().chain(other))
+            }
+            _ => WindowReach::Unbounded,
         }
     }
 
     /// The composition: the reach of a window over the output of another one.
-    pub fn and(self, other: Reach) -> Reach {
+    pub fn compose(self, other: WindowReach) -> WindowReach {
         let (one, other) = match (self, other) {
-            (Reach::Ticks(one), Reach::Ticks(other)) if one.is_empty() => return Reach::Ticks(other),
-            (Reach::Ticks(one), Reach::Ticks(other)) if other.is_empty() => return Reach::Ticks(one),
-            (Reach::Ticks(one), Reach::Ticks(other)) => (one, other),
-            _ => return Reach::Unbounded,
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one.is_empty() => return WindowReach::Ticks(other),
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if other.is_empty() => return WindowReach::Ticks(one),
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) => (one, other),
+            _ => return WindowReach::Unbounded,
         };
         let sum = |a: &RangeInclusive<i64>, b: &RangeInclusive<i64>| {
             a.start().saturating_add(*b.start())..=a.end().saturating_add(*b.end())
         };
-        Reach::at(one.iter().flat_map(|a| other.iter().map(move |b| sum(a, b))))
+        WindowReach::from_ranges(one.iter().flat_map(|a| other.iter().map(move |b| sum(a, b))))
     }
 }
 
 impl WindowPlan {
     /// The reach of all outputs, which determines the halo. Row times are arbitrary, so functions that count rows
     /// have unbounded reach.
-    pub fn reach(&self) -> Reach {
-        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::level(), Reach::or)
+    pub fn reach(&self) -> WindowReach {
+        self.functions
+            .iter()
+            .map(|function| self.reach_of(&function.compute))
+            .fold(WindowReach::same_time(), WindowReach::union)
     }
 
     /// The reach of one function.
-    pub fn reach_of(&self, compute: &Compute) -> Reach {
+    pub fn reach_of(&self, compute: &WindowFunction) -> WindowReach {
         match self.gaps {
-            Gaps::CountRows => compute
-                .distances()
-                .map_or(Reach::Unbounded, |distances| Reach::at(distances.into_iter().chain([0..=0]))),
-            _ => Reach::Unbounded,
+            GapHandling::CountRows => compute.distances().map_or(WindowReach::Unbounded, |distances| {
+                WindowReach::from_ranges(distances.into_iter().chain([0..=0]))
+            }),
+            _ => WindowReach::Unbounded,
         }
     }
 }
 
-impl Compute {
+impl WindowFunction {
     /// Ranges of distances in ticks of the entries that determine the output; `None` if unbounded.
     fn distances(&self) -> Option<Vec<RangeInclusive<i64>>> {
-        let ticks = |length: Length| match length {
-            Length::Ticks(ticks) => Some(ticks),
-            Length::Rows(0) => Some(0),
-            Length::Rows(_) => None,
+        let ticks = |length: SeriesLength| match length {
+            SeriesLength::Ticks(ticks) => Some(ticks),
+            SeriesLength::Rows(0) => Some(0),
+            SeriesLength::Rows(_) => None,
         };
         match *self {
-            Compute::Lag { by, as_of } => {
+            WindowFunction::Lag { by, as_of } => {
                 let by = ticks(by)?;
                 Some(vec![by..=by.checked_add(as_of.unwrap_or(0))?])
             }
-            Compute::Diff { by } | Compute::PctChange { by } => ticks(by).map(|by| vec![by..=by]),
-            Compute::Window { frame: Frame::Rolling { over, gap, closed }, .. } => {
+            WindowFunction::Diff { by } | WindowFunction::PctChange { by } => ticks(by).map(|by| vec![by..=by]),
+            WindowFunction::Window { frame: SeriesFrame::Rolling { over, gap, closed }, .. } => {
                 let (over, gap) = (ticks(over)?, ticks(gap)?);
                 let last = gap.checked_add(over)? - i64::from(!closed.has_first());
                 Some(vec![gap..=last.max(gap)])
             }
-            Compute::Window { frame: Frame::Seasonal { season: Length::Ticks(season), over, gap }, .. } => {
+            WindowFunction::Window {
+                frame: SeriesFrame::Seasonal { season: SeriesLength::Ticks(season), over, gap },
+                ..
+            } => {
                 let gap = ticks(gap)?;
                 let last = season.checked_mul(i64::try_from(over).ok()?.checked_sub(1)?)?.checked_add(gap)?;
                 Some(match over as usize <= RANGES_MAX {
@@ -117,11 +125,11 @@ impl Compute {
                     false => vec![gap..=last],
                 })
             }
-            Compute::Window { .. }
-            | Compute::Ewm { .. }
-            | Compute::SeasonalIndex { .. }
-            | Compute::LastValid { .. }
-            | Compute::LastValidTime { .. } => None,
+            WindowFunction::Window { .. }
+            | WindowFunction::Ewm { .. }
+            | WindowFunction::SeasonalIndex { .. }
+            | WindowFunction::LastValid { .. }
+            | WindowFunction::LastValidTime { .. } => None,
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use forebay_model::Result;
 
-use crate::part::Part;
+use crate::part::SeriesPartition;
 
 /// Eviction starts at one part in this many of the memory limit.
-const REST_FROM_SHARE: usize = 8;
+const EVICT_FROM_SHARE: usize = 8;
 
 /// From one part in this many on, eviction continues even if series return soon, unless more are active than
 /// evicted.
-const REST_ALWAYS_SHARE: usize = 2;
+const EVICT_ALWAYS_SHARE: usize = 2;
 
 /// One part in this many of the series stays active: those with the newest rows.
-const AWAKE_SHARE: usize = 4;
+const ACTIVE_SHARE: usize = 4;
 
 /// Statistics of evictions and restorations.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rests {
+pub(crate) struct EvictionStats {
     /// Fewest active series for the next eviction.
     crowd: usize,
     /// Number of series in the last eviction.
@@ -25,31 +25,31 @@ pub(crate) struct Rests {
     woken: usize,
 }
 
-impl Part {
+impl SeriesPartition {
     /// Evicts series if the state is large compared with `bytes_max`.
     pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
         let awake = self.table.len();
         let bytes = self.awake_bytes();
-        if awake < self.rests.crowd || bytes < bytes_max / REST_FROM_SHARE {
+        if awake < self.rests.crowd || bytes < bytes_max / EVICT_FROM_SHARE {
             return Ok(());
         }
-        let is_much = bytes >= bytes_max / REST_ALWAYS_SHARE && self.resting.len() >= awake;
+        let is_much = bytes >= bytes_max / EVICT_ALWAYS_SHARE && self.resting.len() >= awake;
         if self.rests.woken * 2 > self.rests.rested && !is_much {
             // Evicted series return too soon: keep more of them active.
-            self.rests = Rests { crowd: awake * 2, ..Rests::default() };
+            self.rests = EvictionStats { crowd: awake * 2, ..EvictionStats::default() };
             return Ok(());
         }
         let rested = self.rest()?;
-        self.rests = Rests { crowd: awake, rested, woken: 0 };
+        self.rests = EvictionStats { crowd: awake, rested, woken: 0 };
         Ok(())
     }
 
     /// Evicts all series but those with the newest rows; returns how many.
     pub fn rest(&mut self) -> Result<usize> {
         let awake = self.table.len();
-        let last = |part: &Part, series: usize| part.history.head(series as u32).last;
+        let last = |part: &SeriesPartition, series: usize| part.history.head(series as u32).last;
         let mut lasts: Vec<i64> = (0..awake).map(|series| last(self, series)).collect();
-        let at = awake - awake.div_ceil(AWAKE_SHARE);
+        let at = awake - awake.div_ceil(ACTIVE_SHARE);
         if at == 0 {
             return Ok(0);
         }
@@ -90,7 +90,7 @@ impl Part {
         self.resting = resting;
         self.rests.woken += woken.len();
         woken.into_iter().for_each(|hash| self.resting.remove(hash));
-        self.resting.tidy();
+        self.resting.compact();
         Ok(())
     }
 }

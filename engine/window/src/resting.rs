@@ -12,11 +12,11 @@ const STEP_BYTES: usize = 4;
 const HEAD_BYTES: usize = 16 + size_of::<u32>();
 
 /// Fewest bytes of removed records that trigger compaction.
-const LEFT_BYTES_MIN: usize = 4 * BLOCK_BYTES;
+const REMOVED_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
 /// Encoded state of evicted series, by the hash of their keys.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Resting {
+pub(crate) struct ColdStore {
     blocks: Vec<Vec<u8>>,
     /// Record positions in units of the alignment.
     places: HashTable<u32>,
@@ -24,7 +24,7 @@ pub(crate) struct Resting {
     left: usize,
 }
 
-impl Resting {
+impl ColdStore {
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -53,26 +53,26 @@ impl Resting {
         block.extend_from_slice(&length.to_le_bytes());
         block.extend_from_slice(bytes);
         block.resize(start + record, 0);
-        let Resting { blocks, places, .. } = self;
+        let ColdStore { blocks, places, .. } = self;
         places.insert_unique(hash as u64, place, |&place| hash_at(blocks, place) as u64);
         true
     }
 
     /// Removes a restored series.
     pub fn remove(&mut self, hash: u128) {
-        let Resting { blocks, places, .. } = self;
+        let ColdStore { blocks, places, .. } = self;
         let Ok(found) = places.find_entry(hash as u64, |&place| hash_at(blocks, place) == hash) else { return };
         let (place, _) = found.remove();
         self.left += record_bytes(self.bytes_at(place).len());
     }
 
     /// Compacts the blocks once removed records take more than half of them.
-    pub fn tidy(&mut self) {
+    pub fn compact(&mut self) {
         let held: usize = self.blocks.iter().map(Vec::len).sum();
         if self.places.is_empty() {
-            *self = Resting::default();
-        } else if self.left >= LEFT_BYTES_MIN && self.left * 2 > held {
-            let mut kept = Resting::default();
+            *self = ColdStore::default();
+        } else if self.left >= REMOVED_BYTES_MIN && self.left * 2 > held {
+            let mut kept = ColdStore::default();
             self.records().for_each(|(hash, place)| {
                 kept.insert(hash, self.bytes_at(place));
             });
@@ -91,7 +91,7 @@ impl Resting {
 
     /// The encoded state at a record position.
     pub fn bytes_at(&self, place: u32) -> &[u8] {
-        let (block, at) = split(place);
+        let (block, at) = block_and_offset(place);
         let record = &self.blocks[block][at + 16..];
         let (length, bytes) = record.split_at(size_of::<u32>());
         let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
@@ -107,12 +107,12 @@ fn record_bytes(length: usize) -> usize {
     (HEAD_BYTES + length).next_multiple_of(STEP_BYTES)
 }
 
-fn split(place: u32) -> (usize, usize) {
+fn block_and_offset(place: u32) -> (usize, usize) {
     let at = place as usize * STEP_BYTES;
     (at / BLOCK_BYTES, at % BLOCK_BYTES)
 }
 
 fn hash_at(blocks: &[Vec<u8>], place: u32) -> u128 {
-    let (block, at) = split(place);
+    let (block, at) = block_and_offset(place);
     blocks[block][at..].first_chunk().map_or(0, |hash| u128::from_le_bytes(*hash))
 }

@@ -2,15 +2,15 @@
 
 /// Slabs of items; a slab of class `c` holds `first << c` of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Slabs<T> {
+pub(crate) struct SlabAllocator<T> {
     items: Vec<T>,
     free: Vec<Vec<usize>>,
     first: usize,
 }
 
-impl<T: Copy + Default> Slabs<T> {
+impl<T: Copy + Default> SlabAllocator<T> {
     pub fn new(first: usize) -> Self {
-        Slabs { items: Vec::new(), free: Vec::new(), first }
+        SlabAllocator { items: Vec::new(), free: Vec::new(), first }
     }
 
     #[inline]
@@ -35,7 +35,7 @@ impl<T: Copy + Default> Slabs<T> {
     }
 
     /// Allocates a slab with arbitrary content; returns its start.
-    pub fn take(&mut self, class: u8) -> usize {
+    pub fn allocate(&mut self, class: u8) -> usize {
         if let Some(at) = self.free.get_mut(usize::from(class)).and_then(Vec::pop) {
             return at;
         }
@@ -46,7 +46,7 @@ impl<T: Copy + Default> Slabs<T> {
     }
 
     /// Reserves memory for about this many slabs of a class: growing once copies once.
-    pub fn expect(&mut self, slabs: usize, class: u8) {
+    pub fn reserve(&mut self, slabs: usize, class: u8) {
         let is_free = self.free.get(usize::from(class)).is_some_and(|free| !free.is_empty());
         if !is_free && self.items.capacity() - self.items.len() < self.capacity(class) {
             self.items.reserve(slabs.saturating_mul(self.capacity(class)));
@@ -54,7 +54,7 @@ impl<T: Copy + Default> Slabs<T> {
     }
 
     /// Releases a slab.
-    pub fn give(&mut self, at: usize, class: u8) {
+    pub fn release(&mut self, at: usize, class: u8) {
         let class = usize::from(class);
         if self.free.len() <= class {
             self.free.resize(class + 1, Vec::new());
@@ -64,7 +64,7 @@ impl<T: Copy + Default> Slabs<T> {
 
     /// Allocates a slab and copies items to its start.
     pub fn copy(&mut self, from: std::ops::Range<usize>, class: u8) -> usize {
-        let at = self.take(class);
+        let at = self.allocate(class);
         self.items.copy_within(from, at);
         at
     }

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 /// Successors tried before the hash table.
-const HOPS: usize = 3;
+const SUCCESSORS_TRIED: usize = 3;
 
 /// Series by the hash of their keys, numbered in order of appearance.
 ///
@@ -36,7 +36,7 @@ impl SeriesTable {
     #[inline]
     pub fn resolve(&mut self, hash: u128) -> u32 {
         let mut guess = self.last as usize;
-        for _ in 0..HOPS {
+        for _ in 0..SUCCESSORS_TRIED {
             guess = match self.next.get(guess) {
                 Some(&next) => next as usize,
                 None => break,

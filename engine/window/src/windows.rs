@@ -1,44 +1,44 @@
 //! Rolling and seasonal windows.
 
-use forebay_model::between;
+use forebay_model::lerp;
 
-use crate::batch::Batch;
-use crate::edge::Span;
+use crate::batch::WindowBatch;
+use crate::edge::BoundPair;
 use crate::kernels;
-use crate::stats::{of_moments, order};
+use crate::stats::{from_moments, moment_order};
 use crate::words::NO_NUMBER;
-use crate::{Keep, Stat};
+use crate::{WindowStat, WordEncoding};
 
 /// One output of a window.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct WindowRequest {
     /// Index of the output's function.
     pub function: usize,
-    pub stat: Stat,
+    pub stat: WindowStat,
     pub min_periods: u64,
 }
 
 /// The entries that a window covers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cover {
+pub(crate) enum WindowKind {
     /// All entries between two bounds.
-    All(Span),
+    All(BoundPair),
     /// The last entry of each pair of bounds, earliest first.
-    Last(Vec<Span>),
+    Last(Vec<BoundPair>),
 }
 
 /// All statistics of one input over one window; common intermediate results are computed once.
 #[derive(Debug, Clone)]
-pub(crate) struct Windows {
+pub(crate) struct WindowEvaluator {
     pub input: usize,
-    pub keep: Keep,
-    pub cover: Cover,
-    pub asks: Vec<Ask>,
+    pub keep: WordEncoding,
+    pub cover: WindowKind,
+    pub asks: Vec<WindowRequest>,
 }
 
 /// Buffers reused between batches.
 #[derive(Debug, Default)]
-pub(crate) struct Workspace {
+pub(crate) struct RollingBuffers {
     counts: Vec<f64>,
     sums: Vec<f64>,
     squares: Vec<f64>,
@@ -50,7 +50,7 @@ pub(crate) struct Workspace {
 }
 
 /// The window of one row.
-struct View<'a> {
+struct WindowView<'a> {
     /// Index of the row in the batch.
     row: usize,
     values: &'a [u64],
@@ -59,18 +59,18 @@ struct View<'a> {
     start: u32,
 }
 
-impl View<'_> {
+impl WindowView<'_> {
     /// Distance of a value from the row: number of entries from it up to and including the row.
     fn distance(&self, at: usize) -> u32 {
         self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
     }
 }
 
-impl Windows {
+impl WindowEvaluator {
     /// Appends the outputs of the requested functions.
-    pub fn run(&self, batch: &Batch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut Workspace) {
+    pub fn run(&self, batch: &WindowBatch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut RollingBuffers) {
         let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
-        let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
+        let Some(most) = wanted().map(|ask| moment_order(ask.stat)).max() else { return };
         let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
         let (mut squares, mut shapes) = (std::mem::take(&mut space.squares), std::mem::take(&mut space.shapes));
         counts.clear();
@@ -81,20 +81,20 @@ impl Windows {
         // had.
         let mut whole = true;
         match self.keep {
-            Keep::Number if most > 1 => self.each(batch, space, |view, _| {
-                let (count, sum, square) = kernels::spread(view.values, whole);
+            WordEncoding::Number if most > 1 => self.each(batch, space, |view, _| {
+                let (count, sum, square) = kernels::squared_deviations(view.values, whole);
                 whole = count == view.values.len() as f64;
                 counts.push(count);
                 sums.push(sum);
                 squares.push(square);
             }),
-            Keep::Number => self.each(batch, space, |view, _| {
+            WordEncoding::Number => self.each(batch, space, |view, _| {
                 let (count, sum) = kernels::sums(view.values, whole);
                 whole = count == view.values.len() as f64;
                 counts.push(count);
                 sums.push(sum);
             }),
-            Keep::Bits => self.each(batch, space, |view, _| counts.push(kernels::count_bits(view.values))),
+            WordEncoding::Bits => self.each(batch, space, |view, _| counts.push(kernels::count_bits(view.values))),
         }
         sums.resize(counts.len(), f64::NAN);
         squares.resize(counts.len(), f64::NAN);
@@ -106,17 +106,18 @@ impl Windows {
         }
         for ask in wanted() {
             let output = &mut outputs[ask.function];
-            let moments = Moments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
-            match (ask.stat, order(ask.stat)) {
+            let moments =
+                WindowMoments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
+            match (ask.stat, moment_order(ask.stat)) {
                 (_, 0) => self.other(ask, batch, &counts, output, space),
                 // Common statistics have a loop of their own, without dispatch per row.
-                (Stat::Mean, _) => moments.put(output, of_squares(Stat::Mean)),
-                (Stat::Std { ddof }, _) => moments.put(output, of_squares(Stat::Std { ddof })),
-                (stat, 1 | 2) => moments.put(output, of_squares(stat)),
+                (WindowStat::Mean, _) => moments.put(output, from_squares(WindowStat::Mean)),
+                (WindowStat::Std { ddof }, _) => moments.put(output, from_squares(WindowStat::Std { ddof })),
+                (stat, 1 | 2) => moments.put(output, from_squares(stat)),
                 (stat, _) => {
                     let mut shapes = shapes.iter().copied();
                     moments
-                        .put(output, |count, sum, _| of_moments(stat, count, sum, shapes.next().unwrap_or_default()));
+                        .put(output, |count, sum, _| from_moments(stat, count, sum, shapes.next().unwrap_or_default()));
                 }
             }
         }
@@ -125,16 +126,21 @@ impl Windows {
 
     /// Calls `take` with the window of each row.
     #[inline(always)]
-    fn each(&self, batch: &Batch<'_>, space: &mut Workspace, mut take: impl FnMut(View<'_>, &mut Workspace)) {
+    fn each(
+        &self,
+        batch: &WindowBatch<'_>,
+        space: &mut RollingBuffers,
+        mut take: impl FnMut(WindowView<'_>, &mut RollingBuffers),
+    ) {
         let input = &batch.inputs[self.input];
         let spans = match &self.cover {
-            Cover::All(span) => {
+            WindowKind::All(span) => {
                 for (row, (start, end)) in batch.spans(*span).enumerate() {
-                    take(View { row, values: input.slice(row, start, end), distances: None, start }, space);
+                    take(WindowView { row, values: input.slice(row, start, end), distances: None, start }, space);
                 }
                 return;
             }
-            Cover::Last(spans) => spans,
+            WindowKind::Last(spans) => spans,
         };
         let (mut values, mut distances) = (std::mem::take(&mut space.values), std::mem::take(&mut space.distances));
         for row in 0..batch.rows.len() {
@@ -147,36 +153,45 @@ impl Windows {
                     values.push(input.word(row, end));
                 }
             }
-            take(View { row, values: &values, distances: Some(&distances), start: 0 }, space);
+            take(WindowView { row, values: &values, distances: Some(&distances), start: 0 }, space);
         }
         (space.values, space.distances) = (values, distances);
     }
 
     /// Computes a statistic that needs a pass of its own.
-    fn other(&self, ask: &Ask, batch: &Batch<'_>, counts: &[f64], output: &mut Vec<u64>, space: &mut Workspace) {
+    fn other(
+        &self,
+        ask: &WindowRequest,
+        batch: &WindowBatch<'_>,
+        counts: &[f64],
+        output: &mut Vec<u64>,
+        space: &mut RollingBuffers,
+    ) {
         let keep = self.keep;
-        let rows = Rows { batch, counts, min: ask.min_periods as f64 };
+        let rows = WindowCounts { batch, counts, min: ask.min_periods as f64 };
         match ask.stat {
-            Stat::Min => self.number(rows, output, space, |view, _, _| kernels::least(view.values)),
-            Stat::Max => self.number(rows, output, space, |view, _, _| kernels::greatest(view.values)),
-            Stat::ZeroShare => {
+            WindowStat::Min => self.number(rows, output, space, |view, _, _| kernels::minimum(view.values)),
+            WindowStat::Max => self.number(rows, output, space, |view, _, _| kernels::maximum(view.values)),
+            WindowStat::ZeroShare => {
                 self.number(rows, output, space, |view, _, count| kernels::zeros(view.values) / count);
             }
-            Stat::Quantile(q) => {
+            WindowStat::Quantile(q) => {
                 self.number(rows, output, space, |view, space, _| quantile(view.values, q, &mut space.sorted));
             }
-            Stat::Slope { unit } => self.number(rows, output, space, |view, _, count| slope(batch, view, unit, count)),
-            Stat::SinceNonzero { unit } => {
+            WindowStat::Slope { unit } => {
+                self.number(rows, output, space, |view, _, count| slope(batch, view, unit, count))
+            }
+            WindowStat::SinceNonzero { unit } => {
                 self.number(rows, output, space, |view, _, _| since_nonzero(batch, view, unit));
             }
-            Stat::Unique => self.word(rows, output, NO_NUMBER, space, |view, space| {
+            WindowStat::Unique => self.word(rows, output, NO_NUMBER, space, |view, space| {
                 distinct(view.values, keep, &mut space.distinct).to_bits()
             }),
-            Stat::First => self.word(rows, output, keep.missing(), space, |view, _| {
+            WindowStat::First => self.word(rows, output, keep.missing(), space, |view, _| {
                 let first = view.values.iter().copied().find(|&word| !keep.is_missing(word));
                 first.unwrap_or(keep.missing())
             }),
-            Stat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
+            WindowStat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
                 let last = view.values.iter().copied().rfind(|&word| !keep.is_missing(word));
                 last.unwrap_or(keep.missing())
             }),
@@ -188,10 +203,10 @@ impl Windows {
     #[inline(always)]
     fn number(
         &self,
-        rows: Rows<'_>,
+        rows: WindowCounts<'_>,
         output: &mut Vec<u64>,
-        space: &mut Workspace,
-        value: impl Fn(&View<'_>, &mut Workspace, f64) -> f64,
+        space: &mut RollingBuffers,
+        value: impl Fn(&WindowView<'_>, &mut RollingBuffers, f64) -> f64,
     ) {
         let mut counts = rows.counts.iter();
         self.each(rows.batch, space, |view, space| {
@@ -205,11 +220,11 @@ impl Windows {
     #[inline(always)]
     fn word(
         &self,
-        rows: Rows<'_>,
+        rows: WindowCounts<'_>,
         output: &mut Vec<u64>,
         missing: u64,
-        space: &mut Workspace,
-        word: impl Fn(&View<'_>, &mut Workspace) -> u64,
+        space: &mut RollingBuffers,
+        word: impl Fn(&WindowView<'_>, &mut RollingBuffers) -> u64,
     ) {
         let mut counts = rows.counts.iter();
         self.each(rows.batch, space, |view, space| {
@@ -221,19 +236,19 @@ impl Windows {
 
 /// A statistic of count, sum and sum of squares.
 #[inline(always)]
-fn of_squares(stat: Stat) -> impl Fn(f64, f64, f64) -> f64 {
-    move |count, sum, m2| of_moments(stat, count, sum, [m2, 0.0, 0.0])
+fn from_squares(stat: WindowStat) -> impl Fn(f64, f64, f64) -> f64 {
+    move |count, sum, m2| from_moments(stat, count, sum, [m2, 0.0, 0.0])
 }
 
 /// Counts, sums and squares of the windows of a batch.
-struct Moments<'a> {
+struct WindowMoments<'a> {
     counts: &'a [f64],
     sums: &'a [f64],
     squares: &'a [f64],
     min: f64,
 }
 
-impl Moments<'_> {
+impl WindowMoments<'_> {
     /// Appends a statistic of count, sum and squares; missing if there are too few values.
     #[inline(always)]
     fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64) -> f64) {
@@ -246,8 +261,8 @@ impl Moments<'_> {
 }
 
 /// The batch and the number of values per window.
-struct Rows<'a> {
-    batch: &'a Batch<'a>,
+struct WindowCounts<'a> {
+    batch: &'a WindowBatch<'a>,
     counts: &'a [f64],
     min: f64,
 }
@@ -260,22 +275,22 @@ fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
     let share = rank - below as f64;
     let (_, &mut lower, above) = sorted.select_nth_unstable_by(below, f64::total_cmp);
     let upper = above.iter().copied().reduce(f64::min).unwrap_or(lower);
-    between(lower, upper, share) + 0.0
+    lerp(lower, upper, share) + 0.0
 }
 
-fn distinct(values: &[u64], keep: Keep, sorted: &mut Vec<u64>) -> f64 {
+fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
     sorted.clear();
     sorted.extend(values.iter().filter(|&&word| !keep.is_missing(word)).map(|&word| match keep {
         // Normalizes -0.0 to 0.0.
-        Keep::Number => (f64::from_bits(word) + 0.0).to_bits(),
-        Keep::Bits => word,
+        WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
+        WordEncoding::Bits => word,
     }));
     sorted.sort_unstable();
     sorted.dedup();
     sorted.len() as f64
 }
 
-fn slope(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>, count: f64) -> f64 {
+fn slope(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>, count: f64) -> f64 {
     let time = |at: usize| batch.times.word(view.row, view.distance(at) - 1);
     // Places count from the first entry of the window, so that they are small and exact.
     let place = |at: usize| match unit {
@@ -296,7 +311,7 @@ fn slope(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>, count: f64) -> f
     if squares > 0.0 { both / squares } else { f64::NAN }
 }
 
-fn since_nonzero(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>) -> f64 {
+fn since_nonzero(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>) -> f64 {
     let nonzero = |word: &u64| {
         let value = f64::from_bits(*word);
         !value.is_nan() && value != 0.0

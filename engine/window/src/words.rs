@@ -10,7 +10,7 @@ use arrow::datatypes::{
 };
 use forebay_model::{Fault, Result, codes};
 
-use crate::Keep;
+use crate::WordEncoding;
 
 /// A missing value in `Bits` encoding.
 pub(crate) const NO_BITS: u64 = i64::MIN as u64;
@@ -18,12 +18,12 @@ pub(crate) const NO_BITS: u64 = i64::MIN as u64;
 /// A missing value in `Number` encoding. Every NaN is encoded as this one.
 pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
 
-impl Keep {
+impl WordEncoding {
     /// The word of a missing value.
     pub(crate) fn missing(self) -> u64 {
         match self {
-            Keep::Number => NO_NUMBER,
-            Keep::Bits => NO_BITS,
+            WordEncoding::Number => NO_NUMBER,
+            WordEncoding::Bits => NO_BITS,
         }
     }
 
@@ -31,22 +31,22 @@ impl Keep {
     #[inline]
     pub(crate) fn is_missing(self, word: u64) -> bool {
         match self {
-            Keep::Number => f64::from_bits(word).is_nan(),
-            Keep::Bits => word == NO_BITS,
+            WordEncoding::Number => f64::from_bits(word).is_nan(),
+            WordEncoding::Bits => word == NO_BITS,
         }
     }
 
     /// Appends the encoded values of a column.
     pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
         match self {
-            Keep::Number => numbers(column, words),
-            Keep::Bits => bits(column, words),
+            WordEncoding::Number => encode_numbers(column, words),
+            WordEncoding::Bits => encode_bits(column, words),
         }
     }
 }
 
 /// Appends the values as doubles, with NaN for missing ones.
-pub(crate) fn numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
+pub(crate) fn encode_numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     match column.data_type() {
         DataType::Float64 => fill::<Float64Type>(column, words, |value| canonical(value).to_bits()),
         DataType::Float32 => fill::<Float32Type>(column, words, |value| canonical(f64::from(value)).to_bits()),
@@ -67,10 +67,10 @@ pub(crate) fn numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
             let flags: &BooleanArray = column.as_boolean();
             words.extend(flags.iter().map(|flag| flag.map_or(NO_NUMBER, |flag| f64::from(u8::from(flag)).to_bits())));
         }
-        DataType::Float16 | DataType::Null => return numbers(&cast(column, &DataType::Float32)?, words),
-        DataType::Dictionary(_, value) => return numbers(&cast(column, value)?, words),
-        other if is_integer(other) => return numbers(&integers(column)?, words),
-        _ => return numbers(&cast(column, &DataType::Float64)?, words),
+        DataType::Float16 | DataType::Null => return encode_numbers(&cast(column, &DataType::Float32)?, words),
+        DataType::Dictionary(_, value) => return encode_numbers(&cast(column, value)?, words),
+        other if is_integer(other) => return encode_numbers(&integers(column)?, words),
+        _ => return encode_numbers(&cast(column, &DataType::Float64)?, words),
     }
     Ok(())
 }
@@ -83,18 +83,18 @@ fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: im
     let array: &PrimitiveArray<T> = column.as_primitive();
     let before = words.len();
     words.extend(array.values().iter().map(|&value| word(value)));
-    blank(column, &mut words[before..], NO_NUMBER);
+    overwrite_nulls(column, &mut words[before..], NO_NUMBER);
 }
 
 /// Overwrites the words of nulls.
-fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
+fn overwrite_nulls(column: &dyn Array, words: &mut [u64], missing: u64) {
     let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else { return };
     for (word, valid) in words.iter_mut().zip(nulls.iter()) {
         *word = if valid { *word } else { missing };
     }
 }
 
-fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
+fn encode_bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
     // Two passes: the first is vectorized, and the value hardly ever occurs.
@@ -109,7 +109,7 @@ fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     }
     let before = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
-    blank(array, &mut words[before..], NO_BITS);
+    overwrite_nulls(array, &mut words[before..], NO_BITS);
     Ok(())
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Appends the times in ticks. Fails for nulls and for unsigned times beyond 63 bits.
-pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
+pub(crate) fn append_times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     if *column.data_type() == DataType::Date32 && column.null_count() == 0 {
         ticks.extend(column.as_primitive::<Date32Type>().values().iter().map(|&day| i64::from(day)));
         return Ok(());

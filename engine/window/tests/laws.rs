@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use common::random::{any_function, any_gaps, any_rows};
 use common::*;
-use forebay_window::{Closed, Compute, Engine, Frame, Gaps, Length, Stat, WindowPlan};
+use forebay_window::{
+    ClosedEnds, GapHandling, SeriesFrame, SeriesLength, WindowEngine, WindowFunction, WindowPlan, WindowStat,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Action between two pieces of input.
 #[derive(Debug, Clone, Copy)]
-enum Then {
+enum InterimAction {
     Nothing,
     /// Hold the piece and push it together with the next one.
     Wait,
@@ -27,12 +29,12 @@ enum Then {
 /// Pushes rows in pieces.
 fn in_pieces(
     plan: &Arc<WindowPlan>,
-    rows: &[Row],
+    rows: &[SeriesTestRow],
     emit: &[bool],
-    (pieces, engine_parts): (&[(usize, Then)], usize),
+    (pieces, engine_parts): (&[(usize, InterimAction)], usize),
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
-    let mut engine = Engine::in_parts(plan.clone(), engine_parts);
+    let mut engine = WindowEngine::in_parts(plan.clone(), engine_parts);
     let (mut parts, mut waiting, mut start) = (Vec::new(), Vec::new(), 0);
     let mut pieces = pieces.iter().cycle();
     while start < rows.len() {
@@ -40,7 +42,7 @@ fn in_pieces(
         let size = size.min(rows.len() - start);
         waiting.push(table.slice(start, size));
         start += size;
-        if matches!(then, Then::Wait) && start < rows.len() {
+        if matches!(then, InterimAction::Wait) && start < rows.len() {
             continue;
         }
         let outputs = push_all(&waiting, &mut engine, emit).unwrap();
@@ -48,11 +50,13 @@ fn in_pieces(
         parts.extend(outputs);
         waiting.clear();
         match then {
-            Then::Nothing | Then::Wait => {}
-            Then::Rest => {
+            InterimAction::Nothing | InterimAction::Wait => {}
+            InterimAction::Rest => {
                 engine.rest().unwrap();
             }
-            Then::Carry => engine = Engine::decode(plan.clone(), engine_parts, &mut &encoded(&engine)[..]).unwrap(),
+            InterimAction::Carry => {
+                engine = WindowEngine::decode(plan.clone(), engine_parts, &mut &encoded(&engine)[..]).unwrap()
+            }
         }
     }
     (joined(&parts), encoded(&engine))
@@ -62,17 +66,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn cuts_parts_carries_and_choices_change_no_bit(
+    fn batching_and_state_round_trips_change_no_bit(
         functions in prop::collection::vec(any_function(), 1..6),
         gaps in any_gaps(),
         rows in any_rows(150),
-        pieces in prop::collection::vec((1..60usize, select(vec![Then::Nothing, Then::Wait, Then::Rest, Then::Carry])), 1..8),
+        pieces in prop::collection::vec((1..60usize, select(vec![InterimAction::Nothing, InterimAction::Wait, InterimAction::Rest, InterimAction::Carry])), 1..8),
         emit in prop::collection::vec(any::<bool>(), 6),
         parts in 1..4usize,
     ) {
         let plan = Arc::new(plan(functions, gaps));
         let all = vec![true; plan.functions.len()];
-        let (whole, state) = in_pieces(&plan, &rows, &all, (&[(usize::MAX, Then::Nothing)], 1));
+        let (whole, state) = in_pieces(&plan, &rows, &all, (&[(usize::MAX, InterimAction::Nothing)], 1));
         let (cut, cut_state) = in_pieces(&plan, &rows, &all, (&pieces, parts));
         prop_assert_eq!(&whole, &cut);
         prop_assert!(state == cut_state);
@@ -86,8 +90,11 @@ proptest! {
 
 #[test]
 fn a_fault_names_its_batch_and_the_row_there() {
-    let plan = Arc::new(plan(vec![function(NUMBER, Compute::Diff { by: Length::Rows(1) })], Gaps::CountRows));
-    let mut rows: Vec<Row> = short_series(6);
+    let plan = Arc::new(plan(
+        vec![function(NUMBER, WindowFunction::Diff { by: SeriesLength::Rows(1) })],
+        GapHandling::CountRows,
+    ));
+    let mut rows: Vec<SeriesTestRow> = short_series(6);
     rows.sort_by_key(|row| row.time);
     // A late row of a series that had rows on all days before.
     let late = rows.len() - 550;
@@ -95,18 +102,18 @@ fn a_fault_names_its_batch_and_the_row_there() {
     for parts in [1, 3] {
         let table = table(&rows, true);
         let batches = [table.slice(0, 100), table.slice(100, 50), table.slice(150, rows.len() - 150)];
-        let mut engine = Engine::in_parts(plan.clone(), parts);
+        let mut engine = WindowEngine::in_parts(plan.clone(), parts);
         let (batch, fault) = push_all(&batches, &mut engine, &[true]).unwrap_err();
         assert_eq!((batch, fault.site().rows.as_slice()), (2, [late as u64 - 150].as_slice()));
     }
 }
 
 /// A hundred series begin every day with six rows each; some return much later.
-fn short_series(days: i64) -> Vec<Row> {
+fn short_series(days: i64) -> Vec<SeriesTestRow> {
     let day = |time: i64| {
         let now = (time - 5..=time).flat_map(|begun| (0..100).map(move |number| begun * 100 + number));
         let back = (time >= 50 && time % 10 == 0).then_some(time * 50).into_iter();
-        now.chain(back).map(move |series| Row {
+        now.chain(back).map(move |series| SeriesTestRow {
             series: (Some((series % 7) as u8), series),
             time,
             number: Some((series % 5) as f64),
@@ -120,21 +127,22 @@ fn short_series(days: i64) -> Vec<Row> {
 
 #[test]
 fn series_that_ended_take_little_memory() {
-    let day = Length::Ticks(1);
-    let window = |over| Frame::Rolling { over: Length::Ticks(over), gap: day, closed: Closed::Right };
-    let window = |over, stat| Compute::Window { frame: window(over), stat, min_periods: 1 };
+    let day = SeriesLength::Ticks(1);
+    let window = |over| SeriesFrame::Rolling { over: SeriesLength::Ticks(over), gap: day, closed: ClosedEnds::Right };
+    let window = |over, stat| WindowFunction::Window { frame: window(over), stat, min_periods: 1 };
     let computes = [
-        Compute::Lag { by: Length::Ticks(7), as_of: None },
-        window(7, Stat::Mean),
-        window(28, Stat::Std { ddof: 1 }),
-        Compute::Window { frame: Frame::Expanding { gap: day }, stat: Stat::Mean, min_periods: 1 },
-        Compute::SeasonalIndex { slot: SLOT, gap: day, min_periods: 1, strength: 0.0, parent: None },
+        WindowFunction::Lag { by: SeriesLength::Ticks(7), as_of: None },
+        window(7, WindowStat::Mean),
+        window(28, WindowStat::Std { ddof: 1 }),
+        WindowFunction::Window { frame: SeriesFrame::Expanding { gap: day }, stat: WindowStat::Mean, min_periods: 1 },
+        WindowFunction::SeasonalIndex { slot: SLOT, gap: day, min_periods: 1, strength: 0.0, parent: None },
     ];
-    let plan = Arc::new(plan(computes.into_iter().map(|compute| function(NUMBER, compute)).collect(), Gaps::CountRows));
+    let plan =
+        Arc::new(plan(computes.into_iter().map(|compute| function(NUMBER, compute)).collect(), GapHandling::CountRows));
     let emit = vec![true; plan.functions.len()];
     let rows = short_series(300);
     let all = table(&rows, false);
-    let (mut awake, mut settled) = (Engine::new(plan.clone()), Engine::new(plan.clone()));
+    let (mut awake, mut settled) = (WindowEngine::new(plan.clone()), WindowEngine::new(plan.clone()));
     for start in (0..rows.len()).step_by(1000) {
         let piece = all.slice(start, 1000.min(rows.len() - start));
         assert_eq!(piece.push(&mut awake, &emit).unwrap(), piece.push(&mut settled, &emit).unwrap());

@@ -6,24 +6,24 @@ mod common;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Int64Type};
-use common::oracle::{Value, expected};
+use common::oracle::{OracleValue, expected};
 use common::random::{any_function, any_gaps, any_rows};
 use common::*;
 use proptest::prelude::*;
 
-fn check(column: &ArrayRef, expected: &[Value]) -> Result<(), TestCaseError> {
+fn check(column: &ArrayRef, expected: &[OracleValue]) -> Result<(), TestCaseError> {
     let numbers = doubles(column);
     prop_assert_eq!(numbers.len(), expected.len());
     for (row, (number, expected)) in numbers.iter().zip(expected).enumerate() {
         match (*expected, *number) {
             // Both results are valid.
-            (Value::Number(expected, _), _) if expected.is_nan() => {}
-            (Value::None, None) => {}
-            (Value::Number(expected, scale), Some(number)) => {
+            (OracleValue::Number(expected, _), _) if expected.is_nan() => {}
+            (OracleValue::None, None) => {}
+            (OracleValue::Number(expected, scale), Some(number)) => {
                 let near = (number - expected).abs() <= 1e-9 * expected.abs().max(scale);
                 prop_assert!(near || number == expected, "row {row}: {number} but expected {expected}");
             }
-            (Value::Bits(bits), Some(_)) => {
+            (OracleValue::Bits(bits), Some(_)) => {
                 prop_assert_eq!(column.data_type(), &DataType::Int64);
                 prop_assert_eq!(column.as_primitive::<Int64Type>().value(row), bits, "row {}", row);
             }
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn windows_say_what_the_oracle_says(
+    fn windows_match_the_oracle(
         functions in prop::collection::vec(any_function(), 1..6),
         gaps in any_gaps(),
         rows in any_rows(120),

@@ -4,35 +4,37 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use forebay_window::{
-    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
+    WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 #[test]
 fn a_plan_is_stored_as_before() {
-    let function = |compute| Function { input: 0, compute, data_type: DataType::Float64 };
-    let window = |frame, stat| function(Compute::Window { frame, stat, min_periods: 1 });
-    let rolling = Frame::Rolling { over: Length::Rows(7), gap: Length::ZERO, closed: Closed::Left };
-    let seasonal = Frame::Seasonal { season: Length::Ticks(7), over: 4, gap: Length::Ticks(1) };
+    let function = |compute| WindowOutput { input: 0, compute, data_type: DataType::Float64 };
+    let window = |frame, stat| function(WindowFunction::Window { frame, stat, min_periods: 1 });
+    let rolling =
+        SeriesFrame::Rolling { over: SeriesLength::Rows(7), gap: SeriesLength::ZERO, closed: ClosedEnds::Left };
+    let seasonal = SeriesFrame::Seasonal { season: SeriesLength::Ticks(7), over: 4, gap: SeriesLength::Ticks(1) };
     let plan = WindowPlan {
         time: DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         keys: vec![DataType::Utf8, DataType::Decimal128(20, 0)],
-        inputs: vec![WindowInput { data_type: DataType::Float64, keep: Keep::Number }],
+        inputs: vec![WindowInput { data_type: DataType::Float64, keep: WordEncoding::Number }],
         functions: vec![
-            function(Compute::Lag { by: Length::Ticks(7), as_of: Some(2) }),
-            function(Compute::LastValid { limit: None }),
-            window(rolling, Stat::Quantile(0.5)),
-            window(seasonal, Stat::Var { ddof: 1 }),
-            window(Frame::Expanding { gap: Length::ZERO }, Stat::SinceNonzero { unit: None }),
-            function(Compute::Ewm {
-                decay: Decay::HalfLife(2.5),
+            function(WindowFunction::Lag { by: SeriesLength::Ticks(7), as_of: Some(2) }),
+            function(WindowFunction::LastValid { limit: None }),
+            window(rolling, WindowStat::Quantile(0.5)),
+            window(seasonal, WindowStat::Var { ddof: 1 }),
+            window(SeriesFrame::Expanding { gap: SeriesLength::ZERO }, WindowStat::SinceNonzero { unit: None }),
+            function(WindowFunction::Ewm {
+                decay: EwmDecay::HalfLife(2.5),
                 adjust: true,
                 ignore_na: false,
                 stat: EwmStat::Mean,
-                gap: Length::ZERO,
+                gap: SeriesLength::ZERO,
                 min_periods: 0,
             }),
         ],
-        gaps: Gaps::Complete { every: 86_400_000_000, fill: Fill::Forward },
+        gaps: GapHandling::Complete { every: 86_400_000_000, fill: PeriodFill::Forward },
     };
     let stored = serde_json::json!({
         "time": "Timestamp(µs, \"UTC\")",

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use forebay_generate::{ClicksOptions, DemandOptions, Extent, Summary, clicks, demand};
+use forebay_generate::{ClicksOptions, DemandOptions, GenerateSummary, HistoryExtent, clicks, demand};
 use forebay_model::{Fault, Result, codes};
 
 fn main() -> Result<()> {
@@ -15,9 +15,9 @@ fn main() -> Result<()> {
     let threads = rest.first().map(number).transpose()?;
     let start = Instant::now();
     let mut quiet = |_| {};
-    let Summary { files, rows, bytes } = match kind.as_str() {
+    let GenerateSummary { files, rows, bytes } = match kind.as_str() {
         "demand" => {
-            let mut options = DemandOptions::new(Extent::Rows(rows), seed, out);
+            let mut options = DemandOptions::new(HistoryExtent::Rows(rows), seed, out);
             options.output.threads = threads.map_or(options.output.threads, |threads| threads as usize);
             if let Some(period) = rest.get(1) {
                 options.period = period.parse()?;

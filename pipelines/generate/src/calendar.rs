@@ -7,17 +7,17 @@ use forebay_model::{Fault, Result, codes};
 
 /// A day of the Gregorian calendar, counted from 1970-01-01.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Day(pub i32);
+pub struct CalendarDay(pub i32);
 
-impl Day {
+impl CalendarDay {
     /// The day of a date. Howard Hinnant, "chrono-compatible low-level date algorithms".
-    pub(crate) const fn of(year: i32, month: u32, day: u32) -> Day {
+    pub(crate) const fn of(year: i32, month: u32, day: u32) -> CalendarDay {
         let y = if month <= 2 { year - 1 } else { year };
         let era = y.div_euclid(400);
         let of_era = y.rem_euclid(400);
         let month = month as i32;
         let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day as i32 - 1;
-        Day(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
+        CalendarDay(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
     }
 
     /// Year, month and day.
@@ -44,19 +44,19 @@ impl Day {
     }
 
     /// The n-th given weekday of a month, from 1.
-    fn nth(year: i32, month: u32, weekday: usize, n: i32) -> Day {
-        let first = Day::of(year, month, 1);
-        Day(first.0 + (weekday as i32 - first.weekday() as i32).rem_euclid(7) + 7 * (n - 1))
+    fn nth(year: i32, month: u32, weekday: usize, n: i32) -> CalendarDay {
+        let first = CalendarDay::of(year, month, 1);
+        CalendarDay(first.0 + (weekday as i32 - first.weekday() as i32).rem_euclid(7) + 7 * (n - 1))
     }
 
     /// Easter Sunday, by the anonymous Gregorian algorithm (Meeus, "Astronomical Algorithms", chapter 8).
-    fn easter(year: i32) -> Day {
+    fn easter(year: i32) -> CalendarDay {
         let (a, b, c) = (year % 19, year / 100, year % 100);
         let h = (19 * a + b - b / 4 - (b - (b + 8) / 25 + 1) / 3 + 15) % 30;
         let l = (32 + 2 * (b % 4) + 2 * (c / 4) - h - c % 4) % 7;
         let m = (a + 11 * h + 22 * l) / 451;
         let sum = h + l - 7 * m + 114;
-        Day::of(year, (sum / 31) as u32, (sum % 31 + 1) as u32)
+        CalendarDay::of(year, (sum / 31) as u32, (sum % 31 + 1) as u32)
     }
 
     /// The event of this day, as an index into [`EVENTS`].
@@ -76,15 +76,15 @@ impl Day {
         let moving = || {
             let (monday, thursday, sunday) = (0, 3, 6);
             match month {
-                2 if self == Day::nth(year, 2, sunday, 1) => Some(1),
-                2 if self == Day::nth(year, 2, monday, 3) => Some(3),
-                3 | 4 if self == Day::easter(year) => Some(5),
-                5 if self == Day::nth(year, 5, sunday, 2) => Some(7),
+                2 if self == CalendarDay::nth(year, 2, sunday, 1) => Some(1),
+                2 if self == CalendarDay::nth(year, 2, monday, 3) => Some(3),
+                3 | 4 if self == CalendarDay::easter(year) => Some(5),
+                5 if self == CalendarDay::nth(year, 5, sunday, 2) => Some(7),
                 5 if self.weekday() == monday && day > 24 => Some(8),
-                6 if self == Day::nth(year, 6, sunday, 3) => Some(9),
-                9 if self == Day::nth(year, 9, monday, 1) => Some(11),
-                10 if self == Day::nth(year, 10, monday, 2) => Some(12),
-                11 if self == Day::nth(year, 11, thursday, 4) => Some(15),
+                6 if self == CalendarDay::nth(year, 6, sunday, 3) => Some(9),
+                9 if self == CalendarDay::nth(year, 9, monday, 1) => Some(11),
+                10 if self == CalendarDay::nth(year, 10, monday, 2) => Some(12),
+                11 if self == CalendarDay::nth(year, 11, thursday, 4) => Some(15),
                 _ => None,
             }
         };
@@ -114,14 +114,14 @@ pub(crate) const EVENTS: [(&str, f64); 17] = [
     ("Christmas", -7.0),
 ];
 
-impl fmt::Display for Day {
+impl fmt::Display for CalendarDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = self.date();
         write!(f, "{year:04}-{month:02}-{day:02}")
     }
 }
 
-impl FromStr for Day {
+impl FromStr for CalendarDay {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -138,7 +138,7 @@ impl FromStr for Day {
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
             return Err(fault());
         }
-        let found = Day::of(year, month, day);
+        let found = CalendarDay::of(year, month, day);
         if found.date() == (year, month, day) { Ok(found) } else { Err(fault()) }
     }
 }
@@ -149,31 +149,33 @@ mod tests {
 
     #[test]
     fn dates_go_there_and_back() {
-        assert_eq!(Day::of(1970, 1, 1), Day(0));
-        assert_eq!(Day::of(2000, 3, 1), Day(11_017));
-        assert_eq!(Day::of(2016, 5, 22), Day(16_943));
-        let mut before = Day(-70_000).date();
+        assert_eq!(CalendarDay::of(1970, 1, 1), CalendarDay(0));
+        assert_eq!(CalendarDay::of(2000, 3, 1), CalendarDay(11_017));
+        assert_eq!(CalendarDay::of(2016, 5, 22), CalendarDay(16_943));
+        let mut before = CalendarDay(-70_000).date();
         for number in -69_999..100_000 {
-            let date = Day(number).date();
+            let date = CalendarDay(number).date();
             assert!(before < date);
-            assert_eq!(Day::of(date.0, date.1, date.2), Day(number));
+            assert_eq!(CalendarDay::of(date.0, date.1, date.2), CalendarDay(number));
             before = date;
         }
     }
 
     #[test]
     fn text_is_strict() {
-        assert_eq!("2016-05-22".parse::<Day>().unwrap(), Day(16_943));
-        assert_eq!(Day(16_943).to_string(), "2016-05-22");
+        assert_eq!("2016-05-22".parse::<CalendarDay>().unwrap(), CalendarDay(16_943));
+        assert_eq!(CalendarDay(16_943).to_string(), "2016-05-22");
         for text in ["2016-02-30", "2016-5-22", "20160522", "", "2016-13-01", "+016-01-01", "2016-05-22-1"] {
-            assert!(text.parse::<Day>().is_err(), "{text}");
+            assert!(text.parse::<CalendarDay>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn events_of_one_year() {
-        let found: Vec<(String, &str)> = (Day::of(2015, 1, 1).0..Day::of(2016, 1, 1).0)
-            .filter_map(|number| Day(number).event().map(|event| (Day(number).to_string(), EVENTS[event].0)))
+        let found: Vec<(String, &str)> = (CalendarDay::of(2015, 1, 1).0..CalendarDay::of(2016, 1, 1).0)
+            .filter_map(|number| {
+                CalendarDay(number).event().map(|event| (CalendarDay(number).to_string(), EVENTS[event].0))
+            })
             .collect();
         let dates: Vec<&str> = found.iter().map(|(date, _)| &date[5..]).collect();
         assert_eq!(
@@ -186,6 +188,6 @@ mod tests {
         let mut names: Vec<&str> = found.iter().map(|(_, name)| *name).collect();
         names.dedup();
         assert_eq!(names.len(), EVENTS.len());
-        assert_eq!(Day::of(2016, 5, 22).weekday(), 6);
+        assert_eq!(CalendarDay::of(2016, 5, 22).weekday(), 6);
     }
 }

@@ -14,9 +14,11 @@ use arrow::datatypes::{DataType, Schema};
 use forebay_model::Result;
 use serde_json::json;
 
-use crate::options::{Output, Summary, within};
-use crate::random::{Stream, Zipf, exp, hex, mix, normal, quarter, scramble, share, unit};
-use crate::write::{BATCH_ROWS, Files, Put, field, io_fault};
+use crate::options::{GenerateSummary, OutputOptions, check_range};
+use crate::random::{
+    RandomStream, ZipfDistribution, exp, hex, mix, normal, probability_threshold, scramble, unit, word_quarter,
+};
+use crate::write::{BATCH_ROWS, BatchCallback, GeneratedFiles, field, io_fault};
 
 const ROWS_PER_FILE_DEFAULT: u64 = 2_000_000;
 
@@ -24,7 +26,7 @@ const ROWS_PER_FILE_DEFAULT: u64 = 2_000_000;
 const FILES_MAX: u64 = 100_000;
 
 /// A column of numbers: exp(mean + deviation * z) with a normal z.
-struct Number {
+struct NumberProfile {
     mean: f64,
     deviation: f64,
     null: f64,
@@ -35,11 +37,11 @@ struct Number {
     weight: f64,
 }
 
-const fn number(mean: f64, deviation: f64, null: f64, zero: f64, count: bool, weight: f64) -> Number {
-    Number { mean, deviation, null, zero, count, weight }
+const fn number(mean: f64, deviation: f64, null: f64, zero: f64, count: bool, weight: f64) -> NumberProfile {
+    NumberProfile { mean, deviation, null, zero, count, weight }
 }
 
-const NUMBERS: [Number; 13] = [
+const NUMBERS: [NumberProfile; 13] = [
     number(0.6, 1.2, 0.45, 0.10, true, 0.35),
     number(1.5, 2.0, 0.00, 0.15, true, 0.00),
     number(1.8, 1.4, 0.21, 0.00, true, -0.20),
@@ -56,7 +58,7 @@ const NUMBERS: [Number; 13] = [
 ];
 
 /// A column of tokens.
-struct Category {
+struct CategoryProfile {
     values: u32,
     /// The exponent of its Zipf law is 1 + 1/k, or 1 - 1/|k| when negative.
     k: i32,
@@ -65,11 +67,11 @@ struct Category {
     weight: f64,
 }
 
-const fn category(values: u32, k: i32, null: f64, weight: f64) -> Category {
-    Category { values, k, null, weight }
+const fn category(values: u32, k: i32, null: f64, weight: f64) -> CategoryProfile {
+    CategoryProfile { values, k, null, weight }
 }
 
-const CATEGORIES: [Category; 26] = [
+const CATEGORIES: [CategoryProfile; 26] = [
     category(1_461, 5, 0.0, 0.75),
     category(558, 8, 0.0, 0.6),
     category(3_000_000, 10, 0.034, 0.5),
@@ -120,13 +122,13 @@ pub struct ClicksOptions {
     /// Rows per file; the last file may have fewer.
     pub rows_per_file: u64,
     /// Where and how.
-    pub output: Output,
+    pub output: OutputOptions,
 }
 
 impl ClicksOptions {
     /// Two million rows per file; for the rest see [`Output::new`].
     pub fn new(rows: u64, seed: u64, out: impl Into<PathBuf>) -> Self {
-        ClicksOptions { rows, seed, rows_per_file: ROWS_PER_FILE_DEFAULT, output: Output::new(out) }
+        ClicksOptions { rows, seed, rows_per_file: ROWS_PER_FILE_DEFAULT, output: OutputOptions::new(out) }
     }
 }
 
@@ -134,16 +136,16 @@ impl ClicksOptions {
 ///
 /// `progress` is told the rows written so far, on the caller's thread. With [`Output::replace`], files
 /// of an earlier and larger log in the same directory are removed, so that the directory holds one log.
-pub fn clicks(options: &ClicksOptions, progress: &mut dyn FnMut(u64)) -> Result<Summary> {
-    within("rows", options.rows, 1, u64::MAX)?;
-    within("rows_per_file", options.rows_per_file, 1, u64::MAX)?;
+pub fn clicks(options: &ClicksOptions, progress: &mut dyn FnMut(u64)) -> Result<GenerateSummary> {
+    check_range("rows", options.rows, 1, u64::MAX)?;
+    check_range("rows_per_file", options.rows_per_file, 1, u64::MAX)?;
     let files = options.rows.div_ceil(options.rows_per_file);
-    within("rows / rows_per_file", files, 1, FILES_MAX)?;
+    check_range("rows / rows_per_file", files, 1, FILES_MAX)?;
     options.output.check()?;
 
     let names: Vec<String> = (0..files).map(name).collect();
-    let world = World::new(options.seed);
-    let files = Files {
+    let world = ClickModel::new(options.seed);
+    let files = GeneratedFiles {
         schema: Arc::new(schema()),
         note: json!({ "data": "clicks", "seed": options.seed }),
         sorted_by: &[],
@@ -180,39 +182,42 @@ fn schema() -> Schema {
 }
 
 /// What does not change from row to row.
-struct World {
+struct ClickModel {
     seed: u64,
-    zipfs: Vec<Zipf>,
+    zipfs: Vec<ZipfDistribution>,
 }
 
 /// The columns of one batch, in the making.
-struct Batch<'a> {
-    world: &'a World,
+struct ClickBatch<'a> {
+    world: &'a ClickModel,
     first: u64,
     log_odds: Vec<f64>,
 }
 
-impl World {
+impl ClickModel {
     fn new(seed: u64) -> Self {
-        World { seed, zipfs: CATEGORIES.iter().map(|column| Zipf::new(column.values, column.k)).collect() }
+        ClickModel {
+            seed,
+            zipfs: CATEGORIES.iter().map(|column| ZipfDistribution::new(column.values, column.k)).collect(),
+        }
     }
 
-    fn file(&self, first: u64, rows: u64, put: Put<'_>) -> Result<()> {
+    fn file(&self, first: u64, rows: u64, put: BatchCallback<'_>) -> Result<()> {
         let mut done = 0;
         while done < rows {
             let now = (rows - done).min(BATCH_ROWS as u64);
-            put(Batch { world: self, first: first + done, log_odds: vec![INTERCEPT; now as usize] }.columns()?)?;
+            put(ClickBatch { world: self, first: first + done, log_odds: vec![INTERCEPT; now as usize] }.columns()?)?;
             done += now;
         }
         Ok(())
     }
 
-    fn stream(&self, kind: u64, column: usize) -> Stream {
-        Stream::new(self.seed, kind + column as u64)
+    fn stream(&self, kind: u64, column: usize) -> RandomStream {
+        RandomStream::new(self.seed, kind + column as u64)
     }
 }
 
-impl Batch<'_> {
+impl ClickBatch<'_> {
     fn columns(&mut self) -> Result<Vec<ArrayRef>> {
         let rows = self.log_odds.len();
         let numbers: Vec<ArrayRef> =
@@ -236,10 +241,10 @@ impl Batch<'_> {
         Ok(std::iter::once(Arc::new(label) as ArrayRef).chain(numbers).chain(categories).collect())
     }
 
-    fn number(&mut self, at: usize, column: &Number) -> Result<ArrayRef> {
+    fn number(&mut self, at: usize, column: &NumberProfile) -> Result<ArrayRef> {
         let (stream, gaps) = (self.world.stream(NUMBER_STREAM, at), self.world.stream(GAP_STREAM, at));
-        let (null, zero) = (share(column.null), share(column.zero));
-        let mut valid = Bits::new(self.log_odds.len());
+        let (null, zero) = (probability_threshold(column.null), probability_threshold(column.zero));
+        let mut valid = ValidityBits::new(self.log_odds.len());
         let mut values = Vec::with_capacity(self.log_odds.len());
         for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
             let row = self.first + place as u64;
@@ -247,8 +252,8 @@ impl Batch<'_> {
             let z = normal(stream.at(row));
             let value = exp(column.mean + column.deviation * z);
             let value = if column.count { (value as i64) as f64 } else { value };
-            let present = quarter(gap, 0) >= null;
-            let nonzero = quarter(gap, 1) >= zero;
+            let present = word_quarter(gap, 0) >= null;
+            let nonzero = word_quarter(gap, 1) >= zero;
             valid.put(place, present);
             values.push(if present && nonzero { value as f32 } else { 0.0 });
             *log_odds += if present && nonzero { column.weight * z } else { 0.0 };
@@ -259,22 +264,22 @@ impl Batch<'_> {
     fn category(
         &mut self,
         at: usize,
-        column: &Category,
+        column: &CategoryProfile,
         offsets: &OffsetBuffer<i32>,
         pair: &mut [u32],
     ) -> Result<ArrayRef> {
         let stream = self.world.stream(TOKEN_STREAM, at);
         let zipf = &self.world.zipfs[at];
-        let null = share(column.null);
+        let null = probability_threshold(column.null);
         // The bijection of ranks to tokens, one for each column.
         let salt = mix(TOKEN_STREAM + at as u64) as u32;
-        let mut valid = Bits::new(self.log_odds.len());
+        let mut valid = ValidityBits::new(self.log_odds.len());
         let mut bytes = Vec::with_capacity(self.log_odds.len() * 8);
         for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
             let word = stream.at(self.first + place as u64);
             // The lowest 16 bits decide on the null; the upper 53 are the draw, of which the last five
             // overlap and matter to nobody.
-            let present = quarter(word, 0) >= null;
+            let present = word_quarter(word, 0) >= null;
             let rank = zipf.rank(unit(word));
             valid.put(place, present);
             bytes.extend_from_slice(&hex(scramble(rank ^ salt)));
@@ -295,14 +300,14 @@ fn weight(column: usize, rank: u32) -> f64 {
 }
 
 /// The validity of a column's values.
-struct Bits {
+struct ValidityBits {
     bytes: Vec<u8>,
     rows: usize,
 }
 
-impl Bits {
+impl ValidityBits {
     fn new(rows: usize) -> Self {
-        Bits { bytes: vec![0; rows.div_ceil(8)], rows }
+        ValidityBits { bytes: vec![0; rows.div_ceil(8)], rows }
     }
 
     #[inline]
@@ -326,9 +331,9 @@ mod tests {
     /// The best that any model can do: a little more than the best models do on Criteo's log, which know less.
     #[test]
     fn label_is_as_hard_as_criteos() {
-        let world = World::new(1);
+        let world = ClickModel::new(1);
         let rows = 50_000;
-        let mut batch = Batch { world: &world, first: 0, log_odds: vec![INTERCEPT; rows] };
+        let mut batch = ClickBatch { world: &world, first: 0, log_odds: vec![INTERCEPT; rows] };
         let columns = batch.columns().unwrap();
         let labels = columns[0].as_primitive::<Int32Type>();
         let mut scores: Vec<(f64, i32)> = batch.log_odds.iter().copied().zip(labels.values().iter().copied()).collect();

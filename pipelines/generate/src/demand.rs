@@ -15,13 +15,13 @@ use arrow::datatypes::{DataType, Int32Type, Schema, UInt8Type};
 use forebay_model::{Fault, Result, codes};
 use serde_json::json;
 
-use crate::calendar::{Day, EVENTS};
-use crate::options::{Output, Summary, unknown_word, within};
-use crate::random::{Stream, exp, normal, quarter, share, unit};
-use crate::write::{BATCH_ROWS, Files, Put, field};
+use crate::calendar::{CalendarDay, EVENTS};
+use crate::options::{GenerateSummary, OutputOptions, check_range, unknown_word};
+use crate::random::{RandomStream, exp, normal, probability_threshold, unit, word_quarter};
+use crate::write::{BATCH_ROWS, BatchCallback, GeneratedFiles, field};
 
 /// The day that lives are laid out around, and the default last day: the end of the M5 competition's data.
-const ANCHOR: Day = Day::of(2016, 5, 22);
+const ANCHOR: CalendarDay = CalendarDay::of(2016, 5, 22);
 
 /// Days of one history at most: a hundred years are no retailer's history, but a mistake.
 const DAYS_MAX: u32 = 36_525;
@@ -36,7 +36,7 @@ const STORES_MAX: u32 = 100_000;
 const ITEMS_MAX: u64 = 10_000_000;
 
 /// Departments with their categories, the M5 data's numbers of items, and how they sell.
-struct Department {
+struct DepartmentProfile {
     name: &'static str,
     category: u8,
     items: u64,
@@ -63,11 +63,11 @@ const fn department(
     swing: f64,
     peak: f64,
     lift: f64,
-) -> Department {
-    Department { name, category, items, level, price, swing, peak, lift }
+) -> DepartmentProfile {
+    DepartmentProfile { name, category, items, level, price, swing, peak, lift }
 }
 
-const DEPARTMENTS: [Department; 7] = [
+const DEPARTMENTS: [DepartmentProfile; 7] = [
     department("FOODS_1", 0, 216, -0.5, 1.0, 0.10, 200.0, 0.35),
     department("FOODS_2", 0, 398, -0.4, 1.2, 0.12, 20.0, 0.35),
     department("FOODS_3", 0, 823, 0.1, 0.8, 0.08, 190.0, 0.40),
@@ -107,7 +107,7 @@ const COUNT: u64 = 6 << 32;
 
 /// How long the history is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum HistoryExtent {
     /// Exactly this many rows: as many whole days up to the last day as fit, and before them one day
     /// with only its first rows (in the order of stores and items).
     Rows(u64),
@@ -117,7 +117,7 @@ pub enum Extent {
 
 /// What one file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Period {
+pub enum FilePeriod {
     /// `demand-2016-05-22.parquet`.
     Day,
     /// Monday to Sunday, by its Monday: `demand-2016-05-16.parquet`.
@@ -127,15 +127,15 @@ pub enum Period {
     Month,
 }
 
-impl Period {
+impl FilePeriod {
     /// The words that the command line takes.
     pub const WORDS: [&'static str; 3] = ["day", "week", "month"];
 
-    fn file(self, day: Day) -> String {
+    fn file(self, day: CalendarDay) -> String {
         match self {
-            Period::Day => format!("demand-{day}.parquet"),
-            Period::Week => format!("demand-{}.parquet", Day(day.0 - day.weekday() as i32)),
-            Period::Month => {
+            FilePeriod::Day => format!("demand-{day}.parquet"),
+            FilePeriod::Week => format!("demand-{}.parquet", CalendarDay(day.0 - day.weekday() as i32)),
+            FilePeriod::Month => {
                 let (year, month, _) = day.date();
                 format!("demand-{year:04}-{month:02}.parquet")
             }
@@ -143,14 +143,14 @@ impl Period {
     }
 }
 
-impl FromStr for Period {
+impl FromStr for FilePeriod {
     type Err = Fault;
 
     fn from_str(word: &str) -> Result<Self> {
         match word {
-            "day" => Ok(Period::Day),
-            "week" => Ok(Period::Week),
-            "month" => Ok(Period::Month),
+            "day" => Ok(FilePeriod::Day),
+            "week" => Ok(FilePeriod::Week),
+            "month" => Ok(FilePeriod::Month),
             _ => Err(unknown_word("period", word, &Self::WORDS)),
         }
     }
@@ -160,7 +160,7 @@ impl FromStr for Period {
 #[derive(Debug, Clone)]
 pub struct DemandOptions {
     /// How long.
-    pub extent: Extent,
+    pub extent: HistoryExtent,
     /// Which history.
     pub seed: u64,
     /// Pairs of an item and a store, exactly. Not all of them are on sale on every day.
@@ -168,40 +168,40 @@ pub struct DemandOptions {
     /// Stores; when their number does not divide that of the series, the last one has fewer items.
     pub stores: u32,
     /// The last day of the history.
-    pub last_day: Day,
+    pub last_day: CalendarDay,
     /// What one file holds.
-    pub period: Period,
+    pub period: FilePeriod,
     /// Where and how.
-    pub output: Output,
+    pub output: OutputOptions,
 }
 
 impl DemandOptions {
     /// 3,049 items in 10 stores up to 2016-05-22, a file per month; for the rest see [`Output::new`].
-    pub fn new(extent: Extent, seed: u64, out: impl Into<PathBuf>) -> Self {
+    pub fn new(extent: HistoryExtent, seed: u64, out: impl Into<PathBuf>) -> Self {
         DemandOptions {
             extent,
             seed,
             series: 30_490,
             stores: 10,
             last_day: ANCHOR,
-            period: Period::default(),
-            output: Output::new(out),
+            period: FilePeriod::default(),
+            output: OutputOptions::new(out),
         }
     }
 
     /// The rows that [`demand`] will write.
     pub fn rows(&self) -> Result<u64> {
-        Ok(Window::of(&World::new(self)?, self)?.rows.iter().sum())
+        Ok(HistoryDays::of(&DemandModel::new(self)?, self)?.rows.iter().sum())
     }
 }
 
 /// Writes `demand-2016-05.parquet` and so on, each sorted by date, store and item.
 ///
 /// `progress` is told the rows written so far, on the caller's thread. Other files in the directory are left alone, so that a night's file can be added to a history.
-pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<Summary> {
+pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<GenerateSummary> {
     options.output.check()?;
-    let world = World::new(options)?;
-    let window = Window::of(&world, options)?;
+    let world = DemandModel::new(options)?;
+    let window = HistoryDays::of(&world, options)?;
     // Days of the same file, as ranges of the window.
     let mut names: Vec<String> = Vec::new();
     let mut days: Vec<std::ops::Range<usize>> = Vec::new();
@@ -215,7 +215,7 @@ pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<
             }
         }
     }
-    let files = Files {
+    let files = GeneratedFiles {
         schema: Arc::new(schema()),
         note: json!({
             "data": "demand", "seed": options.seed, "series": options.series, "stores": options.stores,
@@ -242,31 +242,31 @@ fn schema() -> Schema {
 }
 
 /// The days to write and their rows.
-struct Window {
-    first: Day,
+struct HistoryDays {
+    first: CalendarDay,
     rows: Vec<u64>,
 }
 
-impl Window {
-    fn of(world: &World, options: &DemandOptions) -> Result<Window> {
+impl HistoryDays {
+    fn of(world: &DemandModel, options: &DemandOptions) -> Result<HistoryDays> {
         let days = match options.extent {
-            Extent::Rows(rows) => {
-                within("rows", rows, 1, u64::MAX)?;
+            HistoryExtent::Rows(rows) => {
+                check_range("rows", rows, 1, u64::MAX)?;
                 DAYS_MAX
             }
-            Extent::Days(days) => {
-                within("days", days.into(), 1, DAYS_MAX.into())?;
+            HistoryExtent::Days(days) => {
+                check_range("days", days.into(), 1, DAYS_MAX.into())?;
                 days
             }
         };
-        let first = Day(options.last_day.0 - days as i32 + 1);
+        let first = CalendarDay(options.last_day.0 - days as i32 + 1);
         let mut rows = world.rows(first, options.last_day);
-        let Extent::Rows(wanted) = options.extent else { return Ok(Window { first, rows }) };
+        let HistoryExtent::Rows(wanted) = options.extent else { return Ok(HistoryDays { first, rows }) };
         let mut missing = wanted;
         for at in (0..rows.len()).rev() {
             if rows[at] >= missing {
                 rows[at] = missing;
-                return Ok(Window { first: Day(first.0 + at as i32), rows: rows.split_off(at) });
+                return Ok(HistoryDays { first: CalendarDay(first.0 + at as i32), rows: rows.split_off(at) });
             }
             missing -= rows[at];
         }
@@ -274,13 +274,13 @@ impl Window {
         Err(Fault::new(codes::LIMIT, fault).hint("ask for more series"))
     }
 
-    fn day(&self, at: usize) -> Day {
-        Day(self.first.0 + at as i32)
+    fn day(&self, at: usize) -> CalendarDay {
+        CalendarDay(self.first.0 + at as i32)
     }
 }
 
 /// An item, wherever it is sold.
-struct Item {
+struct ItemProfile {
     department: u8,
     /// The logarithm of its daily units in a median store.
     level: f64,
@@ -294,15 +294,15 @@ struct Item {
 }
 
 /// What does not change from day to day.
-struct World {
+struct DemandModel {
     series: u64,
-    items: Vec<Item>,
+    items: Vec<ItemProfile>,
     /// The logarithm of each store's size.
     sizes: Vec<f64>,
     /// How much more each store's week swings than the others'.
     swings: Vec<f64>,
-    own: Stream,
-    chain: Stream,
+    own: RandomStream,
+    chain: RandomStream,
     store_names: Arc<StringArray>,
     item_names: Arc<StringArray>,
     category_names: Arc<StringArray>,
@@ -310,13 +310,13 @@ struct World {
     event_names: Arc<StringArray>,
 }
 
-impl World {
-    fn new(options: &DemandOptions) -> Result<World> {
-        within("series", options.series, 1, SERIES_MAX)?;
-        within("stores", options.stores.into(), 1, STORES_MAX.into())?;
+impl DemandModel {
+    fn new(options: &DemandOptions) -> Result<DemandModel> {
+        check_range("series", options.series, 1, SERIES_MAX)?;
+        check_range("stores", options.stores.into(), 1, STORES_MAX.into())?;
         let count = options.series.div_ceil(options.stores.into());
-        within("series / stores", count, 1, ITEMS_MAX)?;
-        let (least, most) = (Day::of(1900, 1, 1), Day::of(9999, 12, 31));
+        check_range("series / stores", count, 1, ITEMS_MAX)?;
+        let (least, most) = (CalendarDay::of(1900, 1, 1), CalendarDay::of(9999, 12, 31));
         if !(least..=most).contains(&options.last_day) {
             let message = format!("the last day is {}; it must be from {least} to {most}", options.last_day);
             return Err(Fault::new(codes::BAD_VALUE, message));
@@ -325,7 +325,7 @@ impl World {
         let mut names = Vec::with_capacity(count as usize);
         // Wide enough for the largest department, so that the order of names is that of numbers.
         let digits = (count * DEPARTMENTS[2].items / ITEMS + 1).to_string().len().max(3);
-        let stream = Stream::new(options.seed, ITEM);
+        let stream = RandomStream::new(options.seed, ITEM);
         let mut before = 0;
         for (at, department) in DEPARTMENTS.iter().enumerate() {
             // As many items of each department as in the M5 data, in proportion.
@@ -335,13 +335,13 @@ impl World {
             for (number, item) in range.enumerate() {
                 let own = stream.under(item);
                 names.push(format!("{}_{:0digits$}", department.name, number + 1));
-                items.push(Item {
+                items.push(ItemProfile {
                     department: at as u8,
                     level: department.level + 1.0 * normal(own.at(0)),
                     cents: (100.0 * exp(department.price + 0.5 * normal(own.at(1)))).floor(),
                     trend: (0.10 * normal(own.at(2)) + 0.02) / 365.25,
-                    phase: quarter(own.at(3), 0) as i32,
-                    promotion: share(0.12 * unit(own.at(4))),
+                    phase: word_quarter(own.at(3), 0) as i32,
+                    promotion: probability_threshold(0.12 * unit(own.at(4))),
                     lift: department.lift * (0.5 + unit(own.at(5))),
                 });
             }
@@ -356,16 +356,16 @@ impl World {
             })
             .collect();
         stores.sort_unstable();
-        let stream = Stream::new(options.seed, STORE);
+        let stream = RandomStream::new(options.seed, STORE);
         let words = |purpose: u64| (0..options.stores.into()).map(move |store| normal(stream.under(store).at(purpose)));
         let strings = |names: &mut dyn Iterator<Item = &str>| Arc::new(StringArray::from_iter_values(names));
-        Ok(World {
+        Ok(DemandModel {
             series: options.series,
             items,
             sizes: words(0).map(|z| 0.25 * z).collect(),
             swings: words(1).map(|z| 1.0 + 0.25 * z).collect(),
-            own: Stream::new(options.seed, SERIES),
-            chain: Stream::new(options.seed, ITEM).under(u64::MAX),
+            own: RandomStream::new(options.seed, SERIES),
+            chain: RandomStream::new(options.seed, ITEM).under(u64::MAX),
             store_names: strings(&mut stores.iter().map(String::as_str)),
             item_names: strings(&mut names.iter().map(String::as_str)),
             category_names: strings(&mut CATEGORIES.iter().copied()),
@@ -379,26 +379,26 @@ impl World {
     /// after it. One in eight leaves within two years around the anchor, and not before half a year on sale.
     /// The very first series always stays, so that every day has a row.
     #[inline]
-    fn life(series: u64, own: Stream) -> (i32, i32) {
+    fn life(series: u64, own: RandomStream) -> (i32, i32) {
         if series == 0 {
             return (i32::MIN, i32::MAX);
         }
         let word = own.at(LIFE);
-        let start = if quarter(word, 0) < share(0.75) {
+        let start = if word_quarter(word, 0) < probability_threshold(0.75) {
             i32::MIN
         } else {
-            ANCHOR.0 - 1_941 + ((quarter(word, 1) * 2_124) >> 16) as i32
+            ANCHOR.0 - 1_941 + ((word_quarter(word, 1) * 2_124) >> 16) as i32
         };
-        let stop = if quarter(word, 2) < share(0.875) {
+        let stop = if word_quarter(word, 2) < probability_threshold(0.875) {
             i32::MAX
         } else {
-            (ANCHOR.0 - 730 + ((quarter(word, 3) * 1_460) >> 16) as i32).max(start.saturating_add(182))
+            (ANCHOR.0 - 730 + ((word_quarter(word, 3) * 1_460) >> 16) as i32).max(start.saturating_add(182))
         };
         (start, stop)
     }
 
     /// The rows of each day.
-    fn rows(&self, first: Day, last: Day) -> Vec<u64> {
+    fn rows(&self, first: CalendarDay, last: CalendarDay) -> Vec<u64> {
         let days = (last.0 - first.0 + 1) as usize;
         let mut changes = vec![0i64; days + 1];
         for series in 0..self.series {
@@ -419,8 +419,8 @@ impl World {
             .collect()
     }
 
-    fn file(&self, window: &Window, days: std::ops::Range<usize>, put: Put<'_>) -> Result<()> {
-        let mut rows = Rows::default();
+    fn file(&self, window: &HistoryDays, days: std::ops::Range<usize>, put: BatchCallback<'_>) -> Result<()> {
+        let mut rows = DemandColumns::default();
         for at in days {
             self.day(window.day(at), window.rows[at], &mut rows, put)?;
         }
@@ -428,12 +428,12 @@ impl World {
     }
 
     /// The first rows of a day.
-    fn day(&self, day: Day, mut left: u64, rows: &mut Rows, put: Put<'_>) -> Result<()> {
+    fn day(&self, day: CalendarDay, mut left: u64, rows: &mut DemandColumns, put: BatchCallback<'_>) -> Result<()> {
         let week = day.week();
         let time = u64::from(day.0 as u32);
         let event = day.event();
         let (year, ..) = day.date();
-        let of_year = f64::from(day.0 - Day::of(year, 1, 1).0);
+        let of_year = f64::from(day.0 - CalendarDay::of(year, 1, 1).0);
         let since = f64::from(day.0 - ANCHOR.0);
         let knot = u64::from((day.0 >> 5) as u32);
         let between = f64::from(day.0 & 31) * (1.0 / 32.0);
@@ -463,8 +463,9 @@ impl World {
                 let this_week = own.at(WEEK | u64::from(week as u32));
                 // Most promotions are the chain's, some the store's own.
                 let chain = self.chain.at((at as u64) << 32 | u64::from(week as u32));
-                let promotion = quarter(chain, 0) < item.promotion || quarter(this_week, 0) < share(0.01);
-                let listed = quarter(this_week, 1) >= share(0.03);
+                let promotion =
+                    word_quarter(chain, 0) < item.promotion || word_quarter(this_week, 0) < probability_threshold(0.01);
+                let listed = word_quarter(this_week, 1) >= probability_threshold(0.03);
                 // Prices change every 13 weeks, most of them little, and follow inflation in steps.
                 let quarters = (week + item.phase).div_euclid(13);
                 let step = normal(own.at(PRICE | u64::from(quarters as u32)));
@@ -508,7 +509,7 @@ impl World {
 
 /// The columns of one batch, in the making.
 #[derive(Default)]
-struct Rows {
+struct DemandColumns {
     date: Vec<i32>,
     store: Vec<i32>,
     item: Vec<i32>,
@@ -520,8 +521,8 @@ struct Rows {
     event: Vec<Option<u8>>,
 }
 
-impl Rows {
-    fn put(&mut self, world: &World, put: Put<'_>) -> Result<()> {
+impl DemandColumns {
+    fn put(&mut self, world: &DemandModel, put: BatchCallback<'_>) -> Result<()> {
         if self.date.is_empty() {
             return Ok(());
         }
@@ -589,7 +590,7 @@ mod tests {
 
     #[test]
     fn poisson_has_its_mean() {
-        let stream = Stream::new(1, 1);
+        let stream = RandomStream::new(1, 1);
         for mean in [0.05, 1.0, 7.5, 29.0, 200.0] {
             let n = 50_000;
             let sum: f64 = (0..n).map(|index| f64::from(poisson(mean, stream.at(index)))).sum();

@@ -15,7 +15,7 @@ mod options;
 mod random;
 mod write;
 
-pub use calendar::Day;
+pub use calendar::CalendarDay;
 pub use clicks::{ClicksOptions, clicks};
-pub use demand::{DemandOptions, Extent, Period, demand};
-pub use options::{Compression, Output, Summary};
+pub use demand::{DemandOptions, FilePeriod, HistoryExtent, demand};
+pub use options::{GenerateSummary, OutputCompression, OutputOptions};

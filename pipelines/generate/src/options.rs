@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_model::{Fault, Result, codes, nearest};
+use forebay_model::{Fault, Result, codes, nearest_word};
 
 /// Rows per row group: large enough for good dictionaries, small enough to hold one per thread.
 const ROW_GROUP_ROWS_DEFAULT: usize = 500_000;
@@ -16,7 +16,7 @@ const THREADS_MAX: usize = 1024;
 
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Compression {
+pub enum OutputCompression {
     /// Not at all.
     None,
     /// Fast; what most writers of Parquet choose.
@@ -26,19 +26,19 @@ pub enum Compression {
     Zstd,
 }
 
-impl Compression {
+impl OutputCompression {
     /// The words that the command line takes.
     pub const WORDS: [&'static str; 3] = ["none", "snappy", "zstd"];
 }
 
-impl FromStr for Compression {
+impl FromStr for OutputCompression {
     type Err = Fault;
 
     fn from_str(word: &str) -> Result<Self> {
         match word {
-            "none" => Ok(Compression::None),
-            "snappy" => Ok(Compression::Snappy),
-            "zstd" => Ok(Compression::Zstd),
+            "none" => Ok(OutputCompression::None),
+            "snappy" => Ok(OutputCompression::Snappy),
+            "zstd" => Ok(OutputCompression::Zstd),
             _ => Err(unknown_word("compression", word, &Self::WORDS)),
         }
     }
@@ -46,11 +46,11 @@ impl FromStr for Compression {
 
 /// Where the files go and how they are written.
 #[derive(Debug, Clone)]
-pub struct Output {
+pub struct OutputOptions {
     /// The directory; made when it is missing.
     pub out: PathBuf,
     /// How pages are compressed.
-    pub compression: Compression,
+    pub compression: OutputCompression,
     /// Rows per row group at most.
     pub row_group_rows: usize,
     /// Files written at the same time. The bytes do not depend on it.
@@ -59,12 +59,12 @@ pub struct Output {
     pub replace: bool,
 }
 
-impl Output {
+impl OutputOptions {
     /// Snappy, row groups of 500,000 rows, all processors, nothing replaced.
     pub fn new(out: impl Into<PathBuf>) -> Self {
-        Output {
+        OutputOptions {
             out: out.into(),
-            compression: Compression::default(),
+            compression: OutputCompression::default(),
             row_group_rows: ROW_GROUP_ROWS_DEFAULT,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             replace: false,
@@ -72,14 +72,14 @@ impl Output {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        within("row_group_rows", self.row_group_rows as u64, 1, ROW_GROUP_ROWS_MAX as u64)?;
-        within("threads", self.threads as u64, 1, THREADS_MAX as u64)
+        check_range("row_group_rows", self.row_group_rows as u64, 1, ROW_GROUP_ROWS_MAX as u64)?;
+        check_range("threads", self.threads as u64, 1, THREADS_MAX as u64)
     }
 }
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
+pub struct GenerateSummary {
     /// Files.
     pub files: usize,
     /// Rows in all files.
@@ -89,7 +89,7 @@ pub struct Summary {
 }
 
 /// A fault unless `least <= value <= most`.
-pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+pub(crate) fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -99,7 +99,7 @@ pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()
 /// The fault for a word that is not one of `words`.
 pub(crate) fn unknown_word(name: &str, word: &str, words: &[&str]) -> Fault {
     let fault = Fault::new(codes::BAD_VALUE, format!("`{word}` is not a {name}"));
-    match nearest(word, words.iter().copied()) {
+    match nearest_word(word, words.iter().copied()) {
         Some(near) => fault.hint(format!("did you mean `{near}`?")),
         None => fault.hint(format!("choose one of: {}", words.join(", "))),
     }

@@ -17,12 +17,12 @@ pub fn mix(mut x: u64) -> u64 {
 
 /// One sequence of random words: SplitMix64, of which the n-th word is a function of its seed and n.
 #[derive(Debug, Clone, Copy)]
-pub struct Stream(u64);
+pub struct RandomStream(u64);
 
-impl Stream {
+impl RandomStream {
     /// The stream of this name under this seed.
     pub fn new(seed: u64, name: u64) -> Self {
-        Stream(mix(seed)).under(name)
+        RandomStream(mix(seed)).under(name)
     }
 
     /// The word at an index.
@@ -33,8 +33,8 @@ impl Stream {
 
     /// A stream of its own for each index.
     #[inline]
-    pub fn under(self, index: u64) -> Stream {
-        Stream(self.at(index))
+    pub fn under(self, index: u64) -> RandomStream {
+        RandomStream(self.at(index))
     }
 }
 
@@ -46,12 +46,12 @@ pub fn unit(word: u64) -> f64 {
 
 /// Four 16-bit numbers of a word, each for an event of its own probability.
 #[inline]
-pub fn quarter(word: u64, which: u32) -> u32 {
+pub fn word_quarter(word: u64, which: u32) -> u32 {
     (word >> (16 * which)) as u32 & 0xffff
 }
 
 /// The threshold below which a [`quarter`] lies with this probability.
-pub fn share(probability: f64) -> u32 {
+pub fn probability_threshold(probability: f64) -> u32 {
     (probability * 65536.0 + 0.5) as u32
 }
 
@@ -59,7 +59,7 @@ pub fn share(probability: f64) -> u32 {
 /// distribution), shifted and scaled; never beyond 3.47 either way.
 #[inline]
 pub fn normal(word: u64) -> f64 {
-    let sum = (0..4).map(|which| quarter(word, which)).sum::<u32>();
+    let sum = (0..4).map(|which| word_quarter(word, which)).sum::<u32>();
     // Mean 4 * 65535 / 2; standard deviation 65536 * sqrt(4 / 12).
     (f64::from(sum) - 131_070.0) * (1.0 / 37_837.227)
 }
@@ -102,7 +102,7 @@ pub fn power(x: f64, exponent: u32) -> f64 {
 /// exactly Zipf's law in the first ranks. Exponents are limited to s = 1 + 1/k or 1 - 1/k with a
 /// whole k, because then the inverse is a whole power.
 #[derive(Debug, Clone, Copy)]
-pub struct Zipf {
+pub struct ZipfDistribution {
     ranks: u32,
     k: u32,
     /// (n + 1)^(1/k) for s < 1, (n + 1)^(-1/k) for s > 1, less one.
@@ -110,7 +110,7 @@ pub struct Zipf {
     steep: bool,
 }
 
-impl Zipf {
+impl ZipfDistribution {
     /// `ranks` values with the exponent 1 + 1/k, or 1 - 1/|k| when `k` is negative. `k` is not 0.
     pub fn new(ranks: u32, k: i32) -> Self {
         let steep = k > 0;
@@ -127,7 +127,7 @@ impl Zipf {
             }
         }
         let root = 0.5 * (low + high);
-        Zipf { ranks, k, reach: if steep { 1.0 / root - 1.0 } else { root - 1.0 }, steep }
+        ZipfDistribution { ranks, k, reach: if steep { 1.0 / root - 1.0 } else { root - 1.0 }, steep }
     }
 
     /// The rank, from 0, of a number in [0, 1).
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn stream_is_splitmix64() {
         // The first words of the reference implementation (Vigna, splitmix64.c) for the seed 1234567.
-        let words: Vec<u64> = (0..3).map(|index| Stream(1_234_567).at(index)).collect();
+        let words: Vec<u64> = (0..3).map(|index| RandomStream(1_234_567).at(index)).collect();
         assert_eq!(words, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn normal_has_its_moments() {
-        let stream = Stream::new(7, 7);
+        let stream = RandomStream::new(7, 7);
         let n = 200_000;
         let (mut sum, mut squares) = (0.0, 0.0);
         for index in 0..n {
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn zipf_follows_its_law() {
         for (ranks, k, s) in [(1000, 10, 1.1), (1000, -5, 0.8), (3, 2, 1.5)] {
-            let zipf = Zipf::new(ranks, k);
-            let stream = Stream::new(3, 3);
+            let zipf = ZipfDistribution::new(ranks, k);
+            let stream = RandomStream::new(3, 3);
             let draws = 400_000u64;
             let mut counts = vec![0u32; ranks as usize];
             for index in 0..draws {
@@ -210,8 +210,8 @@ mod tests {
                 assert!((got - expected).abs() < 5.0 * expected.sqrt() + 1.0, "rank {r}: {got}, not {expected}");
             }
         }
-        assert_eq!(Zipf::new(5_000_000, -10).rank(1.0 - f64::EPSILON / 2.0), 4_999_999);
-        assert_eq!(Zipf::new(5_000_000, 10).rank(0.0), 0);
+        assert_eq!(ZipfDistribution::new(5_000_000, -10).rank(1.0 - f64::EPSILON / 2.0), 4_999_999);
+        assert_eq!(ZipfDistribution::new(5_000_000, 10).rank(0.0), 0);
     }
 
     #[test]

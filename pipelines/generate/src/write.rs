@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Code, Fault, Result, caught, codes};
+use forebay_model::{Fault, FaultCode, Result, catch_panic, codes};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression as Codec, ZstdLevel};
@@ -18,7 +18,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 
-use crate::options::{Compression, Output, Summary};
+use crate::options::{GenerateSummary, OutputCompression, OutputOptions};
 
 /// Rows per batch handed to the encoder: one column of it fits in a second-level cache.
 pub const BATCH_ROWS: usize = 16_384;
@@ -27,7 +27,7 @@ pub const BATCH_ROWS: usize = 16_384;
 const VERSION: u32 = 1;
 
 /// All files of one data set.
-pub struct Files<'a> {
+pub struct GeneratedFiles<'a> {
     /// What readers see.
     pub schema: Arc<Schema>,
     /// What to note in each file: the generator and what its values depend on.
@@ -37,19 +37,19 @@ pub struct Files<'a> {
     /// File names, in order.
     pub names: &'a [String],
     /// Where and how.
-    pub output: &'a Output,
+    pub output: &'a OutputOptions,
 }
 
 /// Takes the batches of one file.
-pub type Put<'a> = &'a mut dyn FnMut(Vec<ArrayRef>) -> Result<()>;
+pub type BatchCallback<'a> = &'a mut dyn FnMut(Vec<ArrayRef>) -> Result<()>;
 
-impl Files<'_> {
+impl GeneratedFiles<'_> {
     /// Writes them all; `fill` produces the batches of the file of an index.
     pub fn write(
         &self,
-        fill: &(dyn Fn(usize, Put<'_>) -> Result<()> + Sync),
+        fill: &(dyn Fn(usize, BatchCallback<'_>) -> Result<()> + Sync),
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Summary> {
+    ) -> Result<GenerateSummary> {
         let out = &self.output.out;
         fs::create_dir_all(out).map_err(|error| io_fault(error, "the directory cannot be made").file(text(out)))?;
         if !self.output.replace
@@ -72,7 +72,7 @@ impl Files<'_> {
                     // The receiver outlives the senders; if it did not, nobody would want to know.
                     let _ = sender.send(count);
                 };
-                match caught(|| self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put))) {
+                match catch_panic(|| self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put))) {
                     Ok(written) => bytes.fetch_add(written, Ordering::Relaxed),
                     Err(fault) => {
                         stop.store(true, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Files<'_> {
         faults.sort_by_key(|(index, fault)| (fault.code() == codes::INTERRUPTED, *index));
         match faults.into_iter().next() {
             Some((_, fault)) => Err(fault),
-            None => Ok(Summary { files: self.names.len(), rows: rows.into_inner(), bytes: bytes.into_inner() }),
+            None => Ok(GenerateSummary { files: self.names.len(), rows: rows.into_inner(), bytes: bytes.into_inner() }),
         }
     }
 
@@ -127,7 +127,7 @@ impl Files<'_> {
         properties: WriterProperties,
         stop: &AtomicBool,
         count: &dyn Fn(u64),
-        fill: &dyn Fn(Put<'_>) -> Result<()>,
+        fill: &dyn Fn(BatchCallback<'_>) -> Result<()>,
     ) -> Result<u64> {
         let path = self.output.out.join(name);
         let hidden = self.output.out.join(format!(".{name}.tmp"));
@@ -164,9 +164,9 @@ impl Files<'_> {
 
     fn properties(&self) -> Result<WriterProperties> {
         let codec = match self.output.compression {
-            Compression::None => Codec::UNCOMPRESSED,
-            Compression::Snappy => Codec::SNAPPY,
-            Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3).map_err(parquet_fault)?),
+            OutputCompression::None => Codec::UNCOMPRESSED,
+            OutputCompression::Snappy => Codec::SNAPPY,
+            OutputCompression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3).map_err(parquet_fault)?),
         };
         let sorting: Vec<SortingColumn> = self
             .sorted_by
@@ -205,7 +205,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn io_code(error: &io::Error) -> Code {
+fn io_code(error: &io::Error) -> FaultCode {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => codes::DISK_FULL,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => codes::ACCESS,

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Float64Type, Int32Type};
 use common::{batches, bytes, files, reader};
-use forebay_generate::{Day, DemandOptions, Extent, Period, demand};
+use forebay_generate::{CalendarDay, DemandOptions, FilePeriod, HistoryExtent, demand};
 use forebay_model::codes;
 
-fn options(extent: Extent, out: &std::path::Path) -> DemandOptions {
+fn options(extent: HistoryExtent, out: &std::path::Path) -> DemandOptions {
     let mut options = DemandOptions::new(extent, 1, out);
     options.output.threads = 2;
     options
@@ -19,7 +19,7 @@ fn options(extent: Extent, out: &std::path::Path) -> DemandOptions {
 
 /// One row, as it is read.
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
+struct DemandRecord {
     date: i32,
     store: String,
     item: String,
@@ -31,13 +31,13 @@ struct Row {
     event: Option<String>,
 }
 
-fn rows(directory: &std::path::Path) -> Vec<Row> {
+fn rows(directory: &std::path::Path) -> Vec<DemandRecord> {
     let mut rows = Vec::new();
     for batch in batches(directory) {
         let text = |column: usize, row: usize| batch.column(column).as_string::<i32>().value(row).to_owned();
         for row in 0..batch.num_rows() {
             let some = |column: usize| batch.column(column).is_valid(row);
-            rows.push(Row {
+            rows.push(DemandRecord {
                 date: batch.column(0).as_primitive::<Date32Type>().value(row),
                 store: text(1, row),
                 item: text(2, row),
@@ -57,7 +57,7 @@ fn rows(directory: &std::path::Path) -> Vec<Row> {
 fn bytes_depend_on_the_seed_and_not_on_the_threads() {
     let home = tempfile::tempdir().unwrap();
     let write = |name: &str, seed, threads| {
-        let mut options = options(Extent::Rows(60_000), &home.path().join(name));
+        let mut options = options(HistoryExtent::Rows(60_000), &home.path().join(name));
         options.seed = seed;
         options.series = 700;
         options.output.threads = threads;
@@ -74,7 +74,7 @@ fn bytes_depend_on_the_seed_and_not_on_the_threads() {
 #[test]
 fn schema_is_plain() {
     let home = tempfile::tempdir().unwrap();
-    demand(&options(Extent::Rows(10), home.path()), &mut |_| {}).unwrap();
+    demand(&options(HistoryExtent::Rows(10), home.path()), &mut |_| {}).unwrap();
     let reader = reader(&files(home.path())[0]);
     let columns: Vec<(&str, DataType, bool)> =
         reader.schema().fields().iter().map(|f| (f.name().as_str(), f.data_type().clone(), f.is_nullable())).collect();
@@ -97,12 +97,12 @@ fn schema_is_plain() {
 #[test]
 fn the_default_shape_is_m5s() {
     let home = tempfile::tempdir().unwrap();
-    let options = options(Extent::Rows(60_000), home.path());
+    let options = options(HistoryExtent::Rows(60_000), home.path());
     assert_eq!(options.rows().unwrap(), 60_000);
     demand(&options, &mut |_| {}).unwrap();
     let rows = rows(home.path());
     assert_eq!(rows.len(), 60_000);
-    assert_eq!(rows.last().unwrap().date, Day(16_943).0);
+    assert_eq!(rows.last().unwrap().date, CalendarDay(16_943).0);
     assert_eq!(rows.last().unwrap().store, "WI_3");
     assert!(rows.iter().any(|row| row.item == "HOBBIES_1_001"));
     assert!(rows.iter().all(|row| row.item.starts_with(&row.department) && row.department.starts_with(&row.category)));
@@ -114,7 +114,7 @@ fn the_default_shape_is_m5s() {
 fn rows_are_exact_ordered_and_alive() {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("months");
-    let mut options = options(Extent::Days(800), &out);
+    let mut options = options(HistoryExtent::Days(800), &out);
     options.series = 150;
     options.stores = 4;
     let summary = demand(&options, &mut |_| {}).unwrap();
@@ -123,7 +123,7 @@ fn rows_are_exact_ordered_and_alive() {
     let whole = rows(&out);
     assert_eq!(whole.len() as u64, summary.rows);
     // In order of time across the files, then by store and item; never twice.
-    let key = |row: &Row| (row.date, row.store.clone(), row.item.clone());
+    let key = |row: &DemandRecord| (row.date, row.store.clone(), row.item.clone());
     assert!(whole.windows(2).all(|pair| key(&pair[0]) < key(&pair[1])));
 
     // A series is on sale without a gap; some come late, some leave early, and days differ.
@@ -144,8 +144,8 @@ fn rows_are_exact_ordered_and_alive() {
 
     // Fewer rows are the end of it, and other periods hold the same rows.
     let out = home.path().join("rows");
-    let half = DemandOptions { extent: Extent::Rows(50_001), period: Period::Week, ..options.clone() };
-    demand(&DemandOptions { output: forebay_generate::Output::new(&out), ..half }, &mut |_| {}).unwrap();
+    let half = DemandOptions { extent: HistoryExtent::Rows(50_001), period: FilePeriod::Week, ..options.clone() };
+    demand(&DemandOptions { output: forebay_generate::OutputOptions::new(&out), ..half }, &mut |_| {}).unwrap();
     let some = rows(&out);
     assert_eq!(some.len(), 50_001);
     let cut = some.iter().position(|row| row.date > some[0].date).unwrap();
@@ -155,32 +155,33 @@ fn rows_are_exact_ordered_and_alive() {
 
     // A night's file continues the history.
     let night = DemandOptions {
-        extent: Extent::Days(2),
+        extent: HistoryExtent::Days(2),
         last_day: "2016-05-23".parse().unwrap(),
-        period: Period::Day,
-        output: forebay_generate::Output::new(home.path().join("night")),
+        period: FilePeriod::Day,
+        output: forebay_generate::OutputOptions::new(home.path().join("night")),
         ..options
     };
     demand(&night, &mut |_| {}).unwrap();
     let names: Vec<String> = bytes(&night.output.out).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["demand-2016-05-22.parquet", "demand-2016-05-23.parquet"]);
-    let old: Vec<Row> = rows(&night.output.out).into_iter().filter(|row| row.date == 16_943).collect();
+    let old: Vec<DemandRecord> = rows(&night.output.out).into_iter().filter(|row| row.date == 16_943).collect();
     assert!(whole.ends_with(&old));
 }
 
 #[test]
 fn demand_looks_like_demand() {
     let home = tempfile::tempdir().unwrap();
-    let mut options = options(Extent::Days(730), home.path());
+    let mut options = options(HistoryExtent::Days(730), home.path());
     options.series = 300;
     demand(&options, &mut |_| {}).unwrap();
     let rows = rows(home.path());
-    let mean = |keep: &dyn Fn(&Row) -> bool| {
+    let mean = |keep: &dyn Fn(&DemandRecord) -> bool| {
         let kept: Vec<f64> = rows.iter().filter(|row| keep(row)).filter_map(|row| row.qty).map(f64::from).collect();
         assert!(!kept.is_empty());
         kept.iter().sum::<f64>() / kept.len() as f64
     };
-    let share = |keep: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| keep(row)).count() as f64 / rows.len() as f64;
+    let share =
+        |keep: &dyn Fn(&DemandRecord) -> bool| rows.iter().filter(|row| keep(row)).count() as f64 / rows.len() as f64;
     let all = mean(&|_| true);
     assert!((0.5..3.0).contains(&all), "{all} units a day");
     let zeros = share(&|row| row.qty == Some(0));
@@ -192,7 +193,7 @@ fn demand_looks_like_demand() {
     assert!(rows.iter().filter(|row| row.price.is_none()).all(|row| row.qty.unwrap_or(0) == 0 && !row.promotion));
     assert!(rows.iter().filter_map(|row| row.price).all(|price| (0.03..200.0).contains(&price)));
     // Weekends, promotions and Christmas (2014 and 2015).
-    let weekend = |row: &Row| (row.date + 3).rem_euclid(7) >= 5;
+    let weekend = |row: &DemandRecord| (row.date + 3).rem_euclid(7) >= 5;
     assert!(mean(&weekend) > 1.2 * mean(&|row| !weekend(row)));
     let promoted = share(&|row| row.promotion);
     assert!((0.03..0.12).contains(&promoted), "{promoted}");
@@ -232,7 +233,7 @@ fn shapes_of_all_sizes() {
     let home = tempfile::tempdir().unwrap();
     for (series, stores) in [(1, 1), (1, 10), (7, 3), (23, 23), (40, 12), (5_000, 1)] {
         let out = home.path().join(format!("{series}-{stores}"));
-        let mut options = options(Extent::Rows(3_000), &out);
+        let mut options = options(HistoryExtent::Rows(3_000), &out);
         (options.series, options.stores) = (series, stores);
         demand(&options, &mut |_| {}).unwrap();
         let rows = rows(&out);
@@ -251,19 +252,19 @@ fn shapes_of_all_sizes() {
 fn faults_name_what_is_wrong() {
     let home = tempfile::tempdir().unwrap();
     let code = |change: &dyn Fn(&mut DemandOptions)| {
-        let mut options = options(Extent::Rows(100), &home.path().join("out"));
+        let mut options = options(HistoryExtent::Rows(100), &home.path().join("out"));
         options.series = 10;
         change(&mut options);
         demand(&options, &mut |_| {}).unwrap_err().code()
     };
-    assert_eq!(code(&|options| options.extent = Extent::Rows(0)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = Extent::Days(0)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = Extent::Days(u32::MAX)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = Extent::Rows(10_000_000)), codes::LIMIT);
+    assert_eq!(code(&|options| options.extent = HistoryExtent::Rows(0)), codes::BAD_VALUE);
+    assert_eq!(code(&|options| options.extent = HistoryExtent::Days(0)), codes::BAD_VALUE);
+    assert_eq!(code(&|options| options.extent = HistoryExtent::Days(u32::MAX)), codes::BAD_VALUE);
+    assert_eq!(code(&|options| options.extent = HistoryExtent::Rows(10_000_000)), codes::LIMIT);
     assert_eq!(code(&|options| options.series = 0), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.series = u64::MAX), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.stores = 0), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.last_day = Day(i32::MIN)), codes::BAD_VALUE);
+    assert_eq!(code(&|options| options.last_day = CalendarDay(i32::MIN)), codes::BAD_VALUE);
     assert!(!home.path().join("out").exists());
-    assert_eq!("mouth".parse::<Period>().unwrap_err().hint_text(), Some("did you mean `month`?"));
+    assert_eq!("mouth".parse::<FilePeriod>().unwrap_err().hint_text(), Some("did you mean `month`?"));
 }

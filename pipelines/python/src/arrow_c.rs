@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
-use forebay::feed::{Batch, Features, Field, Role, Type};
+use forebay::feed::{BatchFeatures, FeatureField, FeedBatch, PartRole, ValueType};
 use forebay::model::{Fault, codes};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -30,17 +30,17 @@ impl Table {
     }
 
     /// The columns of a batch by their own names.
-    pub fn of_batch(batch: &Batch, features: &Features) -> Result<Table, Fault> {
+    pub fn of_batch(batch: &FeedBatch, features: &BatchFeatures) -> Result<Table, Fault> {
         if features.series.is_some() {
             return Err(Fault::new(codes::UNSUPPORTED, "sequences are no table: each row has several steps")
                 .hint("take them as `torch`, `numpy` or `raw`"));
         }
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         let groups = [
-            (Role::Dense, features.dense.as_slice()),
-            (Role::Categorical, features.categorical.as_slice()),
-            (Role::Label, features.label.as_slice()),
-            (Role::Weight, features.weight.as_slice()),
+            (PartRole::Dense, features.dense.as_slice()),
+            (PartRole::Categorical, features.categorical.as_slice()),
+            (PartRole::Label, features.label.as_slice()),
+            (PartRole::Weight, features.weight.as_slice()),
         ];
         for (role, of_role) in groups {
             let width: usize = of_role.iter().map(|field| field.width as usize).sum();
@@ -57,7 +57,13 @@ impl Table {
 }
 
 /// One column of a part: `width` values of each row lie side by side, of which its own begin at `first`.
-fn column(batch: &Batch, role: Role, field: &Field, first: usize, width: usize) -> Result<ArrayRef, Fault> {
+fn column(
+    batch: &FeedBatch,
+    role: PartRole,
+    field: &FeatureField,
+    first: usize,
+    width: usize,
+) -> Result<ArrayRef, Fault> {
     let own = field.width as usize;
     fn pick<T: Copy>(values: &[T], rows: usize, first: usize, own: usize, width: usize) -> Vec<T> {
         let rows = values.chunks_exact(width.max(1)).take(rows);
@@ -66,9 +72,9 @@ fn column(batch: &Batch, role: Role, field: &Field, first: usize, width: usize) 
     let data_type = batch.layout().part(role).map(|part| part.data_type);
     let rows = batch.rows();
     let values: ArrayRef = match data_type {
-        Some(Type::F32) => Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width))),
-        Some(Type::I32) => Arc::new(Int32Array::from(pick(batch.numbers::<i32>(role), rows, first, own, width))),
-        Some(Type::I64) => Arc::new(Int64Array::from(pick(batch.numbers::<i64>(role), rows, first, own, width))),
+        Some(ValueType::F32) => Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width))),
+        Some(ValueType::I32) => Arc::new(Int32Array::from(pick(batch.numbers::<i32>(role), rows, first, own, width))),
+        Some(ValueType::I64) => Arc::new(Int64Array::from(pick(batch.numbers::<i64>(role), rows, first, own, width))),
         _ => {
             let message = format!("`{}` has half precision, which tables do not hold", field.column);
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("set `dense_type` to `f32`"));

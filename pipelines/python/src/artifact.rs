@@ -2,18 +2,18 @@
 
 use forebay::Forebay;
 use forebay::model::{Fault, codes};
-use forebay::run::Io;
+use forebay::run::StorageClient;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arrow_c::{Table, batches};
-use crate::fault::Raise;
+use crate::fault::IntoPyResult;
 
 /// An artifact ready to serve.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Artifact {
     artifact: forebay::Artifact,
-    model: forebay::Model,
+    model: forebay::ServingModel,
 }
 
 #[pymethods]
@@ -23,12 +23,12 @@ impl Artifact {
     #[pyo3(signature = (path, node=None))]
     fn new(py: Python<'_>, path: &str, node: Option<&str>) -> PyResult<Self> {
         let loaded = py.detach(|| {
-            let io = Io::new()?;
-            let artifact = forebay::Artifact::load(&io, &io.place(path)?)?;
+            let io = StorageClient::new()?;
+            let artifact = forebay::Artifact::load(&io, &io.resolve(path)?)?;
             let model = Forebay::standard().model(&artifact, node)?;
             Ok::<_, Fault>(Artifact { artifact, model })
         });
-        loaded.raise(py)
+        loaded.into_py_result(py)
     }
 
     /// Names what was learned.
@@ -57,7 +57,7 @@ impl Artifact {
             let whole = arrow::compute::concat_batches(self.model.output(), &applied)?;
             Ok::<_, Fault>(Table::new(whole))
         });
-        applied.raise(py)
+        applied.into_py_result(py)
     }
 
     /// Applies to one row, as JSON; None where the pipeline filters it.
@@ -66,9 +66,9 @@ impl Artifact {
         let serde_json::Value::Object(row) = row else {
             return Err(PyValueError::new_err("a row is a dict of columns"));
         };
-        let applied = py.detach(|| self.model.apply_row(&row)).raise(py)?;
+        let applied = py.detach(|| self.model.apply_row(&row)).into_py_result(py)?;
         let written = applied
             .map(|row| serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error)));
-        written.transpose().raise(py)
+        written.transpose().into_py_result(py)
     }
 }

@@ -3,48 +3,48 @@
 use std::sync::Arc;
 
 use forebay::connectors::DeviceBatch;
-use forebay::feed::{self, Features, Layout, Receipt};
+use forebay::feed::{self, BatchFeatures, BatchLayout, DeliveryDigest};
 use forebay::model::{Fault, codes};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrow_c::Table;
 use crate::dlpack;
-use crate::fault::Raise;
+use crate::fault::IntoPyResult;
 
 /// Where the rows of a batch are.
-pub(crate) enum Rows {
-    Host(feed::Batch),
+pub(crate) enum BatchRows {
+    Host(feed::FeedBatch),
     Device(DeviceBatch),
 }
 
-impl Rows {
-    pub fn layout(&self) -> &Layout {
+impl BatchRows {
+    pub fn layout(&self) -> &BatchLayout {
         match self {
-            Rows::Host(batch) => batch.layout(),
-            Rows::Device(batch) => batch.layout(),
+            BatchRows::Host(batch) => batch.layout(),
+            BatchRows::Device(batch) => batch.layout(),
         }
     }
 
     pub fn shape_rows(&self) -> usize {
         match self {
-            Rows::Host(batch) => batch.shape_rows(),
-            Rows::Device(batch) => batch.shape_rows(),
+            BatchRows::Host(batch) => batch.shape_rows(),
+            BatchRows::Device(batch) => batch.shape_rows(),
         }
     }
 
-    fn receipt(&self) -> Receipt {
+    fn receipt(&self) -> DeliveryDigest {
         match self {
-            Rows::Host(batch) => batch.receipt(),
-            Rows::Device(batch) => batch.receipt(),
+            BatchRows::Host(batch) => batch.receipt(),
+            BatchRows::Device(batch) => batch.receipt(),
         }
     }
 
     /// Epoch, step and rows.
     fn place(&self) -> (u64, u64, usize) {
         match self {
-            Rows::Host(batch) => (batch.epoch(), batch.step(), batch.rows()),
-            Rows::Device(batch) => (batch.epoch(), batch.step(), batch.rows()),
+            BatchRows::Host(batch) => (batch.epoch(), batch.step(), batch.rows()),
+            BatchRows::Device(batch) => (batch.epoch(), batch.step(), batch.rows()),
         }
     }
 }
@@ -52,14 +52,14 @@ impl Rows {
 /// A batch: its parts lie in a slot of the loader, which gets it back when the last of them is gone.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batch {
-    pub batch: Arc<Rows>,
-    pub features: Arc<Features>,
+    pub batch: Arc<BatchRows>,
+    pub features: Arc<BatchFeatures>,
 }
 
 /// One part of a batch, for `torch.from_dlpack`, `numpy.from_dlpack` and others.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Part {
-    batch: Arc<Rows>,
+    batch: Arc<BatchRows>,
     at: usize,
 }
 
@@ -103,11 +103,11 @@ impl Batch {
     /// The columns by their own names: a copy.
     fn table(&self, py: Python<'_>) -> PyResult<Table> {
         let table = match &*self.batch {
-            Rows::Host(batch) => Table::of_batch(batch, &self.features),
-            Rows::Device(_) => Err(Fault::new(codes::UNSUPPORTED, "a batch on a GPU is no Arrow table")
+            BatchRows::Host(batch) => Table::of_batch(batch, &self.features),
+            BatchRows::Device(_) => Err(Fault::new(codes::UNSUPPORTED, "a batch on a GPU is no Arrow table")
                 .hint("leave out `device`, or take its `parts()`")),
         };
-        table.raise(py)
+        table.into_py_result(py)
     }
 
     fn __len__(&self) -> usize {

@@ -7,13 +7,13 @@ use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use forebay::connectors::ConsumerStream;
-use forebay::feed::{PartLayout, Type};
+use forebay::feed::{PartLayout, ValueType};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::batch::Rows;
-use crate::fault::raised;
+use crate::batch::BatchRows;
+use crate::fault::fault_exception;
 
 /// `kDLCPU` and `kDLCUDA`.
 const CPU: i32 = 1;
@@ -23,67 +23,67 @@ const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 
 #[repr(C)]
-struct Device {
+struct DlDevice {
     kind: i32,
     id: i32,
 }
 
 #[repr(C)]
-struct DataType {
+struct DlDataType {
     code: u8,
     bits: u8,
     lanes: u16,
 }
 
 #[repr(C)]
-struct Tensor {
+struct DlTensor {
     data: *mut c_void,
-    device: Device,
+    device: DlDevice,
     ndim: i32,
-    data_type: DataType,
+    data_type: DlDataType,
     shape: *mut i64,
     strides: *mut i64,
     byte_offset: u64,
 }
 
 #[repr(C)]
-struct Managed {
-    tensor: Tensor,
+struct DlManagedTensor {
+    tensor: DlTensor,
     owner: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
 #[repr(C)]
-struct ManagedVersioned {
+struct DlManagedTensorVersioned {
     major: u32,
     minor: u32,
     owner: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     flags: u64,
-    tensor: Tensor,
+    tensor: DlTensor,
 }
 
 /// What a tensor keeps alive: the batch, and with it the slot.
-struct Owner {
-    _batch: Arc<Rows>,
+struct TensorOwner {
+    _batch: Arc<BatchRows>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-fn data_type(of: Type) -> DataType {
+fn data_type(of: ValueType) -> DlDataType {
     let (code, bits) = match of {
-        Type::I32 => (0, 32),
-        Type::I64 => (0, 64),
-        Type::U8 => (1, 8),
-        Type::F16 => (2, 16),
-        Type::F32 => (2, 32),
-        Type::Bf16 => (4, 16),
+        ValueType::I32 => (0, 32),
+        ValueType::I64 => (0, 64),
+        ValueType::U8 => (1, 8),
+        ValueType::F16 => (2, 16),
+        ValueType::F32 => (2, 32),
+        ValueType::Bf16 => (4, 16),
     };
-    DataType { code, bits, lanes: 1 }
+    DlDataType { code, bits, lanes: 1 }
 }
 
 /// The shape of a part: as many rows as the batch has.
-pub(crate) fn shape(batch: &Rows, part: &PartLayout) -> Vec<i64> {
+pub(crate) fn shape(batch: &BatchRows, part: &PartLayout) -> Vec<i64> {
     let mut shape: Vec<i64> = part.shape.iter().map(|extent| *extent as i64).collect();
     if let Some(rows) = shape.first_mut() {
         *rows = batch.shape_rows() as i64;
@@ -92,29 +92,29 @@ pub(crate) fn shape(batch: &Rows, part: &PartLayout) -> Vec<i64> {
 }
 
 /// The device of a batch, as DLPack tells it.
-pub(crate) fn device(batch: &Rows) -> (i32, i32) {
+pub(crate) fn device(batch: &BatchRows) -> (i32, i32) {
     match batch {
-        Rows::Host(_) => (CPU, 0),
-        Rows::Device(batch) => (CUDA, batch.device() as i32),
+        BatchRows::Host(_) => (CPU, 0),
+        BatchRows::Device(batch) => (CUDA, batch.device() as i32),
     }
 }
 
-fn tensor(batch: &Arc<Rows>, part: &PartLayout) -> (Tensor, Box<Owner>) {
+fn tensor(batch: &Arc<BatchRows>, part: &PartLayout) -> (DlTensor, Box<TensorOwner>) {
     let shape = shape(batch, part);
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
-    let mut owner = Box::new(Owner { _batch: batch.clone(), shape, strides });
+    let mut owner = Box::new(TensorOwner { _batch: batch.clone(), shape, strides });
     // Consumers may write: the slot is theirs until the last of them drops it.
     let data = match &**batch {
-        Rows::Host(batch) => batch.part(part.role).as_ptr().cast_mut().cast(),
-        Rows::Device(batch) => (batch.address() + part.offset as u64) as *mut c_void,
+        BatchRows::Host(batch) => batch.part(part.role).as_ptr().cast_mut().cast(),
+        BatchRows::Device(batch) => (batch.address() + part.offset as u64) as *mut c_void,
     };
     let (kind, id) = device(batch);
-    let tensor = Tensor {
+    let tensor = DlTensor {
         data,
-        device: Device { kind, id },
+        device: DlDevice { kind, id },
         ndim: owner.shape.len() as i32,
         data_type: data_type(part.data_type),
         shape: owner.shape.as_mut_ptr(),
@@ -127,17 +127,18 @@ fn tensor(batch: &Arc<Rows>, part: &PartLayout) -> (Tensor, Box<Owner>) {
 /// A capsule of a part; `versioned` for consumers that know version 1.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
-    batch: &Arc<Rows>,
+    batch: &Arc<BatchRows>,
     part: &PartLayout,
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (tensor, owner) = tensor(batch, part);
     let owner = Box::into_raw(owner).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
-        let managed = ManagedVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
+        let managed =
+            DlManagedTensorVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
         (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
     } else {
-        let managed = Managed { tensor, owner, deleter: Some(delete) };
+        let managed = DlManagedTensor { tensor, owner, deleter: Some(delete) };
         (Box::into_raw(Box::new(managed)).cast(), LEGACY, drop_legacy)
     };
     // SAFETY: pointer and name outlive the capsule: the name is static, and what the pointer leads to
@@ -149,7 +150,7 @@ pub(crate) fn capsule<'py>(
 }
 
 /// Whether the consumer may have a batch on this device.
-pub(crate) fn check_device(batch: &Rows, wanted: Option<(i32, i32)>) -> PyResult<()> {
+pub(crate) fn check_device(batch: &BatchRows, wanted: Option<(i32, i32)>) -> PyResult<()> {
     let there = device(batch);
     match wanted {
         Some(wanted) if wanted != there => Err(PyBufferError::new_err(format!(
@@ -160,8 +161,8 @@ pub(crate) fn check_device(batch: &Rows, wanted: Option<(i32, i32)>) -> PyResult
 }
 
 /// Lets the stream that a consumer gave wait until a batch is there. Without one it is the default stream; -1 is none.
-pub(crate) fn wait_on(py: Python<'_>, batch: &Rows, stream: Option<i64>) -> PyResult<()> {
-    let Rows::Device(batch) = batch else { return Ok(()) };
+pub(crate) fn wait_on(py: Python<'_>, batch: &BatchRows, stream: Option<i64>) -> PyResult<()> {
+    let BatchRows::Device(batch) = batch else { return Ok(()) };
     let stream = match stream {
         None | Some(1) => ConsumerStream::Legacy,
         Some(2) => ConsumerStream::PerThread,
@@ -172,26 +173,26 @@ pub(crate) fn wait_on(py: Python<'_>, batch: &Rows, stream: Option<i64>) -> PyRe
             return Err(PyValueError::new_err(message));
         }
     };
-    py.detach(|| batch.wait_on(stream)).map_err(|fault| raised(py, &fault))
+    py.detach(|| batch.wait_on(stream)).map_err(|fault| fault_exception(py, &fault))
 }
 
 /// # Safety
 /// `managed` comes from [`capsule`] and is not used again.
-unsafe extern "C" fn delete(managed: *mut Managed) {
+unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     // SAFETY: both were boxes, and this is called once.
     unsafe {
         let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.owner.cast::<Owner>()));
+        drop(Box::from_raw(managed.owner.cast::<TensorOwner>()));
     }
 }
 
 /// # Safety
 /// As [`delete`].
-unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+unsafe extern "C" fn delete_versioned(managed: *mut DlManagedTensorVersioned) {
     // SAFETY: both were boxes, and this is called once.
     unsafe {
         let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.owner.cast::<Owner>()));
+        drop(Box::from_raw(managed.owner.cast::<TensorOwner>()));
     }
 }
 

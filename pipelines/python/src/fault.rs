@@ -1,22 +1,22 @@
 //! Faults as Python exceptions.
 
-use forebay::model::{Domain, Fault};
+use forebay::model::{Fault, FaultDomain};
 use forebay::present::fault::{SpecText, plain};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 /// The exception of a fault: code, message and hint are its attributes, and its text is what the
 /// program prints.
-pub(crate) fn raised(py: Python<'_>, fault: &Fault) -> PyErr {
+pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault) -> PyErr {
     let file = fault.site().spec.as_ref().map(|at| at.file.as_str());
     let spec = file.and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
     let text = plain(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
     let kind = match fault.code().domain {
-        Domain::Spec => "SpecFault",
-        Domain::Data => "DataFault",
-        Domain::Resource => "ResourceFault",
-        Domain::External => "ExternalFault",
-        Domain::Internal => "Fault",
+        FaultDomain::Spec => "SpecFault",
+        FaultDomain::Data => "DataFault",
+        FaultDomain::Resource => "ResourceFault",
+        FaultDomain::External => "ExternalFault",
+        FaultDomain::Internal => "Fault",
     };
     let made = py.import("forebay._fault").and_then(|module| module.getattr(kind)).and_then(|class| {
         let site = fault.site();
@@ -27,13 +27,13 @@ pub(crate) fn raised(py: Python<'_>, fault: &Fault) -> PyErr {
 }
 
 /// Turns faults into exceptions.
-pub(crate) trait Raise<T> {
+pub(crate) trait IntoPyResult<T> {
     /// The value, or the exception of the fault.
-    fn raise(self, py: Python<'_>) -> PyResult<T>;
+    fn into_py_result(self, py: Python<'_>) -> PyResult<T>;
 }
 
-impl<T> Raise<T> for Result<T, Fault> {
-    fn raise(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|fault| raised(py, &fault))
+impl<T> IntoPyResult<T> for Result<T, Fault> {
+    fn into_py_result(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|fault| fault_exception(py, &fault))
     }
 }

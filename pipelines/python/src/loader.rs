@@ -5,40 +5,40 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay::FeedConfig;
-use forebay::feed::{Config, Cursor, Features, Mode};
+use forebay::feed::{BatchFeatures, FeedCursor, FeedOptions, OrderMode};
 use forebay::model::{Fault, Pipeline, codes};
 use forebay::present::feed::poor_shuffle;
-use forebay::run::{Artifact, Crew, Io, Session, Silent};
+use forebay::run::{Artifact, Cluster, IgnoreEvents, Session, StorageClient};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::batch::Batch;
-use crate::device::{Asked, Batches, Placement};
-use crate::fault::{Raise, raised};
-use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
-use crate::workers::options;
+use crate::device::{BatchPlacement, PlacedFeed, PlacementRequest};
+use crate::fault::{IntoPyResult, fault_exception};
+use crate::session::{PySessionOptions, SIGNALS_EVERY, interruptible, pipeline};
+use crate::workers::cluster_options;
 
 /// Delivers mini-batches. Threads of its own read ahead.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Loader {
     /// How to start a feed; gone only when the loader goes.
-    config: Option<Config>,
-    features: Arc<Features>,
-    placement: Placement,
-    at: Mutex<At>,
+    config: Option<FeedOptions>,
+    features: Arc<BatchFeatures>,
+    placement: BatchPlacement,
+    at: Mutex<LoaderState>,
     /// The process that made it: threads do not survive a fork.
     process: u32,
 }
 
 /// Where it stands.
 #[derive(Default)]
-struct At {
+struct LoaderState {
     /// The present iteration: earlier ones are over.
     iteration: u64,
     closed: bool,
-    feed: Option<Batches>,
-    cursor: Option<Cursor>,
+    feed: Option<PlacedFeed>,
+    cursor: Option<FeedCursor>,
     /// The epoch of the present iteration.
     epoch: Option<u64>,
     /// Whether the present iteration has given a batch.
@@ -46,27 +46,29 @@ struct At {
 }
 
 /// An iteration goes on that is over.
-fn ended() -> Fault {
+fn iteration_over() -> Fault {
     Fault::new(codes::UNSUPPORTED, "this iteration is over: another one over the same loader has begun since")
         .hint("read a loader with one iterator at a time, and make a second loader to go over the rows twice at once")
 }
 
 /// What a loader is made from.
-struct Wanted {
+struct LoaderRequest {
     spec: String,
     is_artifact: bool,
     params: BTreeMap<String, String>,
     sources: BTreeMap<String, String>,
     overlay: Value,
-    machine: Machine,
+    machine: PySessionOptions,
     workers: Option<Value>,
 }
 
-impl Wanted {
+impl LoaderRequest {
     fn session(&self) -> Result<Session, Fault> {
         let session = self.machine.session()?;
         match &self.workers {
-            Some(workers) => session.with_crew(Crew::new(options(workers.clone())?, Arc::new(Silent))?),
+            Some(workers) => {
+                session.with_cluster(Cluster::new(cluster_options(workers.clone())?, Arc::new(IgnoreEvents))?)
+            }
             None => Ok(session),
         }
     }
@@ -75,8 +77,8 @@ impl Wanted {
         if !self.is_artifact {
             return Ok((pipeline(&self.spec, &self.params)?, None));
         }
-        let io = Io::new()?;
-        let artifact = Artifact::load(&io, &io.place(&self.spec)?)?;
+        let io = StorageClient::new()?;
+        let artifact = Artifact::load(&io, &io.resolve(&self.spec)?)?;
         let mut pipeline = artifact.pipeline.clone();
         pipeline.sinks.clear();
         if let Some(unknown) = self.sources.keys().find(|name| pipeline.source(name).is_none()) {
@@ -94,12 +96,12 @@ impl Wanted {
     }
 
     fn config(&self, pipeline: &Pipeline, artifact: Option<&Artifact>) -> Result<FeedConfig, Fault> {
-        let config = FeedConfig::of(pipeline)?;
+        let config = FeedConfig::from_pipeline(pipeline)?;
         let mut config = serde_json::to_value(config).map_err(|error| Fault::internal("a feed").cause(error))?;
         if let (Some(config), Some(overlay)) = (config.as_object_mut(), self.overlay.as_object()) {
             config.extend(overlay.clone());
         }
-        let mut config = FeedConfig::read(config)?;
+        let mut config = FeedConfig::from_json(config)?;
         let written = artifact.and_then(|artifact| artifact.pipeline.sinks.first());
         if config.mix.is_empty() {
             config.from = config.from.or_else(|| written.map(|sink| sink.from.clone()));
@@ -138,17 +140,17 @@ impl Loader {
         let (overlay, workers) = (json(overlay)?, workers.map(json).transpose()?);
         // The device first: what is wrong with it is told before anything is read.
         let (device, format, pin_memory, prefetch, current) = placement;
-        let wanted = Asked { device: &device, format: &format, pin_memory, prefetch, current };
-        let placement = py.detach(|| Placement::new(&wanted)).raise(py)?;
-        let machine = Machine { state, memory_bytes, threads };
-        let wanted = Wanted { spec, is_artifact, params, sources, overlay, machine, workers };
-        let session = wanted.session().raise(py)?;
+        let wanted = PlacementRequest { device: &device, format: &format, pin_memory, prefetch, current };
+        let placement = py.detach(|| BatchPlacement::new(&wanted)).into_py_result(py)?;
+        let machine = PySessionOptions { state, memory_bytes, threads };
+        let wanted = LoaderRequest { spec, is_artifact, params, sources, overlay, machine, workers };
+        let session = wanted.session().into_py_result(py)?;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
         let config = interruptible(py, stop, || {
             let (pipeline, artifact) = wanted.pipeline()?;
             let config = wanted.config(&pipeline, artifact.as_ref())?;
             let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
-            forebay::feed::Law::check(config.batch_rows(), rank, world_size)?;
+            forebay::feed::BatchPlan::check(config.batch_rows(), rank, world_size)?;
             let mut config = fed.config(seed)?;
             (config.rank, config.world, config.receipts) = (rank, world_size, receipts);
             config.epochs = epochs.unwrap_or(u64::MAX);
@@ -157,7 +159,7 @@ impl Loader {
             placement.pin(&mut config);
             Ok::<_, Fault>(config)
         })?
-        .raise(py)?;
+        .into_py_result(py)?;
         let features = Arc::new(config.features.clone());
         let (config, process) = (Some(config), std::process::id());
         Ok(Loader { config, features, placement, at: Mutex::default(), process })
@@ -166,7 +168,7 @@ impl Loader {
     /// The columns of each part, by its name.
     fn columns(&self) -> BTreeMap<&'static str, Vec<String>> {
         let features = &self.features;
-        let names = |fields: &[forebay::feed::Field]| fields.iter().map(|field| field.column.clone()).collect();
+        let names = |fields: &[forebay::feed::FeatureField]| fields.iter().map(|field| field.column.clone()).collect();
         let parts = [
             ("dense", names(&features.dense)),
             ("categorical", names(&features.categorical)),
@@ -179,7 +181,7 @@ impl Loader {
     /// Begins the next epoch, or goes on with the one that a state left; gives the iteration, for [`Loader::next`].
     fn begin(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
-        let begun = self.apart(py, || {
+        let begun = self.run_detached(py, || {
             let mut at = self.open()?;
             let standing = at.feed.as_ref().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.clone());
             let next = match (&standing, at.epoch) {
@@ -191,27 +193,27 @@ impl Loader {
                 _ => standing,
             };
             if at.feed.is_none() {
-                at.feed = Some(self.start(Config { cursor: next, ..self.config()? })?);
+                at.feed = Some(self.start(FeedOptions { cursor: next, ..self.config()? })?);
             }
             at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
             at.moved = false;
             at.iteration += 1;
             Ok(at.iteration)
         });
-        begun.raise(py)
+        begun.into_py_result(py)
     }
 
     /// The next batch of an iteration's epoch; None at its end.
     fn next(&self, py: Python<'_>, iteration: u64) -> PyResult<Option<Batch>> {
         self.check_process()?;
         loop {
-            let polled = self.apart(py, || {
+            let polled = self.run_detached(py, || {
                 let mut at = match self.open() {
                     Ok(at) if at.iteration == iteration => at,
-                    Ok(_) => return Some(Err(ended())),
+                    Ok(_) => return Some(Err(iteration_over())),
                     Err(fault) => return Some(Err(fault)),
                 };
-                let At { feed: Some(feed), epoch, moved, .. } = &mut *at else { return None };
+                let LoaderState { feed: Some(feed), epoch, moved, .. } = &mut *at else { return None };
                 if *epoch != Some(feed.cursor().epoch) {
                     return None;
                 }
@@ -228,7 +230,7 @@ impl Loader {
                     return Ok(Some(Batch { batch: Arc::new(batch), features: self.features.clone() }));
                 }
                 Some(Ok(None)) => py.check_signals()?,
-                Some(Err(fault)) => return Err(raised(py, &fault)),
+                Some(Err(fault)) => return Err(fault_exception(py, &fault)),
             }
         }
     }
@@ -237,73 +239,73 @@ impl Loader {
     /// from there.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
-        let steps = self.apart(py, || {
+        let steps = self.run_detached(py, || {
             let mut at = self.open()?;
             if at.feed.is_none() {
-                at.feed = Some(self.start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
+                at.feed = Some(self.start(FeedOptions { cursor: at.cursor.clone(), ..self.config()? })?);
             }
             // The epoch after this one cannot be the one in which the feed began.
             Ok(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
         });
-        steps.raise(py)
+        steps.into_py_result(py)
     }
 
     /// Where the loader stands after the last batch, as text.
     fn cursor(&self, py: Python<'_>) -> PyResult<String> {
         let cursor = py.detach(|| {
             let at = self.lock();
-            match at.feed.as_ref().map(Batches::cursor).or(at.cursor.as_ref()) {
+            match at.feed.as_ref().map(PlacedFeed::cursor).or(at.cursor.as_ref()) {
                 Some(cursor) => cursor.encode(),
                 None => self.config()?.beginning()?.encode(),
             }
         });
-        Ok(String::from_utf8_lossy(&cursor.raise(py)?).into_owned())
+        Ok(String::from_utf8_lossy(&cursor.into_py_result(py)?).into_owned())
     }
 
     /// Goes on from there.
     fn resume(&self, py: Python<'_>, cursor: &str) -> PyResult<()> {
         self.check_process()?;
-        let resumed = self.apart(py, || {
-            let cursor = Cursor::decode(cursor.as_bytes())?;
+        let resumed = self.run_detached(py, || {
+            let cursor = FeedCursor::decode(cursor.as_bytes())?;
             let mut at = self.open()?;
             at.feed = None;
             // Here, so that a cursor of other data is refused here.
-            at.feed = Some(self.start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
+            at.feed = Some(self.start(FeedOptions { cursor: Some(cursor.clone()), ..self.config()? })?);
             (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
             at.iteration += 1;
             Ok(())
         });
-        resumed.raise(py)
+        resumed.into_py_result(py)
     }
 
     /// Begins with an epoch.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.check_process()?;
-        let set = self.apart(py, || {
+        let set = self.run_detached(py, || {
             let mut at = self.open()?;
-            let stands = |feed: &Batches| feed.cursor().epoch == epoch && feed.cursor().position == 0;
+            let stands = |feed: &PlacedFeed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
             if at.feed.as_ref().is_some_and(stands) {
                 return Ok(());
             }
             // A state that was loaded has brought its order with it.
             let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
             at.feed = None;
-            at.feed = Some(self.start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
+            at.feed = Some(self.start(FeedOptions { first_epoch: epoch, cursor, ..self.config()? })?);
             (at.epoch, at.moved) = (None, false);
             at.iteration += 1;
             Ok(())
         });
-        set.raise(py)
+        set.into_py_result(py)
     }
 
     /// What is wrong with the shuffle, where it mixes too little.
     fn poor_shuffle(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let found = py.detach(|| {
             let sequence = self.config()?.sequence()?;
-            let shuffled = matches!(sequence.order().mode, Mode::Shuffled { .. });
+            let shuffled = matches!(sequence.order().mode, OrderMode::Shuffled { .. });
             Ok(sequence.quality(0).filter(|quality| shuffled && quality.is_poor()))
         });
-        Ok(found.raise(py)?.as_ref().map(poor_shuffle))
+        Ok(found.into_py_result(py)?.as_ref().map(poor_shuffle))
     }
 
     /// What the loader did since this was asked last.
@@ -336,14 +338,15 @@ impl Loader {
 
     /// The parts that batches have.
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
-        let config = self.config().raise(py)?;
-        let layout = forebay::feed::Layout::new(&config.features, config.batch_rows as usize).raise(py)?;
+        let config = self.config().into_py_result(py)?;
+        let layout =
+            forebay::feed::BatchLayout::new(&config.features, config.batch_rows as usize).into_py_result(py)?;
         Ok(layout.parts.iter().map(|part| part.role.name()).collect())
     }
 
     /// Stops the threads. The loader tells where it stands, and delivers nothing more.
     fn close(&self, py: Python<'_>) {
-        self.apart(py, || {
+        self.run_detached(py, || {
             let mut at = self.lock();
             at.cursor = at.feed.take().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.take());
             at.closed = true;
@@ -352,25 +355,25 @@ impl Loader {
 }
 
 impl Loader {
-    fn start(&self, config: Config) -> Result<Batches, Fault> {
+    fn start(&self, config: FeedOptions) -> Result<PlacedFeed, Fault> {
         self.placement.start(config)
     }
 
     /// Works without Python's lock, and leaves the thread's CUDA context as it was.
-    fn apart<T: Send>(&self, py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-        py.detach(|| self.placement.apart(work))
+    fn run_detached<T: Send>(&self, py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+        py.detach(|| self.placement.keeping_cuda_context(work))
     }
 
-    fn config(&self) -> Result<Config, Fault> {
+    fn config(&self) -> Result<FeedOptions, Fault> {
         self.config.clone().ok_or_else(|| Fault::internal("a loader without a feed"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, At> {
+    fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it stands; a fault where it is closed.
-    fn open(&self) -> Result<MutexGuard<'_, At>, Fault> {
+    fn open(&self) -> Result<MutexGuard<'_, LoaderState>, Fault> {
         let at = self.lock();
         if at.closed {
             return Err(Fault::new(codes::UNSUPPORTED, "the loader is closed")
@@ -395,13 +398,13 @@ impl Drop for Loader {
         // After a fork no thread is there to be joined, neither the feed's nor those that serve storage.
         if self.process != std::process::id() {
             std::mem::forget(self.config.take());
-            self.placement.forget();
+            self.placement.leak_after_fork();
             if let Ok(mut at) = self.at.try_lock() {
                 std::mem::forget(at.feed.take());
             }
             return;
         }
         let feed = self.at.get_mut().map(|at| at.feed.take());
-        self.placement.apart(|| drop(feed));
+        self.placement.keeping_cuda_context(|| drop(feed));
     }
 }

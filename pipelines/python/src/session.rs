@@ -8,32 +8,37 @@ use std::time::Duration;
 
 use forebay::model::{BATCH_ROWS_DEFAULT, Fault, Pipeline, codes};
 use forebay::run::machine_bytes;
-use forebay::{Forebay, Options, Report, Session, Silent};
+use forebay::{Forebay, IgnoreEvents, RunReport, Session, SessionOptions};
 use pyo3::prelude::*;
 
-use crate::fault::Raise;
+use crate::fault::IntoPyResult;
 
 /// How often Python's signals are looked at while Rust works.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// What decides how a session works.
 #[derive(Clone)]
-pub(crate) struct Machine {
+pub(crate) struct PySessionOptions {
     pub state: String,
     pub memory_bytes: Option<u64>,
     pub threads: Option<usize>,
 }
 
-impl Machine {
+impl PySessionOptions {
     pub fn session(&self) -> Result<Session, Fault> {
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         if threads == 0 {
             return Err(Fault::new(codes::BAD_VALUE, "`threads` must be at least 1"));
         }
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
-        let options =
-            Options { threads, memory_bytes, batch_rows: BATCH_ROWS_DEFAULT, state: self.state.clone(), run_id: None };
-        Forebay::standard().session(options, Arc::new(Silent))
+        let options = SessionOptions {
+            threads,
+            memory_bytes,
+            batch_rows: BATCH_ROWS_DEFAULT,
+            state: self.state.clone(),
+            run_id: None,
+        };
+        Forebay::standard().session(options, Arc::new(IgnoreEvents))
     }
 }
 
@@ -43,7 +48,7 @@ pub(crate) fn pipeline(spec: &str, params: &BTreeMap<String, String>) -> Result<
         let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
         Fault::new(code, "the spec cannot be read").file(spec).cause(error)
     })?;
-    forebay::spec::parse(&text, spec, params, &Forebay::standard().words())
+    forebay::spec::parse(&text, spec, params, &Forebay::standard().spec_catalog())
 }
 
 /// Does work on a thread of its own, while this one looks for Ctrl-C; `stop` is then called, and the
@@ -66,17 +71,17 @@ pub(crate) fn interruptible<T: Send>(py: Python<'_>, stop: impl Fn(), work: impl
     })
 }
 
-fn report(
+fn run_reported(
     py: Python<'_>,
     spec: &str,
     params: BTreeMap<String, String>,
-    machine: &Machine,
-    work: impl Fn(&Session, &Pipeline) -> Result<Report, Fault> + Send + Sync,
+    machine: &PySessionOptions,
+    work: impl Fn(&Session, &Pipeline) -> Result<RunReport, Fault> + Send + Sync,
 ) -> PyResult<String> {
-    let session = machine.session().raise(py)?;
-    let pipeline = pipeline(spec, &params).raise(py)?;
+    let session = machine.session().into_py_result(py)?;
+    let pipeline = pipeline(spec, &params).into_py_result(py)?;
     let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
-    let report = interruptible(py, stop, || work(&session, &pipeline))?.raise(py)?;
+    let report = interruptible(py, stop, || work(&session, &pipeline))?.into_py_result(py)?;
     serde_json::to_string(&report).map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
 }
 
@@ -91,7 +96,7 @@ pub(crate) fn run(
     memory_bytes: Option<u64>,
     threads: Option<usize>,
 ) -> PyResult<String> {
-    report(py, spec, params, &Machine { state, memory_bytes, threads }, Session::run)
+    run_reported(py, spec, params, &PySessionOptions { state, memory_bytes, threads }, Session::run)
 }
 
 /// Learns and commits the artifact; the report as JSON.
@@ -105,5 +110,5 @@ pub(crate) fn fit(
     memory_bytes: Option<u64>,
     threads: Option<usize>,
 ) -> PyResult<String> {
-    report(py, spec, params, &Machine { state, memory_bytes, threads }, Session::fit)
+    run_reported(py, spec, params, &PySessionOptions { state, memory_bytes, threads }, Session::fit)
 }

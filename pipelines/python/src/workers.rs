@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay::model::{Fault, codes};
-use forebay::run::{CrewOptions, Security, TlsFiles};
+use forebay::run::{ClusterOptions, ClusterSecurity, TlsFiles};
 use serde_json::{Map, Value};
 
 /// As patient as the command line is.
@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Reads `["host:port"]`, or a mapping with `addresses`, `token_file`, and `tls_ca`, `tls_cert`, `tls_key` and
 /// `tls_name`. Where there is no file, the token is that of the variable FOREBAY_TOKEN, else this user's.
-pub(crate) fn options(wanted: Value) -> Result<CrewOptions, Fault> {
+pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
     let mut wanted = match wanted {
         Value::Object(wanted) => wanted,
         addresses => Map::from_iter([("addresses".to_owned(), addresses)]),
@@ -39,5 +39,10 @@ pub(crate) fn options(wanted: Value) -> Result<CrewOptions, Fault> {
     if let Some(unknown) = wanted.keys().next() {
         return Err(bad(format!("`workers` has no `{unknown}`")));
     }
-    Ok(CrewOptions { workers, security: Security::new(tls, token_file.as_deref())?, lease: LEASE, grace: GRACE })
+    Ok(ClusterOptions {
+        workers,
+        security: ClusterSecurity::new(tls, token_file.as_deref())?,
+        lease: LEASE,
+        grace: GRACE,
+    })
 }

@@ -4,17 +4,17 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Artifact, Connectors};
+use forebay_run::{Artifact, ConnectorRegistry};
 use serde_json::Value;
 
 use super::options::{PublishArgs, RunArgs};
-use super::sources::places;
+use super::sources::source_locations;
 use crate::Forebay;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 
 /// Write features of new data with what an artifact learned; learns nothing.
 #[derive(Debug, Args)]
-pub(crate) struct Apply {
+pub(crate) struct ApplyCommand {
     /// The artifact's directory, as `fit` and `run` print it.
     artifact: String,
     /// Where a source of the pipeline is now: NAME=PATH, or only PATH if there is one source.
@@ -33,15 +33,15 @@ pub(crate) struct Apply {
     options: RunArgs,
 }
 
-impl Apply {
+impl ApplyCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+        let reporter = RunReporter::new(self.options.json);
         let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         reporter.finish((|| {
-            let artifact = Artifact::load(session.io(), &session.io().place(&self.artifact)?)?;
+            let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();
             let connectors = Forebay::standard().connectors;
-            let places = places(&artifact.pipeline, &self.sources)?;
+            let places = source_locations(&artifact.pipeline, &self.sources)?;
             for source in &mut pipeline.sources {
                 source.config["path"] = Value::from(places[&source.name].as_str());
             }

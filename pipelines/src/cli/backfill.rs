@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Pipeline, Result};
-use forebay_run::{Interval, Moment, Session};
+use forebay_run::{DeadlineSpec, Interval, Session};
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Unit};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::usage;
 use super::workers::WorkersArgs;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 use crate::present::units;
 
 /// Intervals of one backfill at most: more are a mistake in a date.
@@ -25,7 +25,7 @@ const INTERVALS_MAX: usize = 100_000;
 /// and publish in order of time. Where windows remember everything before a row, an interval is
 /// written after the one before it.
 #[derive(Debug, Args)]
-pub(crate) struct Backfill {
+pub(crate) struct BackfillCommand {
     #[command(flatten)]
     spec: SpecArgs,
     /// The start of the first interval: a date or a timestamp.
@@ -35,7 +35,7 @@ pub(crate) struct Backfill {
     #[arg(long, value_name = "TIME")]
     to: DateTime,
     /// How long an interval is: hours, days, weeks or months, such as 1d, 12h, 1w or 1mo.
-    #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_every)]
+    #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_interval_length)]
     every: Span,
     /// How many intervals are at work at a time at most; one where there is a deadline, or where there are
     /// workers [default: one for each thread]
@@ -51,7 +51,7 @@ pub(crate) struct Backfill {
 
 /// What is done about an interval.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Todo {
+enum IntervalAction {
     /// It is there.
     Skip,
     /// It is there, but as the last one: a run that died may have shown it and not committed its artifact.
@@ -62,7 +62,7 @@ enum Todo {
 
 /// What became of an interval.
 #[derive(Debug, Serialize)]
-struct Done {
+struct IntervalOutcome {
     #[serde(flatten)]
     interval: Interval,
     /// Whether it was there already.
@@ -71,13 +71,13 @@ struct Done {
     rows: u64,
 }
 
-impl Backfill {
+impl BackfillCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+        let reporter = RunReporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let mut done = Vec::new();
-        let filled = self.fill(&session, &reporter, &mut done);
+        let filled = self.run_intervals(&session, &reporter, &mut done);
         let body = json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
         match filled {
             Err(fault) => reporter.failed(fault, body),
@@ -86,7 +86,7 @@ impl Backfill {
         }
     }
 
-    fn fill(&self, session: &Session, reporter: &Reporter, done: &mut Vec<Done>) -> Result<()> {
+    fn run_intervals(&self, session: &Session, reporter: &RunReporter, done: &mut Vec<IntervalOutcome>) -> Result<()> {
         if self.beside == Some(0) {
             return Err(usage("`--beside` must be at least 1"));
         }
@@ -94,16 +94,16 @@ impl Backfill {
         // All intervals together have one deadline.
         let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
         let session = match (self.deadline.deadline.is_some(), by) {
-            (false, Some(by)) => &session.clone().with_deadline(&Moment::parse(by)?)?,
+            (false, Some(by)) => &session.clone().with_deadline(&DeadlineSpec::parse(by)?)?,
             _ => session,
         };
-        let all = self.todo(session, &pipeline)?;
-        let wanted = all.iter().filter(|(_, todo)| *todo != Todo::Skip).map(|(interval, _)| interval.clone());
+        let all = self.plan_intervals(session, &pipeline)?;
+        let wanted = all.iter().filter(|(_, todo)| *todo != IntervalAction::Skip).map(|(interval, _)| interval.clone());
         let wanted: Vec<Interval> = wanted.collect();
         let mut say = |interval: Interval, skipped: bool, rows: u64| -> Result<()> {
-            let filled = Done { interval, skipped, rows };
+            let filled = IntervalOutcome { interval, skipped, rows };
             if !reporter.json() {
-                super::out(&line(&filled))?;
+                super::write_stdout(&line(&filled))?;
             }
             done.push(filled);
             Ok(())
@@ -114,15 +114,15 @@ impl Backfill {
             let rows = report.outputs.iter().map(|output| output.rows).sum();
             // Those between that are there already come first.
             for (interval, todo) in all.by_ref() {
-                let skipped = todo == Todo::Skip || todo == Todo::Finish && report.nothing_new;
+                let skipped = todo == IntervalAction::Skip || todo == IntervalAction::Finish && report.nothing_new;
                 say(interval, skipped, if skipped { 0 } else { rows })?;
-                if todo != Todo::Skip {
+                if todo != IntervalAction::Skip {
                     break;
                 }
             }
             Ok(())
         });
-        while let Some((interval, _)) = all.next_if(|(_, todo)| *todo == Todo::Skip) {
+        while let Some((interval, _)) = all.next_if(|(_, todo)| *todo == IntervalAction::Skip) {
             say(interval, true, 0)?;
         }
         filled
@@ -130,17 +130,19 @@ impl Backfill {
 
     /// The intervals, each with what is done about it. One that is there is left alone, unless it lies within
     /// the lookback before the first that is not (or before the end, where all are).
-    fn todo(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, Todo)>> {
+    fn plan_intervals(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, IntervalAction)>> {
         let intervals = self.intervals()?;
-        let shown = intervals.iter().map(|interval| session.shows(pipeline, interval)).collect::<Result<Vec<_>>>()?;
+        let shown =
+            intervals.iter().map(|interval| session.has_interval(pipeline, interval)).collect::<Result<Vec<_>>>()?;
         let new = shown.iter().position(|shown| !shown).unwrap_or(intervals.len());
         let before = intervals.get(new).map(|new| &new.from).or(intervals.last().map(|last| &last.to));
-        let again = before.map(|before| session.within_lookback(pipeline, before)).transpose()?.unwrap_or_default();
+        let again =
+            before.map(|before| session.intervals_in_lookback(pipeline, before)).transpose()?.unwrap_or_default();
         let todo = |(number, (interval, shown)): (usize, (Interval, bool))| {
             let todo = match shown && !again.contains(&interval) {
-                false => Todo::Run,
-                true if number + 1 == new => Todo::Finish,
-                true => Todo::Skip,
+                false => IntervalAction::Run,
+                true if number + 1 == new => IntervalAction::Finish,
+                true => IntervalAction::Skip,
             };
             (interval, todo)
         };
@@ -170,8 +172,8 @@ impl Backfill {
     }
 }
 
-fn line(done: &Done) -> String {
-    let Done { interval: Interval { from, to }, skipped, rows } = done;
+fn line(done: &IntervalOutcome) -> String {
+    let IntervalOutcome { interval: Interval { from, to }, skipped, rows } = done;
     let what = if *skipped { "there already".to_owned() } else { units::rows(*rows) };
     format!("{from} .. {to}: {what}\n")
 }
@@ -185,7 +187,7 @@ fn text(time: DateTime) -> String {
     }
 }
 
-fn parse_every(text: &str) -> Result<Span, String> {
+fn parse_interval_length(text: &str) -> Result<Span, String> {
     let wrong = || format!("`{text}` is no length of an interval; write 1d, 12h, 1w or 1mo");
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let number: i64 = text[..text.len() - unit.len()].parse().map_err(|_| wrong())?;

@@ -5,18 +5,18 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use forebay_model::Result;
-use forebay_run::{Cache as Kept, Retention};
-use forebay_storage::Io;
+use forebay_run::{RetentionPolicy, StateDirectory as Kept};
+use forebay_storage::StorageClient;
 
 use crate::present::cache;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 use crate::present::units::{parse_bytes, parse_duration};
 
 /// Look at, clear out, or check what runs keep for the runs after them.
 #[derive(Debug, Args)]
-pub(crate) struct Cache {
+pub(crate) struct CacheCommand {
     #[command(subcommand)]
-    action: Action,
+    action: CacheAction,
     /// The state directory: a path, or an s3:// URL.
     #[arg(long, value_name = "DIR", default_value = ".forebay", global = true)]
     state: String,
@@ -26,7 +26,7 @@ pub(crate) struct Cache {
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum CacheAction {
     /// How much there is of each kind, and how old it is.
     Ls,
     /// Remove what is old or too much, but for what the newest artifacts and the outputs that readers
@@ -46,18 +46,18 @@ enum Action {
     Verify,
 }
 
-impl Cache {
+impl CacheCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.json);
-        let io = Io::new()?;
-        let kept = io.place(&self.state).map(|state| Kept::new(io, state));
+        let reporter = RunReporter::new(self.json);
+        let io = StorageClient::new()?;
+        let kept = io.resolve(&self.state).map(|state| Kept::new(io, state));
         match self.action {
-            Action::Ls => cache::listed(&reporter, kept.and_then(|kept| kept.holdings())),
-            Action::Gc { older_than, max_size, dry_run } => {
-                let retention = Retention { older_than, bytes_max: max_size, now: SystemTime::now(), dry_run };
-                cache::collected(&reporter, kept.and_then(|kept| kept.collect(&retention)), max_size)
+            CacheAction::Ls => cache::print_usage(&reporter, kept.and_then(|kept| kept.holdings())),
+            CacheAction::Gc { older_than, max_size, dry_run } => {
+                let retention = RetentionPolicy { older_than, bytes_max: max_size, now: SystemTime::now(), dry_run };
+                cache::print_collected(&reporter, kept.and_then(|kept| kept.collect(&retention)), max_size)
             }
-            Action::Verify => cache::verified(&reporter, kept.and_then(|kept| kept.verify())),
+            CacheAction::Verify => cache::print_verified(&reporter, kept.and_then(|kept| kept.verify())),
         }
     }
 }

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Pipeline, Result};
-use forebay_run::FutureCuts;
+use forebay_run::CutoffChoice;
 
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
 use crate::present::perturbed;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 
 /// Check a spec without reading any data; reports every problem at once.
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckCommand {
     #[command(flatten)]
     spec: SpecArgs,
     /// Check on the data that no feature knows the future: run in a temporary directory, as it is
@@ -32,29 +32,29 @@ pub(crate) struct Check {
     options: RunArgs,
 }
 
-impl Check {
+impl CheckCommand {
     pub fn run(self) -> Result<ExitCode> {
         if self.perturb_future {
-            return self.perturb();
+            return self.run_leakage_check();
         }
         if self.options.json {
             return Err(usage("`--json` goes with `--perturb-future`"));
         }
         let pipeline = self.spec.pipeline()?;
-        super::out(&sound(&pipeline))?;
+        super::write_stdout(&summary_text(&pipeline))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn perturb(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+    fn run_leakage_check(self) -> Result<ExitCode> {
+        let reporter = RunReporter::new(self.options.json);
         let session = self.options.session(reporter.watch())?;
-        let cuts = self.at.clone().map_or(FutureCuts::Count(self.cuts), FutureCuts::At);
-        let done = self.spec.pipeline().and_then(|pipeline| session.perturb_future(&pipeline, &cuts));
-        perturbed::finish(&reporter, done)
+        let cuts = self.at.clone().map_or(CutoffChoice::Count(self.cuts), CutoffChoice::At);
+        let done = self.spec.pipeline().and_then(|pipeline| session.check_leakage(&pipeline, &cuts));
+        perturbed::report_leakage(&reporter, done)
     }
 }
 
-fn sound(pipeline: &Pipeline) -> String {
+fn summary_text(pipeline: &Pipeline) -> String {
     let steps: usize = pipeline.nodes.iter().map(|node| node.steps.len()).sum();
     format!(
         "{}: {} sources, {} steps, {} sinks, no problems\n",

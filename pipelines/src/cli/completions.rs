@@ -8,16 +8,16 @@ use forebay_model::Result;
 
 /// Print completions for a shell.
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsCommand {
     /// Which shell.
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsCommand {
     pub fn run(self, command: &mut clap::Command) -> Result<ExitCode> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, command, "forebay", &mut text);
-        super::out(&String::from_utf8_lossy(&text))?;
+        super::write_stdout(&String::from_utf8_lossy(&text))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,27 +4,27 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_storage::Io;
+use forebay_storage::StorageClient;
 
-use super::show::load;
+use super::show::load_artifact;
 use crate::present;
 
 /// Compare two artifacts: steps, columns and what they learned. Exit code 1 where they differ.
 #[derive(Debug, Args)]
-pub(crate) struct Diff {
+pub(crate) struct DiffCommand {
     /// The earlier artifact's directory.
     before: String,
     /// The later artifact's directory.
     after: String,
 }
 
-impl Diff {
+impl DiffCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let io = Io::new()?;
-        let (before, _) = load(&io, &self.before)?;
-        let (after, _) = load(&io, &self.after)?;
+        let io = StorageClient::new()?;
+        let (before, _) = load_artifact(&io, &self.before)?;
+        let (after, _) = load_artifact(&io, &self.after)?;
         let differences = present::artifact::diff(&before, &after)?;
-        super::out(if differences.is_empty() { "no differences\n" } else { &differences })?;
+        super::write_stdout(if differences.is_empty() { "no differences\n" } else { &differences })?;
         Ok(ExitCode::from(u8::from(!differences.is_empty())))
     }
 }

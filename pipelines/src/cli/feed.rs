@@ -4,20 +4,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use forebay_feed::{Feed as Batches, Last, Mode, Stats};
+use forebay_feed::{Feed as Batches, FeedStats, OrderMode, RemainderPolicy};
 use forebay_model::Result;
-use forebay_run::{Fed, FeedConfig, FeedOrder, Session};
-use forebay_storage::{Silent, Watch};
+use forebay_run::{FeedConfig, FeedOrder, FeedSource, Session};
+use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::options::{RunArgs, SpecArgs};
-use super::out;
 use super::workers::WorkersArgs;
+use super::write_stdout;
 use crate::present::feed;
 
 /// Deliver an epoch of mini-batches, as training gets them, and tell how fast they come and what
 /// they wait for.
 #[derive(Debug, Args)]
-pub(crate) struct Feed {
+pub(crate) struct FeedCommand {
     #[command(flatten)]
     spec: SpecArgs,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(crate) struct Feed {
     rows: Option<u32>,
     /// What becomes of rows that do not fill a last step [default: the spec's, or drop]
     #[arg(long, value_enum)]
-    last: Option<LastArg>,
+    last: Option<RemainderArg>,
     /// Which of the consumers this is, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     rank: u32,
@@ -67,7 +67,7 @@ enum OrderArg {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum LastArg {
+enum RemainderArg {
     /// Not delivered.
     Drop,
     /// A shorter batch.
@@ -78,19 +78,19 @@ enum LastArg {
     Wrap,
 }
 
-impl Feed {
+impl FeedCommand {
     pub fn run(self) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
         let session = self.options.silent_session()?;
-        let watch: Arc<dyn Watch> = Arc::new(Silent);
+        let watch: Arc<dyn EventListener> = Arc::new(IgnoreEvents);
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
-        let config = self.config(FeedConfig::of(&pipeline)?);
+        let config = self.config(FeedConfig::from_pipeline(&pipeline)?);
         let fed = session.feed(&pipeline, None, &config)?;
         let mut batches = self.start(&fed)?;
         let quality = batches.sequence().quality(self.epoch);
-        let shuffled = matches!(batches.sequence().order().mode, Mode::Shuffled { .. });
+        let shuffled = matches!(batches.sequence().order().mode, OrderMode::Shuffled { .. });
         if !self.options.json {
-            out(&feed::beginning(&fed, &batches, self.epoch))?;
+            write_stdout(&feed::feed_header(&fed, &batches, self.epoch))?;
         }
         let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show })?;
         let memory_bytes = batches.memory_bytes();
@@ -106,8 +106,8 @@ impl Feed {
             false => None,
         };
         let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
-        let told = feed::Told { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
-        out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
+        let told = feed::FeedReport { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
+        write_stdout(&if self.options.json { feed::json(&told) } else { feed::feed_summary(&told) })?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -120,16 +120,16 @@ impl Feed {
             OrderArg::Time => FeedOrder::Time,
         });
         let last = self.last.map(|last| match last {
-            LastArg::Drop => Last::Drop,
-            LastArg::Short => Last::Short,
-            LastArg::Pad => Last::Pad,
-            LastArg::Wrap => Last::Wrap,
+            RemainderArg::Drop => RemainderPolicy::Drop,
+            RemainderArg::Short => RemainderPolicy::Short,
+            RemainderArg::Pad => RemainderPolicy::Pad,
+            RemainderArg::Wrap => RemainderPolicy::Wrap,
         });
         config.last = last.or(config.last);
         config
     }
 
-    fn start(&self, fed: &Fed) -> Result<Batches> {
+    fn start(&self, fed: &FeedSource) -> Result<Batches> {
         let mut config = fed.config(self.seed)?;
         config.rank = self.rank;
         config.world = self.world;
@@ -138,12 +138,12 @@ impl Feed {
         Batches::start(config)
     }
 
-    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64) -> Result<Stats> {
+    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64) -> Result<FeedStats> {
         for batch in batches.by_ref() {
             let batch = batch?;
             session.interrupt().check()?;
             if batch.step() < show && !self.options.json {
-                out(&feed::batch(&batch))?;
+                write_stdout(&feed::batch(&batch))?;
             }
         }
         Ok(batches.take_stats())

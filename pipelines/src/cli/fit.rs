@@ -7,11 +7,11 @@ use forebay_model::Result;
 
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 
 /// Learn everything and commit the artifact; write no output.
 #[derive(Debug, Args)]
-pub(crate) struct Fit {
+pub(crate) struct FitCommand {
     #[command(flatten)]
     spec: SpecArgs,
     #[command(flatten)]
@@ -25,12 +25,12 @@ pub(crate) struct Fit {
     signal_nothing_new: bool,
 }
 
-impl Fit {
+impl FitCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+        let reporter = RunReporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let report = self.spec.pipeline().and_then(|pipeline| session.fit(&pipeline));
-        super::finish(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

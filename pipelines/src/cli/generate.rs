@@ -5,22 +5,23 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use forebay_generate::{
-    ClicksOptions, Compression, Day, DemandOptions, Extent, Output, Period, Summary, clicks, demand,
+    CalendarDay, ClicksOptions, DemandOptions, FilePeriod, GenerateSummary, HistoryExtent, OutputCompression,
+    OutputOptions, clicks, demand,
 };
 use forebay_model::{Fault, Result};
 
-use crate::present::progress::Progress;
+use crate::present::progress::TerminalProgress;
 use crate::present::units;
 
 /// Generate data to try things on: deterministic, larger than memory if you like.
 #[derive(Debug, Args)]
-pub(crate) struct Generate {
+pub(crate) struct GenerateCommand {
     #[command(subcommand)]
-    what: What,
+    what: GenerateTarget,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum GenerateTarget {
     /// A retailer's history: one row for each item, store and day, one file per period.
     Demand {
         /// How many rows; whole days back from the last day, and a part of the day before them.
@@ -33,13 +34,13 @@ enum What {
         #[arg(long)]
         series: Option<u64>,
         /// The last day of the history, such as 2016-05-22.
-        #[arg(long, value_parser = parse::<Day>)]
-        last_day: Option<Day>,
+        #[arg(long, value_parser = parse::<CalendarDay>)]
+        last_day: Option<CalendarDay>,
         /// What one file holds: day, week, month or year. Do not mix periods in one directory.
-        #[arg(long, value_parser = parse::<Period>)]
-        period: Option<Period>,
+        #[arg(long, value_parser = parse::<FilePeriod>)]
+        period: Option<FilePeriod>,
         #[command(flatten)]
-        common: Common,
+        common: GenerateArgs,
     },
     /// An advertiser's log: a label, 13 skewed numbers, 26 categories with long tails.
     Clicks {
@@ -50,12 +51,12 @@ enum What {
         #[arg(long)]
         rows_per_file: Option<u64>,
         #[command(flatten)]
-        common: Common,
+        common: GenerateArgs,
     },
 }
 
 #[derive(Debug, Args)]
-struct Common {
+struct GenerateArgs {
     /// The same seed gives the same bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,8 +73,8 @@ struct Common {
     #[arg(long)]
     threads: Option<usize>,
     /// The files' compression: snappy, zstd or none.
-    #[arg(long, value_parser = parse::<Compression>)]
-    compression: Option<Compression>,
+    #[arg(long, value_parser = parse::<OutputCompression>)]
+    compression: Option<OutputCompression>,
 }
 
 fn parse<T: std::str::FromStr<Err = Fault>>(text: &str) -> Result<T, String> {
@@ -83,8 +84,8 @@ fn parse<T: std::str::FromStr<Err = Fault>>(text: &str) -> Result<T, String> {
     })
 }
 
-impl Common {
-    fn output(&self, output: &mut Output) {
+impl GenerateArgs {
+    fn output(&self, output: &mut OutputOptions) {
         output.replace = self.replace;
         if let Some(rows) = self.row_group_rows {
             output.row_group_rows = rows;
@@ -98,13 +99,13 @@ impl Common {
     }
 }
 
-impl Generate {
+impl GenerateCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let (summary, out): (Summary, PathBuf) = match self.what {
-            What::Demand { rows, days, series, last_day, period, common } => {
+        let (summary, out): (GenerateSummary, PathBuf) = match self.what {
+            GenerateTarget::Demand { rows, days, series, last_day, period, common } => {
                 let extent = match (rows, days) {
-                    (_, Some(days)) => Extent::Days(days),
-                    (rows, None) => Extent::Rows(rows.unwrap_or(0)),
+                    (_, Some(days)) => HistoryExtent::Days(days),
+                    (rows, None) => HistoryExtent::Rows(rows.unwrap_or(0)),
                 };
                 let mut options = DemandOptions::new(extent, common.seed, common.out.clone());
                 if let Some(series) = series {
@@ -118,18 +119,18 @@ impl Generate {
                 }
                 common.output(&mut options.output);
                 let total = options.rows()?;
-                (follow("demand", total, |progress| demand(&options, progress))?, common.out)
+                (with_progress("demand", total, |progress| demand(&options, progress))?, common.out)
             }
-            What::Clicks { rows, rows_per_file, common } => {
+            GenerateTarget::Clicks { rows, rows_per_file, common } => {
                 let mut options = ClicksOptions::new(rows, common.seed, common.out.clone());
                 if let Some(rows) = rows_per_file {
                     options.rows_per_file = rows;
                 }
                 common.output(&mut options.output);
-                (follow("clicks", rows, |progress| clicks(&options, progress))?, common.out)
+                (with_progress("clicks", rows, |progress| clicks(&options, progress))?, common.out)
             }
         };
-        super::out(&format!(
+        super::write_stdout(&format!(
             "{}, {} in {}, in {}\n",
             units::rows(summary.rows),
             units::bytes(summary.bytes),
@@ -141,14 +142,18 @@ impl Generate {
 }
 
 /// Runs a generator under a line of progress.
-fn follow(label: &str, total: u64, work: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Summary>) -> Result<Summary> {
-    let progress = Progress::new(true);
+fn with_progress(
+    label: &str,
+    total: u64,
+    work: impl FnOnce(&mut dyn FnMut(u64)) -> Result<GenerateSummary>,
+) -> Result<GenerateSummary> {
+    let progress = TerminalProgress::new(true);
     let pass = progress.pass(1, 1, &format!("{label}, {}", units::rows(total)), None);
     let mut before = 0;
     let summary = work(&mut |rows| {
         pass.advance(rows - before, 0);
         before = rows;
     });
-    pass.done();
+    pass.finish();
     summary
 }

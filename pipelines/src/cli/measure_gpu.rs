@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_connectors::{
-    Compared, Copies, Cuda, Deliveries, Loss, ModelKind, Precision, Train, Trial, cuda_report, found_cuda,
+    CopyBenchmark, CudaDevice, DeliveryCheck, DeviceTrial, LossFunction, ModelKind, Precision, TrainConfig,
+    TrialComparison, cuda_report, describe_cuda,
 };
 use forebay_generate::{ClicksOptions, clicks};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Options;
-use forebay_storage::{Event, Watch};
+use forebay_run::SessionOptions;
+use forebay_storage::{Event, EventListener};
 use serde_json::{Value, json};
 
 use super::options::{memory_bytes, threads};
-use super::{doctor, out};
+use super::{doctor, write_stdout};
 use crate::present::units;
 use crate::{Forebay, spec};
 
@@ -35,7 +36,7 @@ const SIMULATED: &str = "Fake GPU";
 
 /// Measure what a GPU does: copies, checksums, trainings, PyTorch's loader.
 #[derive(Debug, Args)]
-pub(crate) struct MeasureGpu {
+pub(crate) struct MeasureGpuCommand {
     /// The spec of the training.
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
@@ -54,7 +55,7 @@ pub(crate) struct MeasureGpu {
 }
 
 /// How much is done.
-struct Sizes {
+struct GpuBenchSizes {
     copy_bytes: &'static [usize],
     copied_bytes: usize,
     rounds: usize,
@@ -63,11 +64,11 @@ struct Sizes {
     batch_rows: u32,
     width: u32,
     epochs: u32,
-    trial: TrialSizes,
+    trial: GpuTrialSizes,
 }
 
 /// How much is done where the processor does the same.
-struct TrialSizes {
+struct GpuTrialSizes {
     hidden: [u32; 2],
     columns: usize,
     block_rows: usize,
@@ -75,7 +76,7 @@ struct TrialSizes {
     batch_rows: u32,
 }
 
-const FULL: Sizes = Sizes {
+const FULL: GpuBenchSizes = GpuBenchSizes {
     copy_bytes: &[1 << 20, 4 << 20, 16 << 20, 64 << 20],
     copied_bytes: 8 << 30,
     rounds: 3,
@@ -84,10 +85,10 @@ const FULL: Sizes = Sizes {
     batch_rows: 8192,
     width: 2048,
     epochs: 3,
-    trial: TrialSizes { hidden: [256, 128], columns: 64, block_rows: 65_536, blocks: 32, batch_rows: 8192 },
+    trial: GpuTrialSizes { hidden: [256, 128], columns: 64, block_rows: 65_536, blocks: 32, batch_rows: 8192 },
 };
 
-const QUICK: Sizes = Sizes {
+const QUICK: GpuBenchSizes = GpuBenchSizes {
     copy_bytes: &[64 << 10, 256 << 10],
     copied_bytes: 4 << 20,
     rounds: 1,
@@ -96,30 +97,30 @@ const QUICK: Sizes = Sizes {
     batch_rows: 256,
     width: 8,
     epochs: 1,
-    trial: TrialSizes { hidden: [16, 8], columns: 6, block_rows: 1024, blocks: 2, batch_rows: 128 },
+    trial: GpuTrialSizes { hidden: [16, 8], columns: 6, block_rows: 1024, blocks: 2, batch_rows: 128 },
 };
 
 /// A line of the table.
-struct Row {
+struct GpuBenchRow {
     measure: String,
-    outcome: Outcome,
+    outcome: GpuBenchOutcome,
 }
 
 /// What a measurement came to.
-struct Outcome {
+struct GpuBenchOutcome {
     found: String,
     target: String,
-    verdict: Verdict,
+    verdict: GpuBenchVerdict,
 }
 
-impl Outcome {
-    fn not_run(why: &str) -> Outcome {
-        Outcome { found: why.to_owned(), target: String::new(), verdict: Verdict::NotRun }
+impl GpuBenchOutcome {
+    fn not_run(why: &str) -> GpuBenchOutcome {
+        GpuBenchOutcome { found: why.to_owned(), target: String::new(), verdict: GpuBenchVerdict::NotRun }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum GpuBenchVerdict {
     Met,
     Missed,
     Wrong,
@@ -127,39 +128,39 @@ enum Verdict {
     NotRun,
 }
 
-impl Verdict {
-    fn of(met: bool) -> Verdict {
-        if met { Verdict::Met } else { Verdict::Missed }
+impl GpuBenchVerdict {
+    fn of(met: bool) -> GpuBenchVerdict {
+        if met { GpuBenchVerdict::Met } else { GpuBenchVerdict::Missed }
     }
 
     fn word(self, simulated: bool) -> &'static str {
         match self {
-            Verdict::Met | Verdict::Missed if simulated => "simulated",
-            Verdict::Met => "met",
-            Verdict::Missed => "missed",
-            Verdict::Wrong => "WRONG",
-            Verdict::Failed => "FAILED",
-            Verdict::NotRun => "not run",
+            GpuBenchVerdict::Met | GpuBenchVerdict::Missed if simulated => "simulated",
+            GpuBenchVerdict::Met => "met",
+            GpuBenchVerdict::Missed => "missed",
+            GpuBenchVerdict::Wrong => "WRONG",
+            GpuBenchVerdict::Failed => "FAILED",
+            GpuBenchVerdict::NotRun => "not run",
         }
     }
 }
 
-impl MeasureGpu {
+impl MeasureGpuCommand {
     pub fn run(self) -> Result<ExitCode> {
         let begin = Instant::now();
-        let Some(cuda) = Cuda::open(0)? else {
-            let message = format!("there is no GPU to measure: {}", found_cuda());
+        let Some(cuda) = CudaDevice::open(0)? else {
+            let message = format!("there is no GPU to measure: {}", describe_cuda());
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("`forebay doctor` says what is missing"));
         };
         let name = cuda.name()?;
         let simulated = name.starts_with(SIMULATED);
         if simulated {
-            out(&format!(
+            write_stdout(&format!(
                 "SIMULATION: `{name}` is a driver for tests on the processor; no figure is that of a GPU.\n\n"
             ))?;
         }
-        out(&format!("{}\n", doctor::aligned(&doctor::cuda())))?;
-        let mut table = Table { rows: Vec::new(), simulated };
+        write_stdout(&format!("{}\n", doctor::aligned(&doctor::cuda())))?;
+        let mut table = GpuBenchTable { rows: Vec::new(), simulated };
         let sizes = if self.quick { &QUICK } else { &FULL };
         let missing = |name: &str| {
             let library = cuda_report().libraries.into_iter().find(|library| library.name == name)?;
@@ -169,21 +170,24 @@ impl MeasureGpu {
         let trainings = compiler.as_ref().or(products.as_ref());
         for bytes in sizes.copy_bytes {
             let measure = format!("page-locked copies of {} KiB", units::grouped(*bytes as u64 >> 10));
-            table.add(measure, None, || copies(&cuda, sizes, *bytes))?;
+            table.add(measure, None, || measure_copies(&cuda, sizes, *bytes))?;
         }
         let measure = format!("checksums of {} batches", units::grouped(u64::from(sizes.batches)));
-        table.add(measure, compiler.as_ref(), || checksums(&cuda, sizes))?;
+        table.add(measure, compiler.as_ref(), || measure_checksums(&cuda, sizes))?;
         for (precision, word) in [(Precision::F32, "f32"), (Precision::Bf16, "bf16")] {
             let measure = format!("training in {word} beside the processor's");
-            table.add(measure, trainings, || beside_the_processor(&cuda, &sizes.trial, precision))?;
+            table.add(measure, trainings, || compare_with_cpu(&cuda, &sizes.trial, precision))?;
         }
         // Other contexts follow.
         drop(cuda);
-        table.add("feed and training".to_owned(), trainings, || self.training(sizes))?;
-        table.add("PyTorch's loader on the device".to_owned(), trainings, || self.loader(sizes))?;
-        out(&table.text(&name, begin.elapsed()))?;
-        let bad =
-            table.rows.iter().filter(|row| matches!(row.outcome.verdict, Verdict::Wrong | Verdict::Failed)).count();
+        table.add("feed and training".to_owned(), trainings, || self.measure_training(sizes))?;
+        table.add("PyTorch's loader on the device".to_owned(), trainings, || self.measure_loader(sizes))?;
+        write_stdout(&table.text(&name, begin.elapsed()))?;
+        let bad = table
+            .rows
+            .iter()
+            .filter(|row| matches!(row.outcome.verdict, GpuBenchVerdict::Wrong | GpuBenchVerdict::Failed))
+            .count();
         match bad {
             0 => Ok(ExitCode::SUCCESS),
             bad => Err(Fault::new(codes::UNSUPPORTED, format!("{bad} of {} measurements are bad", table.rows.len()))
@@ -191,7 +195,7 @@ impl MeasureGpu {
         }
     }
 
-    fn params(&self, sizes: &Sizes) -> BTreeMap<String, String> {
+    fn params(&self, sizes: &GpuBenchSizes) -> BTreeMap<String, String> {
         let param = |name: &str, value: String| (name.to_owned(), value);
         [
             param("log", self.work.join("clicks").display().to_string()),
@@ -208,15 +212,15 @@ impl MeasureGpu {
     }
 
     /// A run of the spec on generated rows.
-    fn training(&self, sizes: &Sizes) -> Result<Outcome> {
+    fn measure_training(&self, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
         clicks(&ClicksOptions::new(sizes.rows, 1, self.work.join("clicks")), &mut |_| {})?;
         let shown = self.spec.display().to_string();
         let text = std::fs::read_to_string(&self.spec)
             .map_err(|error| Fault::disk("the spec cannot be read", error).file(&shown))?;
         let forebay = Forebay::standard();
-        let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.words())?;
-        let epochs = Arc::new(Epochs::default());
-        let options = Options {
+        let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.spec_catalog())?;
+        let epochs = Arc::new(TrainingEpochWatch::default());
+        let options = SessionOptions {
             threads: threads(None)?,
             memory_bytes: memory_bytes(None)?,
             batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
@@ -229,7 +233,7 @@ impl MeasureGpu {
         let steps = learned.epochs.last().map_or(0, |epoch| epoch.step);
         let told = epochs.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = learned.rows * learned.epochs.len() as u64;
-        Ok(starvation(&Fed {
+        Ok(starvation(&ConsumerFigures {
             rows_per_second: rows as f64 / told.seconds.max(f64::MIN_POSITIVE),
             steps,
             starved: told.starved,
@@ -238,7 +242,7 @@ impl MeasureGpu {
     }
 
     /// The same rows through PyTorch's loader, in a program of its own.
-    fn loader(&self, sizes: &Sizes) -> Result<Outcome> {
+    fn measure_loader(&self, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
         let job = json!({
             "spec": self.spec,
             "params": self.params(sizes),
@@ -248,7 +252,9 @@ impl MeasureGpu {
         });
         let done = match Command::new(&self.python).arg(&self.loader).arg(job.to_string()).output() {
             Ok(done) => done,
-            Err(error) => return Ok(Outcome::not_run(&format!("`{}` does not start: {error}", self.python.display()))),
+            Err(error) => {
+                return Ok(GpuBenchOutcome::not_run(&format!("`{}` does not start: {error}", self.python.display())));
+            }
         };
         let text = String::from_utf8_lossy(&done.stdout);
         let answer: Option<Value> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
@@ -258,10 +264,10 @@ impl MeasureGpu {
             return Err(Fault::new(codes::STORAGE, format!("PyTorch's loader failed: {last}")));
         };
         if let Some(why) = answer["not_run"].as_str() {
-            return Ok(Outcome::not_run(why));
+            return Ok(GpuBenchOutcome::not_run(why));
         }
         let number = |name: &str| answer[name].as_f64();
-        Ok(starvation(&Fed {
+        Ok(starvation(&ConsumerFigures {
             rows_per_second: number("rows_per_second").unwrap_or(0.0),
             steps: number("steps").unwrap_or(0.0) as u64,
             starved: number("starved_steps").unwrap_or(0.0) as u64,
@@ -272,17 +278,17 @@ impl MeasureGpu {
 }
 
 /// How a consumer was fed.
-struct Fed {
+struct ConsumerFigures {
     rows_per_second: f64,
     steps: u64,
     starved: u64,
     more: String,
 }
 
-fn starvation(fed: &Fed) -> Outcome {
+fn starvation(fed: &ConsumerFigures) -> GpuBenchOutcome {
     let share = fed.starved as f64 / (fed.steps as f64).max(1.0);
     let more = if fed.more.is_empty() { String::new() } else { format!("; {}", fed.more) };
-    Outcome {
+    GpuBenchOutcome {
         found: format!(
             "{} rows/s; {} of {} steps starved ({:.2} %){more}",
             units::grouped(fed.rows_per_second as u64),
@@ -291,23 +297,23 @@ fn starvation(fed: &Fed) -> Outcome {
             share * 100.0
         ),
         target: "< 1 % of steps starved".to_owned(),
-        verdict: Verdict::of(fed.steps > 0 && share < STARVED_SHARE_MAX),
+        verdict: GpuBenchVerdict::of(fed.steps > 0 && share < STARVED_SHARE_MAX),
     }
 }
 
 /// What the trainings of a run told.
 #[derive(Default)]
-struct Epochs(Mutex<Told>);
+struct TrainingEpochWatch(Mutex<TrainingTotals>);
 
 #[derive(Default)]
-struct Told {
+struct TrainingTotals {
     seconds: f64,
     waited: f64,
     starved: u64,
 }
 
-impl Watch for Epochs {
-    fn event(&self, event: Event) {
+impl EventListener for TrainingEpochWatch {
+    fn on_event(&self, event: Event) {
         if let Event::TrainingEpoch { seconds, wait_seconds, starved_steps, .. } = event {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.seconds += seconds;
@@ -321,10 +327,10 @@ fn per_second(bytes: f64) -> String {
     format!("{:.2} GB/s", bytes / 1e9)
 }
 
-fn copies(cuda: &Cuda, sizes: &Sizes, bytes: usize) -> Result<Outcome> {
-    let rates = Copies { bytes, count: sizes.copied_bytes / bytes, rounds: sizes.rounds }.measure(cuda)?;
+fn measure_copies(cuda: &CudaDevice, sizes: &GpuBenchSizes, bytes: usize) -> Result<GpuBenchOutcome> {
+    let rates = CopyBenchmark { bytes, count: sizes.copied_bytes / bytes, rounds: sizes.rounds }.measure(cuda)?;
     let share = rates.ring / rates.plain.max(f64::MIN_POSITIVE);
-    Ok(Outcome {
+    Ok(GpuBenchOutcome {
         found: format!(
             "{} with the ring's events; plain loop {} ({:.1} %)",
             per_second(rates.ring),
@@ -332,14 +338,14 @@ fn copies(cuda: &Cuda, sizes: &Sizes, bytes: usize) -> Result<Outcome> {
             share * 100.0
         ),
         target: "95 % of the plain loop".to_owned(),
-        verdict: Verdict::of(share >= COPIES_SHARE_MIN),
+        verdict: GpuBenchVerdict::of(share >= COPIES_SHARE_MIN),
     })
 }
 
-fn checksums(cuda: &Cuda, sizes: &Sizes) -> Result<Outcome> {
-    let arrived =
-        Deliveries { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads: threads(None)? }.check(cuda)?;
-    Ok(Outcome {
+fn measure_checksums(cuda: &CudaDevice, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
+    let arrived = DeliveryCheck { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads: threads(None)? }
+        .check_batches(cuda)?;
+    Ok(GpuBenchOutcome {
         found: format!(
             "{} wrong; {} in all at {}",
             arrived.wrong,
@@ -347,27 +353,28 @@ fn checksums(cuda: &Cuda, sizes: &Sizes) -> Result<Outcome> {
             per_second(arrived.stats.bytes_per_second())
         ),
         target: "0 wrong".to_owned(),
-        verdict: if arrived.wrong == 0 { Verdict::Met } else { Verdict::Wrong },
+        verdict: if arrived.wrong == 0 { GpuBenchVerdict::Met } else { GpuBenchVerdict::Wrong },
     })
 }
 
-fn beside_the_processor(cuda: &Cuda, sizes: &TrialSizes, precision: Precision) -> Result<Outcome> {
-    let train = Train {
+fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precision) -> Result<GpuBenchOutcome> {
+    let train = TrainConfig {
         model: ModelKind::Mlp,
-        loss: Some(Loss::Logistic),
+        loss: Some(LossFunction::Logistic),
         hidden: Some(sizes.hidden.to_vec()),
         clip_norm: Some(1.0),
         warmup_steps: 20,
         batch_rows: sizes.batch_rows,
-        ..Train::default()
+        ..TrainConfig::default()
     };
-    let TrialSizes { columns, block_rows, blocks, .. } = *sizes;
-    let compared = Trial { train, columns, block_rows, blocks, threads: threads(None)? }.compare(cuda, precision)?;
-    let (difference, tolerance) = (compared.difference(STRETCHES), Compared::tolerance(precision));
-    let rate = |stats: &forebay_feed::Stats| {
+    let GpuTrialSizes { columns, block_rows, blocks, .. } = *sizes;
+    let compared =
+        DeviceTrial { train, columns, block_rows, blocks, threads: threads(None)? }.compare(cuda, precision)?;
+    let (difference, tolerance) = (compared.difference(STRETCHES), TrialComparison::tolerance(precision));
+    let rate = |stats: &forebay_feed::FeedStats| {
         units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)
     };
-    Ok(Outcome {
+    Ok(GpuBenchOutcome {
         found: format!(
             "losses {:.3} % apart, {} bits again; {} rows/s, processor {}",
             difference * 100.0,
@@ -376,38 +383,45 @@ fn beside_the_processor(cuda: &Cuda, sizes: &TrialSizes, precision: Precision) -
             rate(&compared.host_stats)
         ),
         target: format!("at most {:.1} % apart, the same bits", tolerance * 100.0),
-        verdict: if compared.repeats && difference <= tolerance { Verdict::Met } else { Verdict::Wrong },
+        verdict: if compared.repeats && difference <= tolerance {
+            GpuBenchVerdict::Met
+        } else {
+            GpuBenchVerdict::Wrong
+        },
     })
 }
 
-struct Table {
-    rows: Vec<Row>,
+struct GpuBenchTable {
+    rows: Vec<GpuBenchRow>,
     simulated: bool,
 }
 
-impl Table {
+impl GpuBenchTable {
     /// Measures, unless something is missing. A fault is a line, too, so that the others follow.
     fn add(
         &mut self,
         measure: String,
         missing: Option<&String>,
-        measured: impl FnOnce() -> Result<Outcome>,
+        measured: impl FnOnce() -> Result<GpuBenchOutcome>,
     ) -> Result<()> {
         let outcome = match missing {
-            Some(missing) => Ok(Outcome::not_run(missing)),
+            Some(missing) => Ok(GpuBenchOutcome::not_run(missing)),
             None => measured(),
         };
-        let failed =
-            |fault: Fault| Outcome { found: fault.to_string(), target: String::new(), verdict: Verdict::Failed };
+        let failed = |fault: Fault| GpuBenchOutcome {
+            found: fault.to_string(),
+            target: String::new(),
+            verdict: GpuBenchVerdict::Failed,
+        };
         let outcome = outcome.unwrap_or_else(failed);
-        out(&format!("{measure}: {} [{}]\n", outcome.found, outcome.verdict.word(self.simulated)))?;
-        self.rows.push(Row { measure, outcome });
+        write_stdout(&format!("{measure}: {} [{}]\n", outcome.found, outcome.verdict.word(self.simulated)))?;
+        self.rows.push(GpuBenchRow { measure, outcome });
         Ok(())
     }
 
     fn text(&self, device: &str, took: Duration) -> String {
         let mut text = format!("\n| {device} | measured | target | |\n|---|---|---|---|\n");
-        for Row { measure, outcome: Outcome { found, target, verdict } } in &self.rows {
+        for GpuBenchRow { measure, outcome: GpuBenchOutcome { found, target, verdict } } in &self.rows {
             let word = verdict.word(self.simulated);
             text += &format!("| {measure} | {} | {target} | {word} |\n", found.replace('|', "/"));
         }

@@ -30,11 +30,11 @@ use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use forebay_model::{Domain, Fault, Result, codes};
-use forebay_run::Report;
+use forebay_model::{Fault, FaultDomain, Result, codes};
+use forebay_run::RunReport;
 
 use crate::present;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -43,13 +43,13 @@ const EXIT_USAGE: u8 = 64;
 const EXIT_NOTHING_NEW: u8 = 99;
 
 /// Exit code of a run that did less than its spec says to be on time, for schedulers that asked.
-const EXIT_LADDER: u8 = 98;
+const EXIT_DEGRADED: u8 = 98;
 
 /// Reports what a run came to. Its exit code tells of nothing new, or of a ladder, where that is asked for.
-fn finish(reporter: &Reporter, report: Result<Report>, nothing_new: bool, ladder: bool) -> Result<ExitCode> {
+fn report_run(reporter: &RunReporter, report: Result<RunReport>, nothing_new: bool, ladder: bool) -> Result<ExitCode> {
     let signal = report.as_ref().ok().and_then(|report| match report {
         report if report.nothing_new && nothing_new => Some(EXIT_NOTHING_NEW),
-        report if report.ladder.is_some() && ladder => Some(EXIT_LADDER),
+        report if report.ladder.is_some() && ladder => Some(EXIT_DEGRADED),
         _ => None,
     });
     let code = reporter.finish(report)?;
@@ -59,39 +59,39 @@ fn finish(reporter: &Reporter, report: Result<Report>, nothing_new: bool, ladder
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]
-pub(crate) struct Cli {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    New(new::New),
-    Check(check::Check),
-    Explain(explain::Explain),
-    Fit(fit::Fit),
-    Apply(apply::Apply),
-    Run(run::Run),
-    Backfill(backfill::Backfill),
-    Feed(feed::Feed),
-    Predict(predict::Predict),
-    Worker(worker::Worker),
-    Top(top::Top),
-    Show(show::Show),
-    Diff(diff::Diff),
-    Cache(cache::Cache),
-    Schema(schema::Schema),
-    Generate(generate::Generate),
-    Doctor(doctor::Doctor),
+enum CliCommand {
+    New(new::NewCommand),
+    Check(check::CheckCommand),
+    Explain(explain::ExplainCommand),
+    Fit(fit::FitCommand),
+    Apply(apply::ApplyCommand),
+    Run(run::RunCommand),
+    Backfill(backfill::BackfillCommand),
+    Feed(feed::FeedCommand),
+    Predict(predict::PredictCommand),
+    Worker(worker::WorkerCommand),
+    Top(top::TopCommand),
+    Show(show::ShowCommand),
+    Diff(diff::DiffCommand),
+    Cache(cache::CacheCommand),
+    Schema(schema::SchemaCommand),
+    Generate(generate::GenerateCommand),
+    Doctor(doctor::DoctorCommand),
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
-    MeasureGpu(measure_gpu::MeasureGpu),
-    Completions(completions::Completions),
+    MeasureGpu(measure_gpu::MeasureGpuCommand),
+    Completions(completions::CompletionsCommand),
 }
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no mistakes.
@@ -112,28 +112,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+fn run(command: CliCommand) -> Result<ExitCode> {
     match command {
-        Command::New(command) => command.run(),
-        Command::Check(command) => command.run(),
-        Command::Explain(command) => command.run(),
-        Command::Fit(command) => command.run(),
-        Command::Apply(command) => command.run(),
-        Command::Run(command) => command.run(),
-        Command::Backfill(command) => command.run(),
-        Command::Feed(command) => command.run(),
-        Command::Predict(command) => command.run(),
-        Command::Worker(command) => command.run(),
-        Command::Top(command) => command.run(),
-        Command::Show(command) => command.run(),
-        Command::Diff(command) => command.run(),
-        Command::Cache(command) => command.run(),
-        Command::Schema(command) => command.run(),
-        Command::Generate(command) => command.run(),
-        Command::Doctor(command) => command.run(),
+        CliCommand::New(command) => command.run(),
+        CliCommand::Check(command) => command.run(),
+        CliCommand::Explain(command) => command.run(),
+        CliCommand::Fit(command) => command.run(),
+        CliCommand::Apply(command) => command.run(),
+        CliCommand::Run(command) => command.run(),
+        CliCommand::Backfill(command) => command.run(),
+        CliCommand::Feed(command) => command.run(),
+        CliCommand::Predict(command) => command.run(),
+        CliCommand::Worker(command) => command.run(),
+        CliCommand::Top(command) => command.run(),
+        CliCommand::Show(command) => command.run(),
+        CliCommand::Diff(command) => command.run(),
+        CliCommand::Cache(command) => command.run(),
+        CliCommand::Schema(command) => command.run(),
+        CliCommand::Generate(command) => command.run(),
+        CliCommand::Doctor(command) => command.run(),
         #[cfg(feature = "cuda")]
-        Command::MeasureGpu(command) => command.run(),
-        Command::Completions(command) => command.run(&mut Cli::command()),
+        CliCommand::MeasureGpu(command) => command.run(),
+        CliCommand::Completions(command) => command.run(&mut CommandLine::command()),
     }
 }
 
@@ -144,12 +144,12 @@ pub(crate) fn exit_code(fault: &Fault) -> u8 {
 
 /// A mistake on the command line.
 pub(crate) fn usage(message: impl Into<String>) -> Fault {
-    debug_assert_eq!(codes::USAGE.domain, Domain::Spec);
+    debug_assert_eq!(codes::USAGE.domain, FaultDomain::Spec);
     Fault::new(codes::USAGE, message)
 }
 
 /// Writes results to standard output; a reader that has gone away is no fault of ours.
-pub(crate) fn out(text: &str) -> Result<()> {
+pub(crate) fn write_stdout(text: &str) -> Result<()> {
     use std::io::Write;
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -161,7 +161,7 @@ pub(crate) fn out(text: &str) -> Result<()> {
 }
 
 /// Listens at an address of the user.
-fn listen(address: &str) -> Result<TcpListener> {
+fn bind_listener(address: &str) -> Result<TcpListener> {
     use std::io::ErrorKind as Kind;
     TcpListener::bind(address).map_err(|error| {
         let (code, hint) = match error.kind() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use arrow::datatypes::{DataType, Schema};
 use clap::Args;
-use forebay_model::{Fault, Pipeline, Result, Source};
+use forebay_model::{Fault, Pipeline, PipelineSource, Result};
 use serde_json::json;
 
 use super::options::RunArgs;
@@ -14,7 +14,7 @@ use crate::Forebay;
 
 /// Write a first spec, inferred from the columns of some data.
 #[derive(Debug, Args)]
-pub(crate) struct New {
+pub(crate) struct NewCommand {
     /// The data: a file, a directory or a pattern; Parquet, Arrow, CSV or JSON lines.
     data: String,
     /// The spec to write [default: print it]
@@ -27,12 +27,12 @@ pub(crate) struct New {
     options: RunArgs,
 }
 
-impl New {
+impl NewCommand {
     pub fn run(self) -> Result<ExitCode> {
         let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
         let format = self.format()?;
         let config = Forebay::standard().connectors.canonical_source(format, json!({ "path": self.data }))?;
-        let source = Source {
+        let source = PipelineSource {
             name: name.clone(),
             format: format.to_owned(),
             config,
@@ -48,7 +48,7 @@ impl New {
         let dataset = datasets.get(&name).ok_or_else(|| Fault::internal("the source was not discovered"))?;
         let text = spec(&name, format, &self.data, &dataset.schema);
         match &self.out {
-            None => super::out(&text)?,
+            None => super::write_stdout(&text)?,
             Some(path) => {
                 let shown = path.display().to_string();
                 let failed = |error: std::io::Error| match error.kind() {
@@ -59,7 +59,7 @@ impl New {
                 };
                 let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
                 std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes()).map_err(failed)?;
-                super::out(&format!("{}\nnext: forebay run {}\n", path.display(), path.display()))?;
+                super::write_stdout(&format!("{}\nnext: forebay run {}\n", path.display(), path.display()))?;
             }
         }
         Ok(ExitCode::SUCCESS)

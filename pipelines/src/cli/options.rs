@@ -9,8 +9,8 @@ use clap::Args;
 use forebay_model::{
     BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes,
 };
-use forebay_run::{Moment, Options, Session};
-use forebay_storage::{Silent, Watch, machine_bytes};
+use forebay_run::{DeadlineSpec, Session, SessionOptions};
+use forebay_storage::{EventListener, IgnoreEvents, machine_bytes};
 
 use super::signals::stop_on_signals;
 use super::usage;
@@ -55,7 +55,7 @@ impl SpecArgs {
             params.insert(name.to_owned(), value.to_owned());
         }
         let forebay = Forebay::standard();
-        spec::parse(&text, &shown, &params, &forebay.words())
+        spec::parse(&text, &shown, &params, &forebay.spec_catalog())
     }
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct PublishArgs {
 pub(crate) struct DeadlineArgs {
     /// When the run should be done: a time of day (06:30), an instant (2026-11-21T06:30:00Z) or a length
     /// of time (45m). Comes before that of the spec.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    pub deadline: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
+    pub deadline: Option<DeadlineSpec>,
     /// Exit with 98 when the run did less than the spec says, to be on time.
     #[arg(long)]
     pub signal_ladder: bool,
@@ -87,8 +87,8 @@ impl DeadlineArgs {
     }
 }
 
-fn parse_moment(text: &str) -> Result<Moment, String> {
-    Moment::parse(text).map_err(|fault| match fault.hint_text() {
+fn parse_deadline(text: &str) -> Result<DeadlineSpec, String> {
+    DeadlineSpec::parse(text).map_err(|fault| match fault.hint_text() {
         Some(hint) => format!("{}; {hint}", fault.message()),
         None => fault.message().to_owned(),
     })
@@ -138,13 +138,13 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     /// A session that reports to `watch`.
-    pub fn session(&self, watch: Arc<dyn Watch>) -> Result<Session> {
+    pub fn session(&self, watch: Arc<dyn EventListener>) -> Result<Session> {
         let threads = threads(self.threads)?;
         if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
             return Err(usage(format!("`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}")));
         }
         let memory_bytes = memory_bytes(self.memory)?;
-        let options = Options {
+        let options = SessionOptions {
             threads,
             memory_bytes,
             batch_rows: self.batch_rows,
@@ -158,6 +158,6 @@ impl RunArgs {
 
     /// A session for looking only.
     pub fn silent_session(&self) -> Result<Session> {
-        self.session(Arc::new(Silent))
+        self.session(Arc::new(IgnoreEvents))
     }
 }

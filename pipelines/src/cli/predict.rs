@@ -6,13 +6,13 @@ use clap::Args;
 use forebay_model::Result;
 
 use super::options::{PublishArgs, RunArgs};
-use super::sources::places;
-use crate::present::report::Reporter;
-use crate::{Scoring, TrainedModel};
+use super::sources::source_locations;
+use crate::present::report::RunReporter;
+use crate::{ScoringRequest, TrainedModel};
 
 /// Write what a trained model predicts for a dataset, as Parquet.
 #[derive(Debug, Args)]
-pub(crate) struct Predict {
+pub(crate) struct PredictCommand {
     /// The model's directory: that of a `train` sink, as `run` prints it.
     model: String,
     /// Where a source of the pipeline is now: NAME=PATH, or only PATH if there is one source.
@@ -37,15 +37,15 @@ pub(crate) struct Predict {
     options: RunArgs,
 }
 
-impl Predict {
+impl PredictCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+        let reporter = RunReporter::new(self.options.json);
         let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
-            let sources = places(&model.artifact.pipeline, &self.sources)?;
+            let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
             let (output, columns, split) = (self.output.clone(), self.columns.clone(), self.split.clone());
-            model.score(&session, &Scoring { sources, output, columns, split, name: Some(self.name.clone()) })
+            model.score(&session, &ScoringRequest { sources, output, columns, split, name: Some(self.name.clone()) })
         };
         reporter.finish(predict())
     }

@@ -8,11 +8,11 @@ use forebay_run::Interval;
 
 use super::options::{DeadlineArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
-use crate::present::report::Reporter;
+use crate::present::report::RunReporter;
 
 /// Learn everything, commit the artifact, and write all sinks.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunCommand {
     #[command(flatten)]
     spec: SpecArgs,
     #[command(flatten)]
@@ -32,9 +32,9 @@ pub(crate) struct Run {
     interval: Option<Vec<String>>,
 }
 
-impl Run {
+impl RunCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = Reporter::new(self.options.json);
+        let reporter = RunReporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let session = session.allowing_empty(self.publish.allow_empty);
@@ -42,6 +42,6 @@ impl Run {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),
         });
-        super::finish(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

@@ -10,29 +10,29 @@ use crate::{Forebay, spec};
 
 /// Print the JSON Schema of specs, for editors, or the reference made from it.
 #[derive(Debug, Args)]
-pub(crate) struct Schema {
+pub(crate) struct SchemaCommand {
     /// The form: a JSON Schema, or a reference to read.
-    #[arg(long, value_enum, default_value_t = Form::Json)]
-    format: Form,
+    #[arg(long, value_enum, default_value_t = SchemaOutputFormat::Json)]
+    format: SchemaOutputFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Form {
+enum SchemaOutputFormat {
     Json,
     Markdown,
 }
 
-impl Schema {
+impl SchemaCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let schema = spec::json_schema(&Forebay::standard().words());
+        let schema = spec::json_schema(&Forebay::standard().spec_catalog());
         let text = match self.format {
-            Form::Json => {
+            SchemaOutputFormat::Json => {
                 let text = serde_json::to_string_pretty(&schema);
                 text.map_err(|error| Fault::internal("the schema cannot be written").cause(error))? + "\n"
             }
-            Form::Markdown => reference::markdown(&schema),
+            SchemaOutputFormat::Markdown => reference::markdown(&schema),
         };
-        super::out(&text)?;
+        super::write_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

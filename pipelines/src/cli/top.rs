@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Status, Token};
-use forebay_storage::{Io, Place};
+use forebay_run::{ClusterStatus, ClusterToken};
+use forebay_storage::{StorageClient, StorageLocation};
 use serde_json::json;
 
 use crate::present;
 
 /// How often the view is drawn anew.
-const EVERY: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long somebody who asks over HTTP may take to do so.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of a request at most.
 const REQUEST_BYTES_MAX: usize = 8192;
 
 /// Watch runs that have workers: who does what, how fast, and what waits.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub(crate) struct TopCommand {
     /// The state directory of the runs: a path, or an s3:// URL.
     #[arg(long, value_name = "DIR", default_value = ".forebay")]
     state: String,
@@ -42,57 +42,57 @@ pub(crate) struct Top {
     token_file: Option<PathBuf>,
 }
 
-impl Top {
+impl TopCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let io = Io::new()?;
-        let state = io.place(&self.state)?;
+        let io = StorageClient::new()?;
+        let state = io.resolve(&self.state)?;
         if self.json {
-            super::out(&format!("{}\n", summary(&io, &state)?))?;
+            super::write_stdout(&format!("{}\n", summary(&io, &state)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(address) = &self.listen {
-            let token = self.token_file.as_deref().map(Token::of_file).transpose()?;
+            let token = self.token_file.as_deref().map(ClusterToken::of_file).transpose()?;
             return serve(&io, &state, address, token.as_ref());
         }
         loop {
-            super::out(&present::top::screen(&Status::all(&io, &state)?))?;
-            std::thread::sleep(EVERY);
+            super::write_stdout(&present::top::screen(&ClusterStatus::all(&io, &state)?))?;
+            std::thread::sleep(REFRESH_INTERVAL);
         }
     }
 }
 
 /// What waits over all runs, and each of them.
-fn summary(io: &Io, state: &Place) -> Result<serde_json::Value> {
-    let runs = Status::all(io, state)?;
-    let sum = |of: fn(&Status) -> usize| runs.iter().map(of).sum::<usize>();
+fn summary(io: &StorageClient, state: &StorageLocation) -> Result<serde_json::Value> {
+    let runs = ClusterStatus::all(io, state)?;
+    let sum = |of: fn(&ClusterStatus) -> usize| runs.iter().map(of).sum::<usize>();
     Ok(json!({ "queued": sum(|run| run.queued), "running": sum(|run| run.running), "runs": runs }))
 }
 
-fn serve(io: &Io, state: &Place, address: &str, token: Option<&Token>) -> Result<ExitCode> {
+fn serve(io: &StorageClient, state: &StorageLocation, address: &str, token: Option<&ClusterToken>) -> Result<ExitCode> {
     let failed = |error| Fault::new(codes::STORAGE, format!("`{address}` cannot be listened at")).cause(error);
-    let listener = super::listen(address)?;
+    let listener = super::bind_listener(address)?;
     let bound = listener.local_addr().map_err(failed)?;
     if token.is_none() && !bound.ip().is_loopback() {
         let message = format!("{bound} can be reached from other machines, and there is no token");
         return Err(Fault::new(codes::STRANGER, message)
             .hint("give --token-file with the token that requests carry, or use an address such as 127.0.0.1:7401"));
     }
-    super::out(&format!("listening at {bound}\n"))?;
+    super::write_stdout(&format!("listening at {bound}\n"))?;
     for asked in listener.incoming() {
         // A client that hangs up, or sends no request in time, gets no answer.
-        let _ = asked.and_then(|asked| answer(asked, token, || summary(io, state)));
+        let _ = asked.and_then(|asked| answer_request(asked, token, || summary(io, state)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(
+fn answer_request(
     mut asked: TcpStream,
-    token: Option<&Token>,
+    token: Option<&ClusterToken>,
     summary: impl FnOnce() -> Result<serde_json::Value>,
 ) -> std::io::Result<()> {
-    let request = request(&mut asked)?;
+    let request = read_request_head(&mut asked)?;
     let (status, body) = match token {
-        Some(token) if !bearer(&request).is_some_and(|shown| token.is(shown)) => {
+        Some(token) if !bearer_token(&request).is_some_and(|shown| token.matches(shown)) => {
             let message = "this request carries no `Authorization: Bearer` with the right token";
             ("401 Unauthorized", json!({ "fault": message }).to_string())
         }
@@ -109,24 +109,24 @@ fn answer(
 }
 
 /// The head of a request, within a time and a size.
-fn request(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+fn read_request_head(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let begin = Instant::now();
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
     while request.len() < REQUEST_BYTES_MAX && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = ASK_WITHIN.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+        let left = REQUEST_TIMEOUT.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)?;
         asked.set_read_timeout(Some(left))?;
         match asked.read(&mut buffer)? {
             0 => break,
             read => request.extend_from_slice(&buffer[..read]),
         }
     }
-    asked.set_write_timeout(Some(ASK_WITHIN))?;
+    asked.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     Ok(request)
 }
 
 /// The token that a request carries.
-fn bearer(request: &[u8]) -> Option<&[u8]> {
+fn bearer_token(request: &[u8]) -> Option<&[u8]> {
     request.split(|byte| *byte == b'\n').find_map(|line| {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());

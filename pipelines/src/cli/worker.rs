@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
-use forebay_run::{Host, Options};
-use forebay_storage::Silent;
+use forebay_run::{SessionOptions, WorkerServer};
+use forebay_storage::IgnoreEvents;
 
 use super::options::{memory_bytes, threads};
 use super::signals::stop_on_signals;
@@ -18,7 +18,7 @@ use crate::present::units::parse_bytes;
 /// Serve coordinators: do parts of their runs. At SIGTERM it ends what it is doing, hands back the rest,
 /// and goes.
 #[derive(Debug, Args)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerCommand {
     /// The address to listen at; port 0 takes a free one. Only with TLS may others than this machine
     /// reach it.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
@@ -36,26 +36,26 @@ pub(crate) struct Worker {
     security: SecurityArgs,
 }
 
-impl Worker {
+impl WorkerCommand {
     pub fn run(self) -> Result<ExitCode> {
         let security = self.security.security(None)?;
         let failed = |error| {
             let fault = Fault::new(codes::STORAGE, format!("the worker cannot listen at {}", self.listen));
             fault.cause(error)
         };
-        let listener = super::listen(&self.listen)?;
+        let listener = super::bind_listener(&self.listen)?;
         let address = listener.local_addr().map_err(failed)?;
-        let options = Options {
+        let options = SessionOptions {
             threads: threads(self.threads)?,
             memory_bytes: memory_bytes(self.memory)?,
             batch_rows: BATCH_ROWS_DEFAULT,
             state: String::new(),
             run_id: None,
         };
-        let session = Forebay::standard().session(options, Arc::new(Silent))?;
+        let session = Forebay::standard().session(options, Arc::new(IgnoreEvents))?;
         security.check(&address)?;
         // Jobs have interrupts of their own: the signal says that the worker should leave.
-        let leave = forebay_storage::Interrupt::default();
+        let leave = forebay_storage::CancellationToken::default();
         stop_on_signals(&leave)?;
         if self.attached {
             let flag = leave.flag();
@@ -64,8 +64,8 @@ impl Worker {
                 flag.store(true, Ordering::Relaxed);
             });
         }
-        super::out(&format!("listening at {address}\n"))?;
-        Host::new(session, security, self.attached)?.serve(listener, &leave)?;
+        super::write_stdout(&format!("listening at {address}\n"))?;
+        WorkerServer::new(session, security, self.attached)?.serve(listener, &leave)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Crew, CrewOptions, LocalWorkers, Security, Session, TlsFiles};
-use forebay_storage::Watch;
+use forebay_run::{Cluster, ClusterOptions, ClusterSecurity, LocalWorkers, Session, TlsFiles};
+use forebay_storage::EventListener;
 
 use super::options::{RunArgs, memory_bytes, threads};
 use super::usage;
@@ -33,14 +33,14 @@ pub(crate) struct SecurityArgs {
 
 impl SecurityArgs {
     /// Reads or makes the token; certificates are read where they are used.
-    pub fn security(&self, name: Option<String>) -> Result<Security> {
+    pub fn security(&self, name: Option<String>) -> Result<ClusterSecurity> {
         let tls = match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
             (Some(ca), Some(cert), Some(key)) => {
                 Some(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone(), name })
             }
             _ => None,
         };
-        Security::new(tls, self.token_file.as_deref())
+        ClusterSecurity::new(tls, self.token_file.as_deref())
     }
 }
 
@@ -74,7 +74,7 @@ impl WorkersArgs {
         &self,
         session: Session,
         options: &RunArgs,
-        watch: &Arc<dyn Watch>,
+        watch: &Arc<dyn EventListener>,
     ) -> Result<(Option<LocalWorkers>, Session)> {
         let seconds = |name: &str, seconds: f64| match Duration::try_from_secs_f64(seconds) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -95,7 +95,7 @@ impl WorkersArgs {
             None if self.workers.is_empty() => return Ok((None, session)),
             None => (None, self.workers.clone(), self.security.security(self.tls_name.clone())?),
         };
-        let crew = Crew::new(CrewOptions { workers, security, lease, grace }, watch.clone())?;
-        Ok((local, session.with_crew(crew)?))
+        let crew = Cluster::new(ClusterOptions { workers, security, lease, grace }, watch.clone())?;
+        Ok((local, session.with_cluster(crew)?))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
-use forebay_run::{Artifact, Learned};
+use forebay_run::{Artifact, LearnedFinding};
 
 /// An artifact as text; findings are cut after `rows` rows.
 pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
@@ -40,7 +40,7 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
     for source in before.schemas.keys().filter(|source| !after.schemas.contains_key(*source)) {
         text += &format!("- source {source}\n");
     }
-    let by_title = |artifact: &Artifact| -> BTreeMap<String, Learned> {
+    let by_title = |artifact: &Artifact| -> BTreeMap<String, LearnedFinding> {
         artifact.findings.iter().map(|learned| (title(learned), learned.clone())).collect()
     };
     let (old, new) = (by_title(before), by_title(after));
@@ -79,7 +79,7 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
     Ok(text)
 }
 
-fn title(learned: &Learned) -> String {
+fn title(learned: &LearnedFinding) -> String {
     let part = learned.part.as_ref().map(|part| format!(" on {part}")).unwrap_or_default();
     format!("{}: {} of {}{part}", learned.step, learned.analyzer, learned.columns.join(", "))
 }

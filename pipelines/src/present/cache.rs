@@ -4,16 +4,16 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Collected, Holding, Verified};
+use forebay_run::{CollectionReport, KindUsage, VerifyReport};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::report::Reporter;
+use super::report::RunReporter;
 use super::units;
 use crate::cli;
 
 /// Prints how much there is of each kind.
-pub(crate) fn listed(reporter: &Reporter, done: Result<Vec<Holding>>) -> Result<ExitCode> {
+pub(crate) fn print_usage(reporter: &RunReporter, done: Result<Vec<KindUsage>>) -> Result<ExitCode> {
     let holdings = match done {
         Ok(holdings) => holdings,
         Err(fault) => return reporter.failed(fault, json!({})),
@@ -22,12 +22,16 @@ pub(crate) fn listed(reporter: &Reporter, done: Result<Vec<Holding>>) -> Result<
         let (entries, bytes) = total(&holdings);
         return reporter.done(&json!({ "kinds": holdings, "entries": entries, "bytes": bytes }));
     }
-    cli::out(&table(&holdings))?;
+    cli::write_stdout(&table(&holdings))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what went and what stayed.
-pub(crate) fn collected(reporter: &Reporter, done: Result<Collected>, max: Option<u64>) -> Result<ExitCode> {
+pub(crate) fn print_collected(
+    reporter: &RunReporter,
+    done: Result<CollectionReport>,
+    max: Option<u64>,
+) -> Result<ExitCode> {
     let collected = match done {
         Ok(collected) => collected,
         Err(fault) => return reporter.failed(fault, json!({})),
@@ -43,12 +47,12 @@ pub(crate) fn collected(reporter: &Reporter, done: Result<Collected>, max: Optio
     if max.is_some_and(|max| bytes > max) {
         text += "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
     }
-    cli::out(&text)?;
+    cli::write_stdout(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what is broken.
-pub(crate) fn verified(reporter: &Reporter, done: Result<Verified>) -> Result<ExitCode> {
+pub(crate) fn print_verified(reporter: &RunReporter, done: Result<VerifyReport>) -> Result<ExitCode> {
     let verified = match done {
         Ok(verified) => verified,
         Err(fault) => return reporter.failed(fault, json!({})),
@@ -57,7 +61,7 @@ pub(crate) fn verified(reporter: &Reporter, done: Result<Verified>) -> Result<Ex
         let mut text: String = verified.broken.iter().map(|file| format!("{}: {}\n", file.path, file.why)).collect();
         let (files, bytes) = (units::counted(verified.files, "file"), units::bytes(verified.bytes));
         text += &format!("{files} with {bytes} read, {} broken\n", units::grouped(verified.broken.len() as u64));
-        cli::out(&text)?;
+        cli::write_stdout(&text)?;
     }
     match verified.broken.as_slice() {
         [] if reporter.json() => reporter.done(&verified),
@@ -71,16 +75,16 @@ pub(crate) fn verified(reporter: &Reporter, done: Result<Verified>) -> Result<Ex
     }
 }
 
-fn total(holdings: &[Holding]) -> (u64, u64) {
+fn total(holdings: &[KindUsage]) -> (u64, u64) {
     holdings.iter().fold((0, 0), |(entries, bytes), kind| (entries + kind.entries, bytes + kind.bytes))
 }
 
-fn table(holdings: &[Holding]) -> String {
+fn table(holdings: &[KindUsage]) -> String {
     let day = |time: SystemTime| {
         let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
         time.strftime("%Y-%m-%d %H:%M").to_string()
     };
-    let line = |kind: &Holding| {
+    let line = |kind: &KindUsage| {
         let (entries, bytes) = (units::grouped(kind.entries), units::bytes(kind.bytes));
         format!("{:10} {entries:>9}  {bytes:>9}  {} .. {}\n", kind.kind, day(kind.oldest), day(kind.newest))
     };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{Explain, ExplainPass, ExplainState, ExplainTraining, ExplainWindow};
+use forebay_plan::{ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow};
 
 use super::units;
 
@@ -19,7 +19,7 @@ const TITLE: Style = AnsiColor::Blue.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 
 /// Aligned text with colours, which `anstream` takes out where they are not wanted.
-pub fn text(explain: &Explain) -> String {
+pub fn text(explain: &ExplainProgram) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{TITLE}{}{TITLE:#}: {}", explain.pipeline, summary(explain));
     for pass in &explain.passes {
@@ -47,12 +47,12 @@ fn training_text(out: &mut String, training: &ExplainTraining) {
 }
 
 /// One JSON document.
-pub fn json(explain: &Explain) -> Result<String> {
+pub fn json(explain: &ExplainProgram) -> Result<String> {
     serde_json::to_string_pretty(explain)
         .map_err(|error| Fault::internal("an explanation cannot be written as JSON").cause(error))
 }
 
-fn summary(explain: &Explain) -> String {
+fn summary(explain: &ExplainProgram) -> String {
     let reused = explain.passes.iter().filter(|pass| pass.reused).count() as u64;
     let mut parts = vec![match explain.passes.len() as u64 {
         1 => "1 pass".to_owned(),
@@ -181,7 +181,7 @@ fn short(id: &str) -> &str {
 }
 
 /// A flowchart: datasets, passes, and what passes hand on to each other.
-pub fn mermaid(explain: &Explain) -> String {
+pub fn mermaid(explain: &ExplainProgram) -> String {
     let mut out = String::from("flowchart LR\n");
     let mut datasets: BTreeMap<&str, usize> = BTreeMap::new();
     let mut edges: Vec<String> = Vec::new();
@@ -209,7 +209,7 @@ pub fn mermaid(explain: &Explain) -> String {
             }
             (None, _) => {}
         }
-        edges.extend(hand_over(explain, pass));
+        edges.extend(finding_edges(explain, pass));
     }
     for training in &explain.trainings {
         let number = training.number;
@@ -235,7 +235,7 @@ pub fn mermaid(explain: &Explain) -> String {
 }
 
 /// What a pass has learned goes to those later passes that run the steps that asked for it.
-fn hand_over(explain: &Explain, pass: &ExplainPass) -> Vec<String> {
+fn finding_edges(explain: &ExplainProgram, pass: &ExplainPass) -> Vec<String> {
     let later = explain.passes.iter().filter(|later| later.number > pass.number);
     let edges = later.filter_map(|later| {
         let steps: Vec<&String> = later.reads.iter().flat_map(|read| &read.steps).collect();
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use forebay_plan::ExplainRead;
 
-    fn example() -> Explain {
+    fn example() -> ExplainProgram {
         let read = |dataset: &str, columns: &[&str], steps: &[&str]| ExplainRead {
             dataset: dataset.into(),
             spans: Some(12),
@@ -333,7 +333,7 @@ mod tests {
             parts: vec!["train".into(), "validation".into()],
             reads: Some("table".into()),
         };
-        Explain { pipeline: "demand".into(), passes, trainings: vec![training] }
+        ExplainProgram { pipeline: "demand".into(), passes, trainings: vec![training] }
     }
 
     #[test]

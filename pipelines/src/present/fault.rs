@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use forebay_model::{Fault, Location, SPEC_BYTES_MAX, Site};
+use forebay_model::{Fault, FaultSite, SPEC_BYTES_MAX, SpecLocation};
 
 use super::units;
 
@@ -54,7 +54,7 @@ pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
         if index > 0 {
             out.push('\n');
         }
-        one(&mut out, fault, spec);
+        render_one(&mut out, fault, spec);
     }
     if count > FAULTS_SHOWN_MAX {
         let _ = write!(out, "\n{} more are not shown\n", units::grouped((count - FAULTS_SHOWN_MAX) as u64));
@@ -70,7 +70,7 @@ pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     anstream::adapter::strip_str(&render(fault, spec)).to_string()
 }
 
-fn one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
+fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
     let message = printable(fault.message());
     let _ = writeln!(out, "{ERROR}error[{}]{ERROR:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
     let site = fault.site();
@@ -115,7 +115,7 @@ fn one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
 }
 
 /// `s3://lake/part-07.parquet, row group 4, column age, rows 118, 902`.
-fn data_site(site: &Site) -> Option<String> {
+fn data_site(site: &FaultSite) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(site.file.as_ref().map(|file| printable(file)));
     parts.extend(site.row_group.map(|row_group| format!("row group {row_group}")));
@@ -131,13 +131,13 @@ fn data_site(site: &Site) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn line_of<'a>(spec: Option<SpecText<'a>>, at: &Location) -> Option<&'a str> {
+fn line_of<'a>(spec: Option<SpecText<'a>>, at: &SpecLocation) -> Option<&'a str> {
     let spec = spec.filter(|spec| spec.file == at.file)?;
     spec.text.lines().nth(at.line.checked_sub(1)?)
 }
 
 /// The place with its line and a caret below it.
-fn spec_site(out: &mut String, at: &Location, spec: Option<SpecText<'_>>) {
+fn spec_site(out: &mut String, at: &SpecLocation, spec: Option<SpecText<'_>>) {
     let gutter = at.line.to_string().len().max(2);
     let _ = write!(out, "{:gutter$}{PLACE}-->{PLACE:#} {}:{}:{}", "", printable(&at.file), at.line, at.column);
     let Some(line) = line_of(spec, at) else {
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
     use forebay_model::codes;
 
-    fn at(line: usize, column: usize, width: usize) -> Location {
-        Location { file: "specs/users.yaml".into(), line, column, width, path: "steps.a.do[0].standardize".into() }
+    fn at(line: usize, column: usize, width: usize) -> SpecLocation {
+        SpecLocation { file: "specs/users.yaml".into(), line, column, width, path: "steps.a.do[0].standardize".into() }
     }
 
     fn check(fault: Fault, spec: Option<&str>, expect: &str) {

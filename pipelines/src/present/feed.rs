@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_feed::{Batch, Bottleneck, Features, Feed, Layout, Quality, Role, Stats, Type};
-use forebay_run::{Fed, FedFrom};
+use forebay_feed::{
+    BatchFeatures, BatchLayout, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole, ShuffleQuality, ValueType,
+};
+use forebay_run::{FeedOrigin, FeedSource};
 use forebay_storage::CacheStats;
 use half::{bf16, f16};
 use serde_json::json;
@@ -18,11 +20,11 @@ const VALUES_SHOWN: usize = 6;
 const ROWS_SHOWN: usize = 2;
 
 /// What there is to tell at the end.
-pub struct Told<'a> {
+pub struct FeedReport<'a> {
     /// What the feed did.
-    pub stats: &'a Stats,
+    pub stats: &'a FeedStats,
     /// How well the rows were shuffled.
-    pub quality: Option<Quality>,
+    pub quality: Option<ShuffleQuality>,
     /// Whether they were to be shuffled.
     pub shuffled: bool,
     /// Bytes of rows that the feed holds at most.
@@ -32,27 +34,27 @@ pub struct Told<'a> {
     /// What the cache was good for, where there is one.
     pub cache: Option<CacheStats>,
     /// What it did without a shuffle.
-    pub straight: Option<&'a Stats>,
+    pub straight: Option<&'a FeedStats>,
 }
 
-fn type_name(data_type: Type) -> &'static str {
+fn type_name(data_type: ValueType) -> &'static str {
     match data_type {
-        Type::F32 => "f32",
-        Type::F16 => "f16",
-        Type::Bf16 => "bf16",
-        Type::I32 => "i32",
-        Type::I64 => "i64",
-        Type::U8 => "u8",
+        ValueType::F32 => "f32",
+        ValueType::F16 => "f16",
+        ValueType::Bf16 => "bf16",
+        ValueType::I32 => "i32",
+        ValueType::I64 => "i64",
+        ValueType::U8 => "u8",
     }
 }
 
 /// What is fed, before the first batch.
-pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
+pub fn feed_header(fed: &FeedSource, feed: &Feed, epoch: u64) -> String {
     let mut text = String::new();
     for (blocks, from) in fed.blocks.iter().zip(&fed.from) {
         let from = match from {
-            FedFrom::Output(sink) => format!("the output of `{sink}`"),
-            FedFrom::Sources => "the sources, with the steps done on the way".to_owned(),
+            FeedOrigin::Output(sink) => format!("the output of `{sink}`"),
+            FeedOrigin::Sources => "the sources, with the steps done on the way".to_owned(),
         };
         let data = blocks.dataset();
         let _ = writeln!(text, "{} in {} blocks, from {from}", rows(data.rows()), grouped(data.blocks() as u64));
@@ -67,23 +69,23 @@ pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
     text
 }
 
-fn columns(features: &Features, of: Role) -> String {
+fn columns(features: &BatchFeatures, of: PartRole) -> String {
     let fields = match of {
-        Role::Dense => features.dense.as_slice(),
-        Role::Categorical => features.categorical.as_slice(),
-        Role::Label => features.label.as_slice(),
-        Role::Weight => features.weight.as_slice(),
-        Role::Mask => return "1 where there is a row".to_owned(),
+        PartRole::Dense => features.dense.as_slice(),
+        PartRole::Categorical => features.categorical.as_slice(),
+        PartRole::Label => features.label.as_slice(),
+        PartRole::Weight => features.weight.as_slice(),
+        PartRole::Mask => return "1 where there is a row".to_owned(),
     };
     fields.iter().map(|field| field.column.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// The first rows of a batch.
-pub fn batch(batch: &Batch) -> String {
-    let layout: &Layout = batch.layout();
+pub fn batch(batch: &FeedBatch) -> String {
+    let layout: &BatchLayout = batch.layout();
     let mut text = format!("step {}: {}\n", batch.step(), rows(batch.rows() as u64));
     for row in 0..batch.rows().min(ROWS_SHOWN) {
-        let parts = layout.parts.iter().filter(|part| part.role != Role::Mask).map(|part| {
+        let parts = layout.parts.iter().filter(|part| part.role != PartRole::Mask).map(|part| {
             let values = batch.part(part.role).get(row * part.row_bytes..(row + 1) * part.row_bytes).unwrap_or(&[]);
             let all = values.len() / part.data_type.bytes();
             let shown =
@@ -97,21 +99,21 @@ pub fn batch(batch: &Batch) -> String {
     text
 }
 
-fn value(data_type: Type, bytes: &[u8]) -> String {
+fn value(data_type: ValueType, bytes: &[u8]) -> String {
     let four = || <[u8; 4]>::try_from(bytes).unwrap_or_default();
     let two = || <[u8; 2]>::try_from(bytes).unwrap_or_default();
     match data_type {
-        Type::F32 => format!("{:.4}", f32::from_ne_bytes(four())),
-        Type::F16 => format!("{:.3}", f16::from_ne_bytes(two())),
-        Type::Bf16 => format!("{:.3}", bf16::from_ne_bytes(two())),
-        Type::I32 => i32::from_ne_bytes(four()).to_string(),
-        Type::I64 => i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string(),
-        Type::U8 => bytes.first().map_or_else(String::new, ToString::to_string),
+        ValueType::F32 => format!("{:.4}", f32::from_ne_bytes(four())),
+        ValueType::F16 => format!("{:.3}", f16::from_ne_bytes(two())),
+        ValueType::Bf16 => format!("{:.3}", bf16::from_ne_bytes(two())),
+        ValueType::I32 => i32::from_ne_bytes(four()).to_string(),
+        ValueType::I64 => i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string(),
+        ValueType::U8 => bytes.first().map_or_else(String::new, ToString::to_string),
     }
 }
 
 /// What a shuffle that mixes too little means, and what to do.
-pub fn poor_shuffle(quality: &Quality) -> String {
+pub fn poor_shuffle(quality: &ShuffleQuality) -> String {
     format!(
         "the shuffle is {:.2} of a true permutation: rows that lie near each other are delivered near each other; raise \
          `window_rows`, write the data in smaller row groups (`group_rows_max`), or feed Parquet files of a local disk",
@@ -120,13 +122,13 @@ pub fn poor_shuffle(quality: &Quality) -> String {
 }
 
 /// How the batches came.
-pub fn end(told: &Told<'_>) -> String {
-    let Told { stats, quality, shuffled, memory_bytes, streams, cache, straight } = told;
+pub fn feed_summary(told: &FeedReport<'_>) -> String {
+    let FeedReport { stats, quality, shuffled, memory_bytes, streams, cache, straight } = told;
     // Rows that workers send are waited for as those of storage are.
     let (from, bottleneck) = match (streams, stats.bottleneck()) {
-        (0, bottleneck) => ("storage", bottleneck.word()),
-        (_, Bottleneck::Disk) => ("workers", "workers"),
-        (_, bottleneck) => ("workers", bottleneck.word()),
+        (0, bottleneck) => ("storage", bottleneck.name()),
+        (_, FeedBottleneck::Disk) => ("workers", "workers"),
+        (_, bottleneck) => ("workers", bottleneck.name()),
     };
     let mut text = format!(
         "{} in {}: {} rows/s, {}/s of batches\n",
@@ -195,8 +197,8 @@ pub fn end(told: &Told<'_>) -> String {
 }
 
 /// The same as one line of JSON.
-pub fn json(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, streams, cache, straight, .. } = told;
+pub fn json(told: &FeedReport<'_>) -> String {
+    let FeedReport { stats, quality, memory_bytes, streams, cache, straight, .. } = told;
     let seconds = |time: Duration| time.as_secs_f64();
     let times = &stats.times;
     let line = json!({
@@ -223,12 +225,12 @@ pub fn json(told: &Told<'_>) -> String {
         "cache_corrupt_entries": cache.map(|cache| cache.corrupt),
         "non_finite": times.found.non_finite,
         "skipped_rows": times.found.skipped,
-        "bottleneck": stats.bottleneck().word(),
+        "bottleneck": stats.bottleneck().name(),
         "unshuffled_rows_per_second": straight.map(rate),
     });
     format!("{line}\n")
 }
 
-fn rate(stats: &Stats) -> f64 {
+fn rate(stats: &FeedStats) -> f64 {
     stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)
 }

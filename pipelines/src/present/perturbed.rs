@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use forebay_model::Result;
-use forebay_run::{Perturbed, PerturbedCut};
+use forebay_run::{CutoffReport, LeakReport};
 use serde_json::json;
 
-use super::report::Reporter;
+use super::report::RunReporter;
 use super::units;
 use crate::cli;
 
 /// Prints what was proved, or what moved; gives the exit code.
-pub(crate) fn finish(reporter: &Reporter, done: Result<Perturbed>) -> Result<ExitCode> {
+pub(crate) fn report_leakage(reporter: &RunReporter, done: Result<LeakReport>) -> Result<ExitCode> {
     let found = match done {
         Ok(found) => found,
         Err(fault) => return reporter.failed(fault, json!({})),
@@ -20,23 +20,23 @@ pub(crate) fn finish(reporter: &Reporter, done: Result<Perturbed>) -> Result<Exi
     match found.fault() {
         Some(fault) => {
             if !reporter.json() {
-                cli::out(&text(&found))?;
+                cli::write_stdout(&text(&found))?;
             }
             reporter.failed(fault, body)
         }
         None if reporter.json() => reporter.done(&body),
         None => {
-            cli::out(&text(&found))?;
+            cli::write_stdout(&text(&found))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn text(found: &Perturbed) -> String {
+fn text(found: &LeakReport) -> String {
     found.cuts.iter().map(cut_text).collect()
 }
 
-fn cut_text(found: &PerturbedCut) -> String {
+fn cut_text(found: &CutoffReport) -> String {
     let mut text = String::new();
     for source in &found.sources {
         let columns = match source.columns.as_slice() {

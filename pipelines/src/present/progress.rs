@@ -14,18 +14,18 @@ const DRAWS_PER_SECOND_MAX: u8 = 10;
 
 /// How a run is followed at the terminal. All calls are cheap and may come from any thread.
 #[derive(Debug)]
-pub struct Progress {
+pub struct TerminalProgress {
     enabled: bool,
 }
 
-impl Progress {
+impl TerminalProgress {
     /// `enabled` is what the user asked for; nothing is shown where standard error is no terminal.
     pub fn new(enabled: bool) -> Self {
-        Progress { enabled: enabled && std::io::stderr().is_terminal() }
+        TerminalProgress { enabled: enabled && std::io::stderr().is_terminal() }
     }
 
     /// Whether anything is shown.
-    pub fn shows(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.enabled
     }
 
@@ -45,7 +45,7 @@ impl Progress {
     }
 
     /// Begins the line of runs for so many intervals, so many at a time.
-    pub fn beside(&self, intervals: usize, beside: usize) -> PassProgress {
+    pub fn interval_progress(&self, intervals: usize, beside: usize) -> PassProgress {
         PassProgress::new(
             self.target(),
             &format!("{beside} intervals at a time:"),
@@ -68,11 +68,11 @@ pub struct PassProgress {
     /// Counts bytes; rows and spilled bytes are in the message.
     bar: ProgressBar,
     total_bytes: Option<u64>,
-    counts: Arc<Counts>,
+    counts: Arc<ProgressCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ProgressCounts {
     rows: AtomicU64,
     spilled: AtomicU64,
     to_read: AtomicU64,
@@ -84,7 +84,7 @@ struct Counts {
 impl PassProgress {
     fn new(target: ProgressDrawTarget, prefix: &str, label: &str, total_bytes: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total_bytes, target);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ProgressCounts::default());
         bar.set_style(style(counts.clone(), total_bytes.is_some()));
         bar.set_prefix(prefix.to_owned());
         bar.set_message(label.to_owned());
@@ -102,12 +102,12 @@ impl PassProgress {
     }
 
     /// Bytes that have been spilled since the last call.
-    pub fn spilled(&self, bytes: u64) {
+    pub fn add_spilled_bytes(&self, bytes: u64) {
         self.counts.spilled.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that have to be read, of so many that were looked at, since the last call.
-    pub fn reads(&self, bytes: u64, of: u64) {
+    pub fn add_planned_bytes(&self, bytes: u64, of: u64) {
         let add = |count: &AtomicU64, more: u64| count.fetch_add(more, Ordering::Relaxed) + more;
         let (read, looked_at) = (add(&self.counts.to_read, bytes), add(&self.counts.looked_at, of));
         if let (Some(total), true) = (self.total_bytes, looked_at > 0) {
@@ -117,22 +117,22 @@ impl PassProgress {
     }
 
     /// How long the whole run still takes.
-    pub fn ends_in(&self, left: Duration) {
+    pub fn set_time_left(&self, left: Duration) {
         self.counts.seconds_left.store(left.as_secs().max(1), Ordering::Relaxed);
     }
 
     /// Says something else than the label.
-    pub fn says(&self, text: String) {
+    pub fn set_message(&self, text: String) {
         self.bar.set_message(text);
     }
 
     /// Takes the line away: what remains is the summary's to say.
-    pub fn done(&self) {
+    pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-fn style(counts: Arc<Counts>, sized: bool) -> ProgressStyle {
+fn style(counts: Arc<ProgressCounts>, sized: bool) -> ProgressStyle {
     let template = match sized {
         true => "{prefix} {msg}  {bar:20} {read}  {counts}  {left}",
         false => "{prefix} {msg}  {spinner} {read}  {counts}  {elapsed_precise}",
@@ -174,9 +174,9 @@ mod tests {
 
     /// A terminal of one line.
     #[derive(Debug, Clone, Default)]
-    struct Line(Arc<Mutex<String>>);
+    struct OneLineTerminal(Arc<Mutex<String>>);
 
-    impl TermLike for Line {
+    impl TermLike for OneLineTerminal {
         fn width(&self) -> u16 {
             160
         }
@@ -208,33 +208,33 @@ mod tests {
         }
     }
 
-    fn drawn(total_bytes: Option<u64>) -> String {
-        let line = Line::default();
+    fn drawn_line(total_bytes: Option<u64>) -> String {
+        let line = OneLineTerminal::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(line.clone()), 255);
         let pass = PassProgress::new(target, "pass 1/3", "features", total_bytes);
         pass.advance(12_345, 1_000_000);
-        pass.spilled(2000);
+        pass.add_spilled_bytes(2000);
         pass.bar.force_draw();
         let text = line.0.lock().unwrap().trim_end().to_owned();
-        pass.done();
+        pass.finish();
         assert_eq!(line.0.lock().unwrap().trim_end(), "");
         text
     }
 
     #[test]
     fn one_line_says_it_all() {
-        let text = drawn(Some(4_000_000));
+        let text = drawn_line(Some(4_000_000));
         assert!(text.starts_with("pass 1/3 features  =====>"), "{text}");
         assert!(text.contains("1.0 MB of 4.0 MB, "), "{text}");
         assert!(text.contains("12.3k rows, 2.0 kB spilled"), "{text}");
         assert!(text.ends_with("left"), "{text}");
-        let text = drawn(None);
+        let text = drawn_line(None);
         assert!(text.contains("1.0 MB, ") && !text.contains("left"), "{text}");
     }
 
     #[test]
-    fn quiet_where_nobody_looks() {
-        let pass = Progress::new(false).pass(1, 1, "x", None);
+    fn a_disabled_progress_draws_nothing() {
+        let pass = TerminalProgress::new(false).pass(1, 1, "x", None);
         pass.advance(1, 1);
         assert!(pass.bar.is_hidden());
     }

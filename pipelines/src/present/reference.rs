@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// What is no transform and no format.
-const BESIDE: [(&str, &str, &str); 6] = [
+const OTHER_SECTIONS: [(&str, &str, &str); 6] = [
     ("Every source", "Source", "A source has one format and these."),
     ("ready", "Ready", "What a run waits for: a field of sources."),
     ("Every step", "Step", "A step has one of `from`, `union` and `sql`."),
@@ -24,7 +24,7 @@ pub fn markdown(schema: &Value) -> String {
     section(&mut text, schema, "Sources", "Source", "One of these keys, beside those of every source.");
     section(&mut text, schema, "Sinks", "Sink", "One of these keys, beside those of every sink.");
     text.push_str("\n## Beside them\n");
-    for (title, definition, about) in BESIDE {
+    for (title, definition, about) in OTHER_SECTIONS {
         let _ = write!(text, "\n### {title}\n\n{about}\n");
         fields(&mut text, schema, &schema["$defs"][definition]);
     }

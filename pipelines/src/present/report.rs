@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::Report;
-use forebay_storage::{Event, Watch};
+use forebay_run::RunReport;
+use forebay_storage::{Event, EventListener};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::progress::{PassProgress, Progress};
+use super::progress::{PassProgress, TerminalProgress};
 use super::{training, units};
 use crate::cli;
 
@@ -18,21 +18,22 @@ use crate::cli;
 const EVENTS_VERSION: u32 = 1;
 
 /// Shows a run, as text or as lines of JSON.
-pub(crate) struct Reporter {
+pub(crate) struct RunReporter {
     json: bool,
-    watch: Arc<dyn Watch>,
+    watch: Arc<dyn EventListener>,
 }
 
-impl Reporter {
+impl RunReporter {
     /// With `json`, standard output gets one line per event and the summary as the last line;
     /// else a summary, with progress on standard error where that is a terminal.
     pub fn new(json: bool) -> Self {
-        let watch: Arc<dyn Watch> = if json { Arc::new(JsonWatch::default()) } else { Arc::new(LiveWatch::new()) };
-        Reporter { json, watch }
+        let watch: Arc<dyn EventListener> =
+            if json { Arc::new(JsonWatch::default()) } else { Arc::new(LiveWatch::new()) };
+        RunReporter { json, watch }
     }
 
     /// Who listens to the run.
-    pub fn watch(&self) -> Arc<dyn Watch> {
+    pub fn watch(&self) -> Arc<dyn EventListener> {
         self.watch.clone()
     }
 
@@ -42,10 +43,10 @@ impl Reporter {
     }
 
     /// Prints how it ended; gives the exit code.
-    pub fn finish(&self, result: Result<Report>) -> Result<ExitCode> {
+    pub fn finish(&self, result: Result<RunReport>) -> Result<ExitCode> {
         match (result, self.json) {
             (Ok(report), false) => {
-                cli::out(&summary(&report))?;
+                cli::write_stdout(&summary(&report))?;
                 Ok(ExitCode::SUCCESS)
             }
             (Ok(report), true) => self.done(&report),
@@ -55,7 +56,7 @@ impl Reporter {
 
     /// The last line of JSON when all went well.
     pub fn done(&self, body: &impl Serialize) -> Result<ExitCode> {
-        cli::out(&line("summary", "done", body)?)?;
+        cli::write_stdout(&line("summary", "done", body)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -67,7 +68,7 @@ impl Reporter {
         super::fault::report(&fault);
         body["fault"] = json!({
             "code": fault.code().name,
-            "domain": fault.code().domain.word(),
+            "domain": fault.code().domain.name(),
             "message": fault.message(),
             "hint": fault.hint_text(),
             "file": fault.site().file,
@@ -77,7 +78,7 @@ impl Reporter {
             "worker": fault.site().worker,
             "exit_code": cli::exit_code(&fault),
         });
-        cli::out(&line("summary", "failed", &body)?)?;
+        cli::write_stdout(&line("summary", "failed", &body)?)?;
         Ok(ExitCode::from(cli::exit_code(&fault)))
     }
 }
@@ -92,7 +93,7 @@ fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
 }
 
 /// The closing words for people.
-fn summary(report: &Report) -> String {
+fn summary(report: &RunReport) -> String {
     let mut text = String::new();
     for (index, pass) in report.passes.iter().enumerate() {
         let what = match (pass.reused, pass.work) {
@@ -169,8 +170,8 @@ struct JsonWatch {
 const ETA_EVERY_SHARE: f64 = 0.01;
 const ETA_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-impl Watch for JsonWatch {
-    fn event(&self, event: Event) {
+impl EventListener for JsonWatch {
+    fn on_event(&self, event: Event) {
         let event = match event {
             Event::Progress { rows, bytes } => {
                 let Ok(mut held) = self.progress.lock() else { return };
@@ -201,37 +202,37 @@ impl Watch for JsonWatch {
         };
         let Ok(mut body) = serde_json::to_value(&event) else { return };
         body["version"] = EVENTS_VERSION.into();
-        let _ = cli::out(&format!("{body}\n"));
+        let _ = cli::write_stdout(&format!("{body}\n"));
     }
 }
 
 /// Events as one live line per pass.
 struct LiveWatch {
-    progress: Progress,
+    progress: TerminalProgress,
     pass: Mutex<Option<PassProgress>>,
 }
 
 impl LiveWatch {
     fn new() -> Self {
-        LiveWatch { progress: Progress::new(true), pass: Mutex::new(None) }
+        LiveWatch { progress: TerminalProgress::new(true), pass: Mutex::new(None) }
     }
 }
 
-impl Watch for LiveWatch {
-    fn event(&self, event: Event) {
+impl EventListener for LiveWatch {
+    fn on_event(&self, event: Event) {
         let Ok(mut pass) = self.pass.lock() else { return };
         match (event, pass.as_ref()) {
             (Event::PassStarted { number, total, label, bytes, .. }, _) => {
                 *pass = Some(self.progress.pass(number, total, &label, bytes));
             }
             (Event::Progress { rows, bytes }, Some(pass)) => pass.advance(rows, bytes),
-            (Event::Spilled { bytes }, Some(pass)) => pass.spilled(bytes),
+            (Event::Spilled { bytes }, Some(pass)) => pass.add_spilled_bytes(bytes),
             (Event::PassDone { .. }, Some(done)) => {
-                done.done();
+                done.finish();
                 *pass = None;
             }
-            (Event::PassReads { bytes, of }, Some(pass)) => pass.reads(bytes, of),
-            (Event::Eta { seconds_left, .. }, Some(pass)) => pass.ends_in(Duration::from_secs_f64(seconds_left)),
+            (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(bytes, of),
+            (Event::Eta { seconds_left, .. }, Some(pass)) => pass.set_time_left(Duration::from_secs_f64(seconds_left)),
             (Event::AtRisk { deadline, end, action }, pass) => {
                 let end = end.map_or_else(String::new, |end| format!(" (the run would end at {end})"));
                 let what = match action {
@@ -255,7 +256,7 @@ impl Watch for LiveWatch {
                 self.progress.line(pass, &format!("{sink}: goes on after step {step} of {steps}"));
             }
             (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
-                pass.says(training::step(&sink, epoch, (step, steps), loss));
+                pass.set_message(training::step(&sink, epoch, (step, steps), loss));
             }
             (Event::TrainingEpoch { sink, epoch, seconds, bottleneck, skipped_rows, .. }, pass) => {
                 let line = training::epoch(&epoch);
@@ -263,12 +264,12 @@ impl Watch for LiveWatch {
                 self.progress.line(pass, &format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})"));
             }
             (Event::Beside { intervals, beside }, _) => {
-                *pass = Some(self.progress.beside(intervals, beside));
+                *pass = Some(self.progress.interval_progress(intervals, beside));
             }
             (Event::IntervalDone { done, intervals }, Some(shown)) => {
-                shown.says(format!("{done} of {intervals} published"));
+                shown.set_message(format!("{done} of {intervals} published"));
                 if done == intervals {
-                    shown.done();
+                    shown.finish();
                     *pass = None;
                 }
             }

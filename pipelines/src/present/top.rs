@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use forebay_run::{Status, WorkerStatus};
+use forebay_run::{ClusterStatus, WorkerStatus};
 
 use super::units;
 
@@ -19,12 +19,12 @@ const BAD: Style = AnsiColor::Red.on_default();
 const FAINT: Style = Style::new().dimmed();
 
 /// Clears the screen and draws all runs.
-pub fn screen(runs: &[Status]) -> String {
+pub fn screen(runs: &[ClusterStatus]) -> String {
     format!("\x1b[2J\x1b[H{}", text(runs))
 }
 
 /// All runs, one below the other.
-pub fn text(runs: &[Status]) -> String {
+pub fn text(runs: &[ClusterStatus]) -> String {
     let mut out = String::new();
     if runs.is_empty() {
         out.push_str("no run with workers uses this state directory now\n");
@@ -89,7 +89,8 @@ mod tests {
         };
         let workers = [("10.0.0.7:7400", worker(true, 3)), ("10.0.0.12:7400", worker(false, 0))];
         let workers = workers.map(|(address, worker)| (address.to_owned(), worker)).into();
-        let run = Status { pipeline: "demand".to_owned(), pass: 2, at: u64::MAX, queued: 40, running: 3, workers };
+        let run =
+            ClusterStatus { pipeline: "demand".to_owned(), pass: 2, at: u64::MAX, queued: 40, running: 3, workers };
         let text = anstream::adapter::strip_str(&text(&[run])).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "demand  pass 2  3 under way, 40 waiting");

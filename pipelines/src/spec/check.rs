@@ -1,22 +1,22 @@
 //! Checks the marked tree against a JSON Schema, the same one that editors get. Every problem is
 //! reported at its own place; nothing stops at the first.
 
-use forebay_model::{Code, Fault, codes, nearest};
+use forebay_model::{Fault, FaultCode, codes, nearest_word};
 use serde_json::Value;
 
 use super::name::{NAME_PATTERN, is_name, name_hint};
-use super::node::{Data, Key, Mark, Node};
+use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
 
 /// SQL that was met on the way.
 pub(super) struct SqlText {
     pub text: String,
-    pub mark: Mark,
+    pub mark: TextPosition,
     pub path: String,
     /// A whole query, not an expression.
     pub is_query: bool,
 }
 
-pub(super) struct Checker<'a> {
+pub(super) struct SchemaChecker<'a> {
     root: &'a Value,
     file: &'a str,
     pub faults: Vec<Fault>,
@@ -25,23 +25,23 @@ pub(super) struct Checker<'a> {
 
 /// The place of a value: its own mark, and that of its key for what concerns it as a whole.
 #[derive(Clone, Copy)]
-struct At<'p> {
+struct ValueContext<'p> {
     path: &'p str,
-    key: Mark,
+    key: TextPosition,
 }
 
-impl<'a> Checker<'a> {
+impl<'a> SchemaChecker<'a> {
     /// `root` holds the definitions that references point to.
     pub fn new(root: &'a Value, file: &'a str) -> Self {
-        Checker { root, file, faults: Vec::new(), sql: Vec::new() }
+        SchemaChecker { root, file, faults: Vec::new(), sql: Vec::new() }
     }
 
     /// Checks the whole document.
-    pub fn document(&mut self, node: &Node) {
-        self.check(node, self.root, At { path: "", key: Mark::START });
+    pub fn check_document(&mut self, node: &YamlNode) {
+        self.check(node, self.root, ValueContext { path: "", key: TextPosition::START });
     }
 
-    fn fault(&mut self, code: Code, mark: Mark, path: &str, message: String, hint: Option<String>) {
+    fn fault(&mut self, code: FaultCode, mark: TextPosition, path: &str, message: String, hint: Option<String>) {
         let fault = Fault::new(code, message).at(Some(&mark.location(self.file, path)));
         self.faults.push(match hint {
             Some(hint) => fault.hint(hint),
@@ -59,39 +59,44 @@ impl<'a> Checker<'a> {
         schema
     }
 
-    fn check(&mut self, node: &Node, schema: &'a Value, at: At<'_>) {
+    fn check(&mut self, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
         let schema = self.resolve(schema);
-        if matches!(node.data, Data::Wrong) || schema.is_boolean() {
+        if matches!(node.data, YamlData::Wrong) || schema.is_boolean() {
             return;
         }
-        if let Some((key, value, inner)) = chosen(schema, node) {
+        if let Some((key, value, inner)) = select_keyed_variant(schema, node) {
             let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
-            return self.check(value, inner, At { path: &path, key: key.mark });
+            return self.check(value, inner, ValueContext { path: &path, key: key.mark });
         }
         let alternatives = self.alternatives(schema);
         if !alternatives.is_empty() {
-            return self.choose(node, schema, &alternatives, at);
+            return self.check_variant(node, schema, &alternatives, at);
         }
         if let Some(wanted) = schema.get("const") {
             if node.value() != *wanted {
-                let message = format!("{} must be {}, not {}", subject(at.path), plain(wanted), described(node));
+                let message = format!(
+                    "{} must be {}, not {}",
+                    subject(at.path),
+                    display_json_value(wanted),
+                    describe_yaml_node(node)
+                );
                 self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
             }
             return;
         }
-        if !accepts(schema, node) {
-            return self.mismatch(node, &[schema], at);
+        if !type_accepts_node(schema, node) {
+            return self.report_mismatch(node, &[schema], at);
         }
         match &node.data {
-            Data::Map(_) => self.map(node, schema, at),
-            Data::List(items) => self.list(items, node, schema, at),
-            Data::Text(text) => self.text(text, node, schema, at),
-            Data::Number(number) => self.number(number.as_f64().unwrap_or_default(), node, schema, at),
-            Data::Null | Data::Bool(_) | Data::Wrong => {}
+            YamlData::Map(_) => self.check_map(node, schema, at),
+            YamlData::List(items) => self.check_list(items, node, schema, at),
+            YamlData::Text(text) => self.check_text(text, node, schema, at),
+            YamlData::Number(number) => self.check_number(number.as_f64().unwrap_or_default(), node, schema, at),
+            YamlData::Null | YamlData::Bool(_) | YamlData::Wrong => {}
         }
     }
 
-    fn mismatch(&mut self, node: &Node, schemas: &[&Value], at: At<'_>) {
+    fn report_mismatch(&mut self, node: &YamlNode, schemas: &[&Value], at: ValueContext<'_>) {
         let mut wanted: Vec<String> = Vec::new();
         for schema in schemas {
             let words = self.type_words(schema);
@@ -100,34 +105,34 @@ impl<'a> Checker<'a> {
             }
         }
         let hint = self.mismatch_hint(node, schemas, at.path);
-        self.must_be(&wanted.join(" or "), node, hint, at);
+        self.report_wrong_type(&wanted.join(" or "), node, hint, at);
     }
 
-    fn must_be(&mut self, wanted: &str, node: &Node, hint: Option<String>, at: At<'_>) {
+    fn report_wrong_type(&mut self, wanted: &str, node: &YamlNode, hint: Option<String>, at: ValueContext<'_>) {
         let (subject, mark) = (subject(at.path), node.mark);
         let (message, mark) = match &node.data {
-            Data::Null => (format!("{subject} must be {wanted}, and it is empty"), at.key),
-            _ => (format!("{subject} must be {wanted}, not {}", described(node)), mark),
+            YamlData::Null => (format!("{subject} must be {wanted}, and it is empty"), at.key),
+            _ => (format!("{subject} must be {wanted}, not {}", describe_yaml_node(node)), mark),
         };
         self.fault(codes::BAD_VALUE, mark, at.path, message, hint);
     }
 
-    fn mismatch_hint(&self, node: &Node, schemas: &[&Value], path: &str) -> Option<String> {
-        let wants = |name: &str| schemas.iter().any(|schema| types(schema).contains(&name));
+    fn mismatch_hint(&self, node: &YamlNode, schemas: &[&Value], path: &str) -> Option<String> {
+        let wants = |name: &str| schemas.iter().any(|schema| schema_types(schema).contains(&name));
         match &node.data {
-            Data::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
-            Data::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
-            Data::Bool(value) if wants("string") => Some(format!("quote it: \"{value}\"")),
-            Data::Text(text) if wants("boolean") && ["yes", "on"].contains(&text.as_str()) => {
+            YamlData::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
+            YamlData::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
+            YamlData::Bool(value) if wants("string") => Some(format!("quote it: \"{value}\"")),
+            YamlData::Text(text) if wants("boolean") && ["yes", "on"].contains(&text.as_str()) => {
                 Some("write `true`".into())
             }
-            Data::Text(text) if wants("boolean") && ["no", "off"].contains(&text.as_str()) => {
+            YamlData::Text(text) if wants("boolean") && ["no", "off"].contains(&text.as_str()) => {
                 Some("write `false`".into())
             }
-            Data::Text(text) if (wants("integer") || wants("number")) && text.parse::<f64>().is_ok() => {
+            YamlData::Text(text) if (wants("integer") || wants("number")) && text.parse::<f64>().is_ok() => {
                 Some(format!("write it without quotes: {text}"))
             }
-            Data::Null if wants("object") => {
+            YamlData::Null if wants("object") => {
                 Some(format!("indent its fields below it, or write `{}: {{}}` for the defaults", last_name(path)))
             }
             _ => None,
@@ -135,7 +140,7 @@ impl<'a> Checker<'a> {
     }
 
     fn type_words(&self, schema: &Value) -> String {
-        let names = types(schema);
+        let names = schema_types(schema);
         let words = names.iter().filter(|name| **name != "null").map(|name| match *name {
             "string" => "text".to_owned(),
             "integer" => "a whole number".to_owned(),
@@ -143,9 +148,9 @@ impl<'a> Checker<'a> {
             "boolean" => "true or false".to_owned(),
             "object" => "a map".to_owned(),
             "array" => match schema.get("items").map(|items| self.resolve_any(items)) {
-                Some(items) if types(items) == ["string"] => "a list of text".to_owned(),
-                Some(items) if types(items) == ["integer"] => "a list of whole numbers".to_owned(),
-                Some(items) if types(items) == ["number"] => "a list of numbers".to_owned(),
+                Some(items) if schema_types(items) == ["string"] => "a list of text".to_owned(),
+                Some(items) if schema_types(items) == ["integer"] => "a list of whole numbers".to_owned(),
+                Some(items) if schema_types(items) == ["number"] => "a list of numbers".to_owned(),
                 _ => "a list".to_owned(),
             },
             other => other.to_owned(),
@@ -160,16 +165,16 @@ impl<'a> Checker<'a> {
         target.unwrap_or(schema)
     }
 
-    fn text(&mut self, text: &str, node: &Node, schema: &'a Value, at: At<'_>) {
+    fn check_text(&mut self, text: &str, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
         if let Some(words) = schema.get("enum").and_then(Value::as_array) {
             let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
             if !words.contains(&text) {
-                self.not_among(text, &words, node, at);
+                self.report_unknown_word(text, &words, node, at);
             }
             return;
         }
         if schema.get("pattern").and_then(Value::as_str) == Some(NAME_PATTERN) && !is_name(text) {
-            self.bad_name(text, node.mark, at.path);
+            self.report_bad_name(text, node.mark, at.path);
         }
         let length_min = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
         if (text.chars().count() as u64) < length_min {
@@ -183,18 +188,18 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn not_among(&mut self, text: &str, words: &[&str], node: &Node, at: At<'_>) {
+    fn report_unknown_word(&mut self, text: &str, words: &[&str], node: &YamlNode, at: ValueContext<'_>) {
         let message = format!("{} cannot be `{text}`", subject(at.path));
-        let hint = near_or_all(text, words);
+        let hint = suggest_words(text, words);
         self.fault(codes::BAD_VALUE, node.mark, at.path, message, Some(hint));
     }
 
-    fn bad_name(&mut self, text: &str, mark: Mark, path: &str) {
+    fn report_bad_name(&mut self, text: &str, mark: TextPosition, path: &str) {
         let message = format!("`{text}` is not a name: use lower-case letters, digits and `_`, a letter first");
         self.fault(codes::BAD_VALUE, mark, path, message, name_hint(text));
     }
 
-    fn number(&mut self, value: f64, node: &Node, schema: &'a Value, at: At<'_>) {
+    fn check_number(&mut self, value: f64, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
         let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
         let complaint = if let Some(limit) = limit("minimum").filter(|limit| value < *limit) {
             format!("at least {limit}")
@@ -207,11 +212,11 @@ impl<'a> Checker<'a> {
         } else {
             return;
         };
-        let message = format!("{} must be {complaint}, not {}", subject(at.path), described(node));
+        let message = format!("{} must be {complaint}, not {}", subject(at.path), describe_yaml_node(node));
         self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
     }
 
-    fn list(&mut self, items: &[Node], node: &Node, schema: &'a Value, at: At<'_>) {
+    fn check_list(&mut self, items: &[YamlNode], node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
         let length_min = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0) as usize;
         let length_max = schema.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         if items.len() < length_min || items.len() > length_max {
@@ -228,12 +233,12 @@ impl<'a> Checker<'a> {
         for (index, item) in items.iter().enumerate() {
             let own = prefix.and_then(|prefix| prefix.get(index)).or_else(|| schema.get("items"));
             if let Some(own) = own {
-                self.check(item, own, At { path: &format!("{}[{index}]", at.path), key: item.mark });
+                self.check(item, own, ValueContext { path: &format!("{}[{index}]", at.path), key: item.mark });
             }
         }
     }
 
-    fn map(&mut self, node: &Node, schema: &'a Value, at: At<'_>) {
+    fn check_map(&mut self, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
         let empty = serde_json::Map::new();
         let properties = schema.get("properties").and_then(Value::as_object);
         let others = schema.get("additionalProperties");
@@ -242,7 +247,7 @@ impl<'a> Checker<'a> {
         let mut unknown: Vec<&str> = Vec::new();
         for (key, value) in node.entries() {
             let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
-            let inner = At { path: &path, key: key.mark };
+            let inner = ValueContext { path: &path, key: key.mark };
             if let Some(property) = properties.and_then(|properties| properties.get(&key.text)) {
                 self.check(value, property, inner);
                 continue;
@@ -252,22 +257,22 @@ impl<'a> Checker<'a> {
                 None if fields.is_empty() || is_open(schema) => {}
                 None | Some(Value::Bool(false)) => {
                     unknown.push(&key.text);
-                    let message = format!("{} has no field `{}`", container(at.path), key.text);
-                    self.fault(codes::UNKNOWN_FIELD, key.mark, &path, message, Some(near_or_all(&key.text, &fields)));
+                    let message = format!("{} has no field `{}`", describe_container(at.path), key.text);
+                    self.fault(codes::UNKNOWN_FIELD, key.mark, &path, message, Some(suggest_words(&key.text, &fields)));
                 }
                 Some(other) => {
                     if names && !is_name(&key.text) {
-                        self.bad_name(&key.text, key.mark, &path);
+                        self.report_bad_name(&key.text, key.mark, &path);
                     }
                     self.check(value, other, inner);
                 }
             }
         }
         // A misspelt field has been reported: that it is missing as well is no news.
-        let misspelt = |field: &str| unknown.iter().any(|word| nearest(word, [field]).is_some());
+        let misspelt = |field: &str| unknown.iter().any(|word| nearest_word(word, [field]).is_some());
         for field in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             if node.get(field).is_none() && !misspelt(field) {
-                let message = format!("{} needs the field `{field}`", container(at.path));
+                let message = format!("{} needs the field `{field}`", describe_container(at.path));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
             }
         }
@@ -278,11 +283,12 @@ impl<'a> Checker<'a> {
             [_] => {}
             [] if choices.iter().any(|choice| misspelt(choice)) => {}
             [] => {
-                let message = format!("{} needs one of {}", container(at.path), quoted(&choices));
+                let message = format!("{} needs one of {}", describe_container(at.path), quoted(&choices));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
             }
             [(first, _), (second, _), ..] => {
-                let message = format!("{} has both `{}` and `{}`", container(at.path), first.text, second.text);
+                let message =
+                    format!("{} has both `{}` and `{}`", describe_container(at.path), first.text, second.text);
                 let hint = format!("keep one of {}", quoted(&choices));
                 self.fault(codes::BAD_VALUE, second.mark, at.path, message, Some(hint));
             }
@@ -306,7 +312,7 @@ impl<'a> Checker<'a> {
         found
     }
 
-    fn choose(&mut self, node: &Node, schema: &'a Value, variants: &[&'a Value], at: At<'_>) {
+    fn check_variant(&mut self, node: &YamlNode, schema: &'a Value, variants: &[&'a Value], at: ValueContext<'_>) {
         let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
         let mut keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
         if keyed.len() + words.len() < 2 && schema.get("title").is_none() {
@@ -318,20 +324,22 @@ impl<'a> Checker<'a> {
         let fitting: Vec<&'a Value> = variants
             .iter()
             .copied()
-            .filter(|variant| unit_words(variant).is_empty() && !chosen(variant) && accepts(variant, node))
+            .filter(|variant| unit_words(variant).is_empty() && !chosen(variant) && type_accepts_node(variant, node))
             .collect();
         match &node.data {
-            Data::Text(text) if words.contains(&text.as_str()) => return,
-            Data::Map(entries) if entries.iter().any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) => {
-                return self.keyed(node, &keyed, schema, at);
+            YamlData::Text(text) if words.contains(&text.as_str()) => return,
+            YamlData::Map(entries)
+                if entries.iter().any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) =>
+            {
+                return self.check_keyed_variant(node, &keyed, schema, at);
             }
             _ => {}
         }
         match fitting.as_slice() {
             [only] => self.check(node, only, at),
             [] => match &node.data {
-                Data::Map(_) if !keyed.is_empty() => self.keyed(node, &keyed, schema, at),
-                Data::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
+                YamlData::Map(_) if !keyed.is_empty() => self.check_keyed_variant(node, &keyed, schema, at),
+                YamlData::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
                     let message = format!("`{text}` needs a value");
                     let hint = Some(match schema.get("title") {
                         Some(_) => format!("write `{text}: ...`"),
@@ -342,15 +350,15 @@ impl<'a> Checker<'a> {
                 data if !words.is_empty() => {
                     let all: Vec<&str> = words.into_iter().chain(keyed.iter().map(|(name, _)| *name)).collect();
                     match data {
-                        Data::Text(text) => self.not_among(text, &all, node, at),
-                        _ => self.must_be(&format!("one of {}", quoted(&all)), node, None, at),
+                        YamlData::Text(text) => self.report_unknown_word(text, &all, node, at),
+                        _ => self.report_wrong_type(&format!("one of {}", quoted(&all)), node, None, at),
                     }
                 }
-                _ => self.mismatch(node, variants, at),
+                _ => self.report_mismatch(node, variants, at),
             },
             several => {
                 let tries = several.iter().map(|variant| {
-                    let mut quiet = Checker::new(self.root, self.file);
+                    let mut quiet = SchemaChecker::new(self.root, self.file);
                     quiet.check(node, variant, at);
                     quiet
                 });
@@ -364,30 +372,36 @@ impl<'a> Checker<'a> {
     }
 
     /// A map with one key that chooses.
-    fn keyed(&mut self, node: &Node, keyed: &[(&str, &'a Value)], schema: &Value, at: At<'_>) {
+    fn check_keyed_variant(
+        &mut self,
+        node: &YamlNode,
+        keyed: &[(&str, &'a Value)],
+        schema: &Value,
+        at: ValueContext<'_>,
+    ) {
         let title = schema.get("title").and_then(Value::as_str);
         let noun = title.unwrap_or("choice");
         let names: Vec<&str> = keyed.iter().map(|(name, _)| *name).collect();
         match node.entries() {
             [] => {
                 let message = format!("{} names no {noun}", subject(at.path));
-                self.fault(codes::MISSING_FIELD, at.key, at.path, message, Some(near_or_all("", &names)));
+                self.fault(codes::MISSING_FIELD, at.key, at.path, message, Some(suggest_words("", &names)));
             }
             [(key, value)] => {
                 let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
                 match keyed.iter().find(|(name, _)| *name == key.text) {
-                    Some((_, inner)) => self.check(value, inner, At { path: &path, key: key.mark }),
+                    Some((_, inner)) => self.check(value, inner, ValueContext { path: &path, key: key.mark }),
                     None => {
                         let message = match title {
                             Some(noun) => format!("there is no {noun} `{}`", key.text),
                             None => format!("{} cannot be `{}`", subject(at.path), key.text),
                         };
-                        let hint = Some(near_or_all(&key.text, &names));
+                        let hint = Some(suggest_words(&key.text, &names));
                         self.fault(codes::UNKNOWN_NAME, key.mark, &path, message, hint);
                     }
                 }
             }
-            [(first, value), (second, _), ..] if matches!(value.data, Data::Null) => {
+            [(first, value), (second, _), ..] if matches!(value.data, YamlData::Null) => {
                 let message = format!("`{}` stands beside `{}`, not inside it", second.text, first.text);
                 let hint = Some(format!("indent the lines below `{}:` further", first.text));
                 self.fault(codes::BAD_VALUE, second.mark, at.path, message, hint);
@@ -408,7 +422,10 @@ impl<'a> Checker<'a> {
 
 /// What a map with one key chooses among variants that stand right here. All that it tells,
 /// [`Checker::choose`] tells as well; but there are as many variants as there are transforms.
-fn chosen<'n, 'a>(schema: &'a Value, node: &'n Node) -> Option<(&'n Key, &'n Node, &'a Value)> {
+fn select_keyed_variant<'n, 'a>(
+    schema: &'a Value,
+    node: &'n YamlNode,
+) -> Option<(&'n YamlKey, &'n YamlNode, &'a Value)> {
     let [(key, value)] = node.entries() else { return None };
     let variants = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
     let inner = variants.iter().filter_map(one_key).find(|(name, _)| *name == key.text)?.1;
@@ -450,7 +467,7 @@ fn one_key(variant: &Value) -> Option<(&str, &Value)> {
     }
 }
 
-fn types(schema: &Value) -> Vec<&str> {
+fn schema_types(schema: &Value) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(name)) => vec![name.as_str()],
         Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
@@ -458,21 +475,21 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-fn accepts(schema: &Value, node: &Node) -> bool {
-    let types = types(schema);
+fn type_accepts_node(schema: &Value, node: &YamlNode) -> bool {
+    let types = schema_types(schema);
     types.is_empty()
         || types.iter().any(|name| match &node.data {
-            Data::Null => *name == "null",
-            Data::Bool(_) => *name == "boolean",
-            Data::Number(number) => *name == "number" || (*name == "integer" && !number.is_f64()),
-            Data::Text(_) => *name == "string",
-            Data::List(_) => *name == "array",
-            Data::Map(_) => *name == "object",
-            Data::Wrong => true,
+            YamlData::Null => *name == "null",
+            YamlData::Bool(_) => *name == "boolean",
+            YamlData::Number(number) => *name == "number" || (*name == "integer" && !number.is_f64()),
+            YamlData::Text(_) => *name == "string",
+            YamlData::List(_) => *name == "array",
+            YamlData::Map(_) => *name == "object",
+            YamlData::Wrong => true,
         })
 }
 
-fn plain(value: &Value) -> String {
+fn display_json_value(value: &Value) -> String {
     match value {
         Value::String(text) => format!("`{text}`"),
         other => other.to_string(),
@@ -480,15 +497,15 @@ fn plain(value: &Value) -> String {
 }
 
 /// The value for a message: short ones as they are.
-fn described(node: &Node) -> String {
+fn describe_yaml_node(node: &YamlNode) -> String {
     match &node.data {
-        Data::Null | Data::Wrong => "empty".to_owned(),
-        Data::Bool(value) => value.to_string(),
-        Data::Number(number) => number.to_string(),
-        Data::Text(text) if text.chars().count() <= 40 => format!("the text `{text}`"),
-        Data::Text(_) => "text".to_owned(),
-        Data::List(_) => "a list".to_owned(),
-        Data::Map(_) => "a map".to_owned(),
+        YamlData::Null | YamlData::Wrong => "empty".to_owned(),
+        YamlData::Bool(value) => value.to_string(),
+        YamlData::Number(number) => number.to_string(),
+        YamlData::Text(text) if text.chars().count() <= 40 => format!("the text `{text}`"),
+        YamlData::Text(_) => "text".to_owned(),
+        YamlData::List(_) => "a list".to_owned(),
+        YamlData::Map(_) => "a map".to_owned(),
     }
 }
 
@@ -508,7 +525,7 @@ fn subject(path: &str) -> String {
 }
 
 /// What a sentence about a map and its fields begins with.
-pub(super) fn container(path: &str) -> String {
+pub(super) fn describe_container(path: &str) -> String {
     let parts: Vec<&str> = path.split('.').collect();
     match parts.as_slice() {
         ["params", name] => format!("parameter `{name}`"),
@@ -524,8 +541,8 @@ pub(super) fn quoted(words: &[&str]) -> String {
 }
 
 /// The nearest word, or all of them.
-pub(super) fn near_or_all(word: &str, words: &[&str]) -> String {
-    match nearest(word, words.iter().copied()) {
+pub(super) fn suggest_words(word: &str, words: &[&str]) -> String {
+    match nearest_word(word, words.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if words.is_empty() => "nothing may stand here".to_owned(),
         None if words.len() == 1 => format!("use {}", quoted(words)),

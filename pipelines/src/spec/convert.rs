@@ -2,36 +2,37 @@
 //! said about the others still is.
 
 use forebay_model::{
-    Code, Deadline, Fault, Feed, Label, Location, Node as StepNode, NodeInput, Pipeline, Ready, Rung, Sink, Source,
-    Split, Step, codes,
+    DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline, PipelineFeed,
+    PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition, SpecLocation, Step,
+    codes,
 };
-use forebay_plan::Read;
-use forebay_run::{FeedConfig, Moment};
+use forebay_plan::ConfigParseResult;
+use forebay_run::{DeadlineSpec, FeedConfig};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::check::{container, near_or_all, quoted};
+use super::check::{describe_container, quoted, suggest_words};
 use super::graph;
-use super::node::{Key, Mark, Node};
+use super::node::{TextPosition, YamlKey, YamlNode};
 use super::wire;
-use super::words::{Format, Words};
+use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
 
-pub(super) struct Converter<'a> {
+pub(super) struct SpecConverter<'a> {
     pub file: &'a str,
-    pub words: &'a Words<'a>,
+    pub words: &'a SpecCatalog<'a>,
     pub faults: Vec<Fault>,
     /// Paths in which the schema's check has found something.
-    pub reported: Vec<Location>,
+    pub reported: Vec<SpecLocation>,
 }
 
-impl Converter<'_> {
-    pub fn document(&mut self, root: &Node) -> Pipeline {
+impl SpecConverter<'_> {
+    pub fn document(&mut self, root: &YamlNode) -> Pipeline {
         let mut pipeline = Pipeline {
-            name: root.get("name").and_then(Node::text).unwrap_or_default().to_owned(),
+            name: root.get("name").and_then(YamlNode::text).unwrap_or_default().to_owned(),
             ..Pipeline::default()
         };
-        let entries = |key: &str| root.get(key).map(Node::entries).unwrap_or_default();
+        let entries = |key: &str| root.get(key).map(YamlNode::entries).unwrap_or_default();
         for (key, node) in entries("sources") {
             pipeline.sources.extend(self.source(key, node));
         }
@@ -57,55 +58,65 @@ impl Converter<'_> {
         if let Some((key, node)) = root.entry("deadline") {
             pipeline.deadline = self.deadline(key, node);
         }
-        graph::check(self, root, &pipeline);
+        graph::check_name_references(self, root, &pipeline);
         pipeline
     }
 
-    pub fn fault(&self, code: Code, mark: Mark, path: &str, message: String) -> Fault {
+    pub fn fault(&self, code: FaultCode, mark: TextPosition, path: &str, message: String) -> Fault {
         Fault::new(code, message).at(Some(&mark.location(self.file, path)))
     }
 
-    fn place(&self, key: &Key, path: &str) -> Option<Location> {
+    fn key_location(&self, key: &YamlKey, path: &str) -> Option<SpecLocation> {
         Some(key.mark.location(self.file, path))
     }
 
     /// Whether the check has found something in here: then nothing more is to be said.
-    fn sound(&self, node: &Node, path: &str) -> bool {
+    fn is_valid_so_far(&self, node: &YamlNode, path: &str) -> bool {
         let inside =
             |found: &str| found.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
         !node.wrong() && !self.reported.iter().any(|location| inside(&location.path))
     }
 
-    fn read<T: DeserializeOwned>(&mut self, node: &Node, value: Value, path: &str) -> Option<T> {
+    fn read<T: DeserializeOwned>(&mut self, node: &YamlNode, value: Value, path: &str) -> Option<T> {
         match serde_path_to_error::deserialize(value) {
             Ok(wire) => Some(wire),
             Err(error) => {
-                self.unreadable(node, path, &error.inner().to_string(), &error.path().to_string());
+                self.report_unreadable(node, path, &error.inner().to_string(), &error.path().to_string());
                 None
             }
         }
     }
 
-    fn unreadable(&mut self, node: &Node, path: &str, message: &str, inner: &str) {
+    fn report_unreadable(&mut self, node: &YamlNode, path: &str, message: &str, inner: &str) {
         let (mark, found) = node.at_path(inner);
         let path = format!("{path}{found}");
         let message = message.trim_end_matches('.');
-        let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", container(&path)));
+        let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", describe_container(&path)));
         self.faults.push(fault);
     }
 
-    fn canonical(&mut self, node: &Node, path: &str, canonical: fn(Value) -> Read<Value>) -> Option<Value> {
+    fn canonical(
+        &mut self,
+        node: &YamlNode,
+        path: &str,
+        canonical: fn(Value) -> ConfigParseResult<Value>,
+    ) -> Option<Value> {
         match canonical(node.value()) {
             Ok(config) => Some(config),
             Err((message, inner)) => {
-                self.unreadable(node, path, &message, &inner);
+                self.report_unreadable(node, path, &message, &inner);
                 None
             }
         }
     }
 
     /// The format of a source or sink, and the fields beside it.
-    fn format(&mut self, node: &Node, path: &str, formats: &[Format]) -> Option<(&'static str, Value, Value)> {
+    fn format(
+        &mut self,
+        node: &YamlNode,
+        path: &str,
+        formats: &[ConnectorFormat],
+    ) -> Option<(&'static str, Value, Value)> {
         let (format, (_, config)) = formats.iter().find_map(|format| Some((format, node.entry(format.name)?)))?;
         let canonical = self.canonical(config, &format!("{path}.{}", format.name), format.canonical)?;
         let mut rest = node.value();
@@ -115,92 +126,101 @@ impl Converter<'_> {
         Some((format.name, canonical, rest))
     }
 
-    fn source(&mut self, key: &Key, node: &Node) -> Option<Source> {
+    fn source(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineSource> {
         let path = format!("sources.{}", key.text);
-        if !self.sound(node, &path) {
+        if !self.is_valid_so_far(node, &path) {
             return None;
         }
         let (format, config, rest) = self.format(node, &path, self.words.sources)?;
-        let wire: wire::Source = self.read(node, rest, &path)?;
+        let wire: wire::YamlSource = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
         let ready = wire.ready.and_then(|ready| self.ready(node, ready, &path));
-        if let Some(text) = wire.lookback.as_deref().filter(|text| !is_length(text)) {
-            self.no_length(node, &format!("{path}.lookback"), text);
+        if let Some(text) = wire.lookback.as_deref().filter(|text| !is_duration_text(text)) {
+            self.report_bad_duration(node, &format!("{path}.lookback"), text);
         }
-        let at = self.place(key, &path);
-        Some(Source { name, format, config, time: wire.time, keys: wire.keys, ready, lookback: wire.lookback, at })
+        let at = self.key_location(key, &path);
+        Some(PipelineSource {
+            name,
+            format,
+            config,
+            time: wire.time,
+            keys: wire.keys,
+            ready,
+            lookback: wire.lookback,
+            at,
+        })
     }
 
-    fn sink(&mut self, key: &Key, node: &Node) -> Option<Sink> {
+    fn sink(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineSink> {
         let path = format!("sinks.{}", key.text);
-        if !self.sound(node, &path) {
+        if !self.is_valid_so_far(node, &path) {
             return None;
         }
         let (format, config, rest) = self.format(node, &path, &self.words.sinks)?;
-        let wire: wire::Sink = self.read(node, rest, &path)?;
+        let wire: wire::YamlSink = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
-        let (optional, at) = (wire.optional, self.place(key, &path));
-        Some(Sink { name, from: wire.from, format, config, split: wire.split, optional, at })
+        let (optional, at) = (wire.optional, self.key_location(key, &path));
+        Some(PipelineSink { name, from: wire.from, format, config, split: wire.split, optional, at })
     }
 
-    fn step(&mut self, key: &Key, node: &Node) -> Option<StepNode> {
+    fn step(&mut self, key: &YamlKey, node: &YamlNode) -> Option<StepNode> {
         let path = format!("steps.{}", key.text);
         let mut steps = Vec::new();
         let mut complete = true;
-        for (index, item) in node.get("do").map(Node::items).unwrap_or_default().iter().enumerate() {
+        for (index, item) in node.get("do").map(YamlNode::items).unwrap_or_default().iter().enumerate() {
             let step = self.transform(item, &format!("{path}.do[{index}]"));
             complete &= step.is_some();
             steps.extend(step);
         }
-        if !complete || !self.sound(node, &path) {
+        if !complete || !self.is_valid_so_far(node, &path) {
             return None;
         }
-        let wire: wire::Step = self.read(node, node.value(), &path)?;
+        let wire: wire::YamlStep = self.read(node, node.value(), &path)?;
         let input = match (wire.from, wire.union, wire.sql) {
             (Some(name), _, _) => NodeInput::From(name),
             (_, Some(names), _) => NodeInput::Union(names),
             (_, _, Some(query)) => NodeInput::Sql(query),
             (None, None, None) => return None,
         };
-        let (optional, at) = (wire.optional, self.place(key, &path));
+        let (optional, at) = (wire.optional, self.key_location(key, &path));
         Some(StepNode { name: key.text.clone(), input, fit_on: wire.fit_on, steps, optional, at })
     }
 
-    fn transform(&mut self, item: &Node, path: &str) -> Option<Step> {
+    fn transform(&mut self, item: &YamlNode, path: &str) -> Option<Step> {
         let [(key, config)] = item.entries() else { return None };
         let path = format!("{path}.{}", key.text);
         let kind = self.words.registry.kind(&key.text).ok()?;
-        if !self.sound(config, &path) {
+        if !self.is_valid_so_far(config, &path) {
             return None;
         }
         let canonical = self.canonical(config, &path, kind.canonical)?;
-        Some(Step { kind: kind.name.to_owned(), config: canonical, at: self.place(key, &path) })
+        Some(Step { kind: kind.name.to_owned(), config: canonical, at: self.key_location(key, &path) })
     }
 
-    fn label(&mut self, key: &Key, node: &Node) -> Option<Label> {
-        if !self.sound(node, "label") {
+    fn label(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PredictionLabel> {
+        if !self.is_valid_so_far(node, "label") {
             return None;
         }
-        let wire: wire::Label = self.read(node, node.value(), "label")?;
-        let at = self.place(key, "label");
-        Some(Label { column: wire.column, horizon: wire.horizon, known: wire.known, at })
+        let wire: wire::YamlLabel = self.read(node, node.value(), "label")?;
+        let at = self.key_location(key, "label");
+        Some(PredictionLabel { column: wire.column, horizon: wire.horizon, known: wire.known, at })
     }
 
-    fn feed(&mut self, key: &Key, node: &Node) -> Option<Feed> {
-        if !self.sound(node, "feed") {
+    fn feed(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineFeed> {
+        if !self.is_valid_so_far(node, "feed") {
             return None;
         }
         let wire: FeedConfig = self.read(node, node.value(), "feed")?;
         let config = serde_json::to_value(wire).ok()?;
-        Some(Feed { config, at: self.place(key, "feed") })
+        Some(PipelineFeed { config, at: self.key_location(key, "feed") })
     }
 
-    fn ready(&mut self, source: &Node, wire: wire::Ready, path: &str) -> Option<Ready> {
+    fn ready(&mut self, source: &YamlNode, wire: wire::YamlReadiness, path: &str) -> Option<ReadinessCondition> {
         let path = format!("{path}.ready");
         let mut length = |field: &str, text: Option<String>| {
             let read = text.as_deref().map(units::parse_duration);
             if let (Some(text), Some(Err(_))) = (&text, &read) {
-                self.no_length(source, &format!("{path}.{field}"), text);
+                self.report_bad_duration(source, &format!("{path}.{field}"), text);
             }
             read.and_then(Result::ok)
         };
@@ -210,31 +230,36 @@ impl Converter<'_> {
             let fault = self.fault(codes::MISSING_FIELD, mark, &path, "`ready` says nothing to wait for".into());
             self.faults.push(fault.hint("name a `marker`, a number of `files` or a `min_age`"));
         }
-        Some(Ready { marker: wire.marker, files: wire.files, min_age, timeout: timeout.unwrap_or_default() })
+        Some(ReadinessCondition {
+            marker: wire.marker,
+            files: wire.files,
+            min_age,
+            timeout: timeout.unwrap_or_default(),
+        })
     }
 
-    fn no_length(&mut self, node: &Node, path: &str, text: &str) {
+    fn report_bad_duration(&mut self, node: &YamlNode, path: &str, text: &str) {
         // The path inside the node has the last names of the whole one.
         let (mark, _) = node.at_path(path.splitn(3, '.').nth(2).unwrap_or_default());
         let fault = self.fault(codes::BAD_VALUE, mark, path, format!("`{text}` is not a length of time"));
         self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
     }
 
-    fn deadline(&mut self, key: &Key, node: &Node) -> Option<Deadline> {
-        if !self.sound(node, "deadline") {
+    fn deadline(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineDeadline> {
+        if !self.is_valid_so_far(node, "deadline") {
             return None;
         }
-        let wire: wire::Deadline = self.read(node, node.value(), "deadline")?;
+        let wire: wire::YamlDeadline = self.read(node, node.value(), "deadline")?;
         let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
-        if let Some(Err(fault)) = wire.by.as_deref().map(Moment::parse) {
+        if let Some(Err(fault)) = wire.by.as_deref().map(DeadlineSpec::parse) {
             self.faults.push(fault.at(Some(&at("by").location(self.file, "deadline.by"))));
         }
-        let rung = |rung: &wire::Rung| match rung {
-            wire::Rung::SkipOptional => Rung::SkipOptional,
-            wire::Rung::ReuseStates => Rung::ReuseStates,
-            wire::Rung::LastModel => Rung::LastModel,
+        let rung = |rung: &wire::YamlRung| match rung {
+            wire::YamlRung::SkipOptional => DegradationLevel::SkipOptional,
+            wire::YamlRung::ReuseStates => DegradationLevel::ReuseStates,
+            wire::YamlRung::LastModel => DegradationLevel::LastModel,
         };
-        let ladder: Vec<Rung> = wire.ladder.iter().map(rung).collect();
+        let ladder: Vec<DegradationLevel> = wire.ladder.iter().map(rung).collect();
         if !ladder.windows(2).all(|pair| pair[0] < pair[1]) {
             let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
@@ -250,32 +275,38 @@ impl Converter<'_> {
             self.faults.push(fault);
         }
         let fail = wire.on_deadline == wire::OnDeadline::Fail;
-        Some(Deadline { by: wire.by, ladder, fail, webhook: wire.webhook, at: self.place(key, "deadline") })
+        Some(PipelineDeadline {
+            by: wire.by,
+            ladder,
+            fail,
+            webhook: wire.webhook,
+            at: self.key_location(key, "deadline"),
+        })
     }
 
-    fn split(&mut self, node: &Node) -> Option<Split> {
-        if !self.sound(node, "split") {
+    fn split(&mut self, node: &YamlNode) -> Option<DataSplit> {
+        if !self.is_valid_so_far(node, "split") {
             return None;
         }
         let before = self.faults.len();
         let split = match (node.entry("by_time"), node.entry("by_hash")) {
             (Some((key, inner)), _) => {
-                let wire: wire::ByTime = self.read(inner, inner.value(), "split.by_time")?;
+                let wire: wire::YamlTimeSplit = self.read(inner, inner.value(), "split.by_time")?;
                 self.by_time(key, inner, wire)
             }
             (_, Some((_, inner))) => {
-                let wire: wire::ByHash = self.read(inner, inner.value(), "split.by_hash")?;
+                let wire: wire::YamlHashSplit = self.read(inner, inner.value(), "split.by_hash")?;
                 self.by_hash(inner, wire)
             }
             _ => {
-                let wire: wire::Named<wire::Sql> = self.read(node, node.value(), "split")?;
-                Split::Expressions(wire.0.into_iter().map(|(name, sql)| (name, sql.0)).collect())
+                let wire: wire::NamedMap<wire::SqlExpression> = self.read(node, node.value(), "split")?;
+                DataSplit::Expressions(wire.0.into_iter().map(|(name, sql)| (name, sql.0)).collect())
             }
         };
         (self.faults.len() == before).then_some(split)
     }
 
-    fn by_time(&mut self, key: &Key, node: &Node, wire: wire::ByTime) -> Split {
+    fn by_time(&mut self, key: &YamlKey, node: &YamlNode, wire: wire::YamlTimeSplit) -> DataSplit {
         let path = "split.by_time";
         let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
         let parts: Vec<String> = wire.parts.into_iter().map(|name| name.0).collect();
@@ -296,7 +327,7 @@ impl Converter<'_> {
             }
         }
         let mut last: Option<jiff::civil::DateTime> = None;
-        let items = node.get("ends").map(Node::items).unwrap_or_default();
+        let items = node.get("ends").map(YamlNode::items).unwrap_or_default();
         for (index, (text, item)) in wire.ends.iter().zip(items).enumerate() {
             let place = format!("{path}.ends[{index}]");
             let Ok(end) = text.parse::<jiff::civil::DateTime>() else {
@@ -312,15 +343,15 @@ impl Converter<'_> {
             }
             last = Some(end);
         }
-        if let Some(text) = wire.embargo.as_deref().filter(|text| !is_length(text)) {
+        if let Some(text) = wire.embargo.as_deref().filter(|text| !is_duration_text(text)) {
             let message = format!("`{text}` is not a length of time");
             let fault = self.fault(codes::BAD_VALUE, at("embargo"), "split.by_time.embargo", message);
             self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
         }
-        Split::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo }
+        DataSplit::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo }
     }
 
-    fn by_hash(&mut self, node: &Node, wire: wire::ByHash) -> Split {
+    fn by_hash(&mut self, node: &YamlNode, wire: wire::YamlHashSplit) -> DataSplit {
         let total: f64 = wire.parts.0.iter().map(|(_, share)| share.0).sum();
         let mut parts: Vec<(String, u32)> =
             wire.parts.0.into_iter().map(|(name, share)| (name, (share.0 * 1e6).round() as u32)).collect();
@@ -333,20 +364,20 @@ impl Converter<'_> {
             // The last part takes what rounding to a millionth has left over.
             *last = 1_000_000_u32.saturating_sub(others.iter().map(|(_, share)| share).sum());
         }
-        Split::Hash { keys: wire.keys, parts, seed: wire.seed }
+        DataSplit::Hash { keys: wire.keys, parts, seed: wire.seed }
     }
 
     /// A fault for a name that nobody has.
-    pub fn unknown(&mut self, mark: Mark, path: &str, message: String, name: &str, names: &[&str]) {
+    pub fn report_unknown_name(&mut self, mark: TextPosition, path: &str, message: String, name: &str, names: &[&str]) {
         let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
         self.faults.push(match names.is_empty() {
             true => fault,
-            false => fault.hint(near_or_all(name, names)),
+            false => fault.hint(suggest_words(name, names)),
         });
     }
 
     /// A fault for a part that the split does not have.
-    pub fn unknown_part(&mut self, mark: Mark, path: &str, part: &str, parts: Option<&[&str]>) {
+    pub fn report_unknown_part(&mut self, mark: TextPosition, path: &str, part: &str, parts: Option<&[&str]>) {
         match parts {
             None => {
                 let message = format!("there is no part `{part}`, because there is no split");
@@ -355,7 +386,7 @@ impl Converter<'_> {
             }
             Some(parts) => {
                 let fault = self.fault(codes::UNKNOWN_NAME, mark, path, format!("the split has no part `{part}`"));
-                self.faults.push(fault.hint(match forebay_model::nearest(part, parts.iter().copied()) {
+                self.faults.push(fault.hint(match forebay_model::nearest_word(part, parts.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("its parts are {}", quoted(parts)),
                 }));
@@ -365,7 +396,7 @@ impl Converter<'_> {
 }
 
 /// `30m`, `12h`, `7d`, `2w`.
-fn is_length(text: &str) -> bool {
+fn is_duration_text(text: &str) -> bool {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     digits.parse::<u32>().is_ok() && ["w", "d", "h", "m", "min", "s"].contains(&&text[digits.len()..])
 }

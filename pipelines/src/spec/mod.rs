@@ -23,23 +23,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, Result};
 use serde_json::Value;
 
-pub use words::{Format, Words};
+pub use words::{ConnectorFormat, SpecCatalog};
 
-use check::Checker;
-use convert::Converter;
-use node::Node;
-use params::Params;
+use check::SchemaChecker;
+use convert::SpecConverter;
+use node::YamlNode;
+use params::ParamValues;
 
 /// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
-pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &Words<'_>) -> Result<Pipeline> {
+pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
     let mut faults = Vec::new();
     let mut root = node::load(text, file, &mut faults)?;
-    let params = Params::new(file, &root, params, &mut faults);
-    let schema = words.schema_of(text);
+    let params = ParamValues::new(file, &root, params, &mut faults);
+    let schema = words.schema_for_text(text);
     let sql = sql_paths(&root, &schema, text);
     params.substitute(&mut root, &sql, &mut faults);
-    let mut checker = Checker::new(&schema, file);
-    checker.document(&root);
+    let mut checker = SchemaChecker::new(&schema, file);
+    checker.check_document(&root);
     for expression in checker.sql.iter().filter(|sql| !sql.is_query) {
         if let Err(fault) = words.sql().parses(&expression.text) {
             checker.faults.push(fault.at(Some(&expression.mark.location(file, &expression.path))));
@@ -47,25 +47,25 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     }
     let reported = checker.faults.iter().filter_map(|fault| fault.site().spec.clone()).collect();
     faults.extend(checker.faults);
-    let mut converter = Converter { file, words, faults, reported };
+    let mut converter = SpecConverter { file, words, faults, reported };
     let pipeline = converter.document(&root);
     let mut faults = converter.faults;
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
-    Fault::all(faults).map_or(Ok(pipeline), Err)
+    Fault::combine(faults).map_or(Ok(pipeline), Err)
 }
 
 /// The places of SQL, as far as parameters can matter: values reach it in another way than other text.
-fn sql_paths(root: &Node, schema: &Value, text: &str) -> BTreeSet<String> {
+fn sql_paths(root: &YamlNode, schema: &Value, text: &str) -> BTreeSet<String> {
     if !text.contains("${") {
         return BTreeSet::new();
     }
     // What is wrong is reported once parameters have their values.
-    let mut checker = Checker::new(schema, "");
-    checker.document(root);
+    let mut checker = SchemaChecker::new(schema, "");
+    checker.check_document(root);
     checker.sql.into_iter().map(|sql| sql.path).collect()
 }
 
 /// The JSON Schema (2020-12) of a spec, for editors.
-pub fn json_schema(words: &Words<'_>) -> Value {
+pub fn json_schema(words: &SpecCatalog<'_>) -> Value {
     words.schema().clone()
 }

@@ -3,93 +3,99 @@
 use std::collections::BTreeMap;
 
 use forebay_model::{
-    Code, Fault, Location, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX, codes,
+    Fault, FaultCode, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX, SpecLocation, codes,
 };
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
 /// A place in the text; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
+pub(super) struct TextPosition {
     pub line: usize,
     pub column: usize,
     pub width: usize,
 }
 
-impl Mark {
+impl TextPosition {
     /// Where a document begins.
-    pub const START: Mark = Mark { line: 1, column: 1, width: 1 };
+    pub const START: TextPosition = TextPosition { line: 1, column: 1, width: 1 };
 
-    pub fn location(self, file: &str, path: &str) -> Location {
-        Location { file: file.to_owned(), line: self.line, column: self.column, width: self.width, path: path.into() }
+    pub fn location(self, file: &str, path: &str) -> SpecLocation {
+        SpecLocation {
+            file: file.to_owned(),
+            line: self.line,
+            column: self.column,
+            width: self.width,
+            path: path.into(),
+        }
     }
 }
 
 /// A key of a map.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct YamlKey {
     pub text: String,
-    pub mark: Mark,
+    pub mark: TextPosition,
 }
 
 /// A value.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub data: Data,
-    pub mark: Mark,
+pub(super) struct YamlNode {
+    pub data: YamlData,
+    pub mark: TextPosition,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Data {
+pub(super) enum YamlData {
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(YamlKey, YamlNode)>),
     /// A value that has been reported as wrong already.
     Wrong,
 }
 
-impl Node {
-    pub fn entries(&self) -> &[(Key, Node)] {
-        if let Data::Map(entries) = &self.data { entries } else { &[] }
+impl YamlNode {
+    pub fn entries(&self) -> &[(YamlKey, YamlNode)] {
+        if let YamlData::Map(entries) = &self.data { entries } else { &[] }
     }
 
-    pub fn items(&self) -> &[Node] {
-        if let Data::List(items) = &self.data { items } else { &[] }
+    pub fn items(&self) -> &[YamlNode] {
+        if let YamlData::List(items) = &self.data { items } else { &[] }
     }
 
     pub fn text(&self) -> Option<&str> {
-        if let Data::Text(text) = &self.data { Some(text) } else { None }
+        if let YamlData::Text(text) = &self.data { Some(text) } else { None }
     }
 
-    pub fn entry(&self, key: &str) -> Option<&(Key, Node)> {
+    pub fn entry(&self, key: &str) -> Option<&(YamlKey, YamlNode)> {
         self.entries().iter().find(|(known, _)| known.text == key)
     }
 
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&YamlNode> {
         self.entry(key).map(|(_, node)| node)
     }
 
     /// Whether something inside has been reported as wrong.
     pub fn wrong(&self) -> bool {
         match &self.data {
-            Data::Wrong => true,
-            Data::List(items) => items.iter().any(Node::wrong),
-            Data::Map(entries) => entries.iter().any(|(_, node)| node.wrong()),
+            YamlData::Wrong => true,
+            YamlData::List(items) => items.iter().any(YamlNode::wrong),
+            YamlData::Map(entries) => entries.iter().any(|(_, node)| node.wrong()),
             _ => false,
         }
     }
 
     pub fn value(&self) -> Value {
         match &self.data {
-            Data::Null | Data::Wrong => Value::Null,
-            Data::Bool(value) => Value::Bool(*value),
-            Data::Number(number) => Value::Number(number.clone()),
-            Data::Text(text) => Value::String(text.clone()),
-            Data::List(items) => items.iter().map(Node::value).collect(),
-            Data::Map(entries) => {
+            YamlData::Null | YamlData::Wrong => Value::Null,
+            YamlData::Bool(value) => Value::Bool(*value),
+            YamlData::Number(number) => Value::Number(number.clone()),
+            YamlData::Text(text) => Value::String(text.clone()),
+            YamlData::List(items) => items.iter().map(YamlNode::value).collect(),
+            YamlData::Map(entries) => {
                 Value::Object(entries.iter().map(|(key, node)| (key.text.clone(), node.value())).collect::<Map<_, _>>())
             }
         }
@@ -97,7 +103,7 @@ impl Node {
 
     /// The value at a path such as `columns[1].name`, or the deepest one on the way to it. Gives
     /// the mark of its key where it has one.
-    pub fn at_path(&self, path: &str) -> (Mark, String) {
+    pub fn at_path(&self, path: &str) -> (TextPosition, String) {
         let (mut node, mut mark, mut found) = (self, self.mark, String::new());
         for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
             if let Some(index) = part.strip_suffix(']').and_then(|index| index.parse::<usize>().ok()) {
@@ -116,19 +122,19 @@ impl Node {
 }
 
 /// Reads one document. Problems that leave the rest readable are added to `faults`.
-pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<Node, Fault> {
+pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<YamlNode, Fault> {
     if text.len() > SPEC_BYTES_MAX {
         let message = format!("the spec has {} bytes, more than the limit of {SPEC_BYTES_MAX}", text.len());
-        return Err(Fault::new(codes::LIMIT, message).at(Some(&Mark::START.location(file, ""))));
+        return Err(Fault::new(codes::LIMIT, message).at(Some(&TextPosition::START.location(file, ""))));
     }
     let lines = text.lines().collect();
-    let mut loader = Loader {
+    let mut loader = YamlLoader {
         file,
         lines,
         faults,
         open: Vec::new(),
         anchors: BTreeMap::new(),
-        size: Size::default(),
+        size: TreeSize::default(),
         root: None,
         documents: 0,
     };
@@ -146,81 +152,81 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<No
                 None => fault,
             }
         })?;
-        loader.event(event, span)?;
+        loader.handle_yaml_event(event, span)?;
     }
-    Ok(loader.root.unwrap_or(Node { data: Data::Map(Vec::new()), mark: Mark::START }))
+    Ok(loader.root.unwrap_or(YamlNode { data: YamlData::Map(Vec::new()), mark: TextPosition::START }))
 }
 
-struct Loader<'a> {
+struct YamlLoader<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
     faults: &'a mut Vec<Fault>,
-    open: Vec<Open>,
-    anchors: BTreeMap<usize, Anchored>,
+    open: Vec<OpenContainer>,
+    anchors: BTreeMap<usize, AnchoredNode>,
     /// Of what was read so far, aliases expanded.
-    size: Size,
-    root: Option<Node>,
+    size: TreeSize,
+    root: Option<YamlNode>,
     documents: usize,
 }
 
 /// How much there is of something.
 #[derive(Debug, Clone, Copy, Default)]
-struct Size {
+struct TreeSize {
     nodes: usize,
     /// Of texts and keys.
     bytes: usize,
 }
 
-impl Size {
+impl TreeSize {
     /// One value with a text of so many bytes.
-    fn one(bytes: usize) -> Size {
-        Size { nodes: 1, bytes }
+    fn of_node(bytes: usize) -> TreeSize {
+        TreeSize { nodes: 1, bytes }
     }
 
-    fn since(self, before: Size) -> Size {
-        Size { nodes: self.nodes - before.nodes, bytes: self.bytes - before.bytes }
+    fn since(self, before: TreeSize) -> TreeSize {
+        TreeSize { nodes: self.nodes - before.nodes, bytes: self.bytes - before.bytes }
     }
 }
 
 /// A value that aliases can stand for.
 #[derive(Debug)]
-struct Anchored {
-    node: Node,
-    size: Size,
+struct AnchoredNode {
+    node: YamlNode,
+    size: TreeSize,
     depth: usize,
 }
 
 /// A list or map whose end has not come yet.
-struct Open {
+struct OpenContainer {
     start: Marker,
     anchor: usize,
-    before: Size,
+    before: TreeSize,
     /// Levels below this one.
     depth: usize,
-    children: Children,
+    children: ContainerItems,
 }
 
-enum Children {
-    List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, key: NextKey },
+enum ContainerItems {
+    List(Vec<YamlNode>),
+    Map { entries: Vec<(YamlKey, YamlNode)>, key: NextKey },
 }
 
 enum NextKey {
     Awaited,
-    Read(Key),
+    Read(YamlKey),
     /// Reported; its value is left out.
     Refused,
 }
 
-impl Loader<'_> {
-    fn mark(&self, start: Marker, end: Option<Marker>) -> Mark {
+impl YamlLoader<'_> {
+    fn mark(&self, start: Marker, end: Option<Marker>) -> TextPosition {
         let line = self.lines.get(start.line().saturating_sub(1)).copied().unwrap_or_default();
         let width = match end {
             Some(end) if end.line() == start.line() => end.col().saturating_sub(start.col()),
             Some(_) => line.trim_end().chars().count().saturating_sub(start.col()),
             None => 1,
         };
-        Mark { line: start.line().max(1), column: start.col() + 1, width: width.max(1) }
+        TextPosition { line: start.line().max(1), column: start.col() + 1, width: width.max(1) }
     }
 
     /// The bracket inside which reading stands, and its line.
@@ -235,24 +241,24 @@ impl Loader<'_> {
         let mut path = String::new();
         for open in &self.open {
             match &open.children {
-                Children::List(items) => path.push_str(&format!("[{}]", items.len())),
-                Children::Map { key: NextKey::Read(key), .. } if path.is_empty() => path.push_str(&key.text),
-                Children::Map { key: NextKey::Read(key), .. } => path.push_str(&format!(".{}", key.text)),
-                Children::Map { .. } => {}
+                ContainerItems::List(items) => path.push_str(&format!("[{}]", items.len())),
+                ContainerItems::Map { key: NextKey::Read(key), .. } if path.is_empty() => path.push_str(&key.text),
+                ContainerItems::Map { key: NextKey::Read(key), .. } => path.push_str(&format!(".{}", key.text)),
+                ContainerItems::Map { .. } => {}
             }
         }
         path
     }
 
-    fn fault(&self, mark: Mark, message: impl Into<String>) -> Fault {
-        self.coded(codes::SYNTAX, mark, message)
+    fn fault(&self, mark: TextPosition, message: impl Into<String>) -> Fault {
+        self.fault_with_code(codes::SYNTAX, mark, message)
     }
 
-    fn coded(&self, code: Code, mark: Mark, message: impl Into<String>) -> Fault {
+    fn fault_with_code(&self, code: FaultCode, mark: TextPosition, message: impl Into<String>) -> Fault {
         Fault::new(code, message).at(Some(&mark.location(self.file, &self.path())))
     }
 
-    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
+    fn handle_yaml_event(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
         let mark = self.mark(span.start, Some(span.end));
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
@@ -270,55 +276,66 @@ impl Loader<'_> {
                     self.refuse_tag(mark);
                 }
                 let before = self.size;
-                self.count(Size::one(text.len()), mark)?;
+                self.add_size(TreeSize::of_node(text.len()), mark)?;
                 let data = if matches!(style, ScalarStyle::Plain) {
-                    self.plain(&text, mark)
+                    self.plain_scalar(&text, mark)
                 } else {
-                    Data::Text(text.into_owned())
+                    YamlData::Text(text.into_owned())
                 };
-                self.complete(Node { data, mark }, anchor, before, 0)
+                self.finish_node(YamlNode { data, mark }, anchor, before, 0)
             }
             Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) if tag.is_some() => {
                 let _ = anchor;
                 Err(self.fault(mark, "tags have no meaning in a spec").hint("remove the tag"))
             }
-            Event::SequenceStart(anchor, _) => self.begin(span.start, anchor, Children::List(Vec::new()), mark),
-            Event::MappingStart(anchor, _) => {
-                self.begin(span.start, anchor, Children::Map { entries: Vec::new(), key: NextKey::Awaited }, mark)
+            Event::SequenceStart(anchor, _) => {
+                self.begin_container(span.start, anchor, ContainerItems::List(Vec::new()), mark)
             }
+            Event::MappingStart(anchor, _) => self.begin_container(
+                span.start,
+                anchor,
+                ContainerItems::Map { entries: Vec::new(), key: NextKey::Awaited },
+                mark,
+            ),
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
                 let mark = self.mark(open.start, Some(span.end));
                 let data = match open.children {
-                    Children::List(items) => Data::List(items),
-                    Children::Map { entries, .. } => Data::Map(entries),
+                    ContainerItems::List(items) => YamlData::List(items),
+                    ContainerItems::Map { entries, .. } => YamlData::Map(entries),
                 };
-                self.complete(Node { data, mark }, open.anchor, open.before, open.depth + 1)
+                self.finish_node(YamlNode { data, mark }, open.anchor, open.before, open.depth + 1)
             }
             Event::Alias(anchor) => {
                 let Some((size, depth)) = self.anchors.get(&anchor).map(|known| (known.size, known.depth)) else {
                     return Err(self.fault(mark, "this alias stands inside of what it refers to"));
                 };
                 // Counted before it is copied.
-                self.count(size, mark)?;
-                self.deep(self.open.len() + depth, mark)?;
-                let Some(node) = self.anchors.get(&anchor).map(|known| Node { mark, ..known.node.clone() }) else {
+                self.add_size(size, mark)?;
+                self.check_depth(self.open.len() + depth, mark)?;
+                let Some(node) = self.anchors.get(&anchor).map(|known| YamlNode { mark, ..known.node.clone() }) else {
                     return Err(self.fault(mark, "this alias refers to nothing"));
                 };
-                self.complete(node, 0, self.size, depth)
+                self.finish_node(node, 0, self.size, depth)
             }
         }
     }
 
-    fn begin(&mut self, start: Marker, anchor: usize, children: Children, mark: Mark) -> Result<(), Fault> {
+    fn begin_container(
+        &mut self,
+        start: Marker,
+        anchor: usize,
+        children: ContainerItems,
+        mark: TextPosition,
+    ) -> Result<(), Fault> {
         let before = self.size;
-        self.count(Size::one(0), mark)?;
-        self.deep(self.open.len() + 1, mark)?;
-        self.open.push(Open { start, anchor, before, depth: 0, children });
+        self.add_size(TreeSize::of_node(0), mark)?;
+        self.check_depth(self.open.len() + 1, mark)?;
+        self.open.push(OpenContainer { start, anchor, before, depth: 0, children });
         Ok(())
     }
 
-    fn count(&mut self, more: Size, mark: Mark) -> Result<(), Fault> {
+    fn add_size(&mut self, more: TreeSize, mark: TextPosition) -> Result<(), Fault> {
         self.size.nodes = self.size.nodes.saturating_add(more.nodes);
         self.size.bytes = self.size.bytes.saturating_add(more.bytes);
         let message = if self.size.nodes > SPEC_NODES_MAX {
@@ -328,29 +345,29 @@ impl Loader<'_> {
         } else {
             return Ok(());
         };
-        Err(self.coded(codes::LIMIT, mark, message).hint("write out what is meant, with fewer aliases"))
+        Err(self.fault_with_code(codes::LIMIT, mark, message).hint("write out what is meant, with fewer aliases"))
     }
 
-    fn deep(&self, depth: usize, mark: Mark) -> Result<(), Fault> {
+    fn check_depth(&self, depth: usize, mark: TextPosition) -> Result<(), Fault> {
         if depth <= SPEC_DEPTH_MAX {
             return Ok(());
         }
         let message = format!("more than {SPEC_DEPTH_MAX} maps and lists stand inside each other");
-        Err(self.coded(codes::LIMIT, mark, message))
+        Err(self.fault_with_code(codes::LIMIT, mark, message))
     }
 
-    fn refuse_tag(&mut self, mark: Mark) {
+    fn refuse_tag(&mut self, mark: TextPosition) {
         let fault = self.fault(mark, "tags have no meaning in a spec");
         self.faults.push(fault.hint("remove the tag; quote text that looks like a number"));
     }
 
     /// Puts a finished value where it belongs.
-    fn complete(&mut self, node: Node, anchor: usize, before: Size, depth: usize) -> Result<(), Fault> {
+    fn finish_node(&mut self, node: YamlNode, anchor: usize, before: TreeSize, depth: usize) -> Result<(), Fault> {
         if anchor != 0 {
             // What is kept for aliases takes as much again.
             let size = self.size.since(before);
-            self.count(size, node.mark)?;
-            self.anchors.insert(anchor, Anchored { node: node.clone(), size, depth });
+            self.add_size(size, node.mark)?;
+            self.anchors.insert(anchor, AnchoredNode { node: node.clone(), size, depth });
         }
         let (file, path) = (self.file, self.path());
         let Some(open) = self.open.last_mut() else {
@@ -359,8 +376,8 @@ impl Loader<'_> {
         };
         open.depth = open.depth.max(depth);
         match &mut open.children {
-            Children::List(items) => items.push(node),
-            Children::Map { entries, key } => match std::mem::replace(key, NextKey::Awaited) {
+            ContainerItems::List(items) => items.push(node),
+            ContainerItems::Map { entries, key } => match std::mem::replace(key, NextKey::Awaited) {
                 NextKey::Awaited => {
                     let (accepted, fault) = as_key(node, entries, |mark| mark.location(file, &path));
                     *key = accepted;
@@ -374,42 +391,46 @@ impl Loader<'_> {
     }
 
     /// YAML 1.2's core schema.
-    fn plain(&mut self, text: &str, mark: Mark) -> Data {
+    fn plain_scalar(&mut self, text: &str, mark: TextPosition) -> YamlData {
         match text {
-            "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
-            "true" | "True" | "TRUE" => return Data::Bool(true),
-            "false" | "False" | "FALSE" => return Data::Bool(false),
+            "" | "~" | "null" | "Null" | "NULL" => return YamlData::Null,
+            "true" | "True" | "TRUE" => return YamlData::Bool(true),
+            "false" | "False" | "FALSE" => return YamlData::Bool(false),
             _ => {}
         }
         if let Some(value) = special_float(text) {
             let message = format!("`{text}` is {value}, which has no meaning in a spec");
-            let fault = self.coded(codes::BAD_VALUE, mark, message);
+            let fault = self.fault_with_code(codes::BAD_VALUE, mark, message);
             self.faults.push(fault);
-            return Data::Wrong;
+            return YamlData::Wrong;
         }
-        match number(text) {
-            Parsed::Text => Data::Text(text.to_owned()),
-            Parsed::Number(number) => Data::Number(number),
-            Parsed::TooLarge => {
-                let fault = self.coded(codes::BAD_VALUE, mark, format!("`{text}` is too large for a number"));
+        match parse_yaml_number(text) {
+            ParsedNumber::Text => YamlData::Text(text.to_owned()),
+            ParsedNumber::Number(number) => YamlData::Number(number),
+            ParsedNumber::TooLarge => {
+                let fault = self.fault_with_code(codes::BAD_VALUE, mark, format!("`{text}` is too large for a number"));
                 self.faults.push(fault.hint(format!("quote it where it is meant as text: \"{text}\"")));
-                Data::Wrong
+                YamlData::Wrong
             }
         }
     }
 }
 
-fn as_key(node: Node, entries: &[(Key, Node)], place: impl Fn(Mark) -> Location) -> (NextKey, Option<Fault>) {
+fn as_key(
+    node: YamlNode,
+    entries: &[(YamlKey, YamlNode)],
+    place: impl Fn(TextPosition) -> SpecLocation,
+) -> (NextKey, Option<Fault>) {
     let fault = |code, message: String| Fault::new(code, message).at(Some(&place(node.mark)));
     let text = match &node.data {
-        Data::Text(text) => text,
-        Data::List(_) | Data::Map(_) => {
+        YamlData::Text(text) => text,
+        YamlData::List(_) | YamlData::Map(_) => {
             return (NextKey::Refused, Some(fault(codes::SYNTAX, "a key must be text".into())));
         }
         other => {
             let text = match other {
-                Data::Bool(value) => value.to_string(),
-                Data::Number(number) => number.to_string(),
+                YamlData::Bool(value) => value.to_string(),
+                YamlData::Number(number) => number.to_string(),
                 _ => "null".into(),
             };
             let fault = fault(codes::SYNTAX, format!("a key must be text, and `{text}` is not"));
@@ -425,10 +446,10 @@ fn as_key(node: Node, entries: &[(Key, Node)], place: impl Fn(Mark) -> Location)
         let fault = fault(codes::DUPLICATE, message).note(format!("it is first given in line {}", first.mark.line));
         return (NextKey::Refused, Some(fault));
     }
-    (NextKey::Read(Key { text: text.clone(), mark: node.mark }), None)
+    (NextKey::Read(YamlKey { text: text.clone(), mark: node.mark }), None)
 }
 
-enum Parsed {
+enum ParsedNumber {
     Text,
     Number(Number),
     TooLarge,
@@ -442,29 +463,29 @@ fn special_float(text: &str) -> Option<&'static str> {
     }
 }
 
-fn number(text: &str) -> Parsed {
+fn parse_yaml_number(text: &str) -> ParsedNumber {
     let (digits, radix) = match text.get(..2) {
         Some("0x") => (&text[2..], 16),
         Some("0o") => (&text[2..], 8),
         _ => (text.trim_start_matches(['+', '-']), 10),
     };
     if text.len() - digits.len() > 1 && radix == 10 {
-        return Parsed::Text;
+        return ParsedNumber::Text;
     }
     if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
         let signed = if radix == 10 { text.trim_start_matches('+') } else { digits };
         return match (i64::from_str_radix(signed, radix), u64::from_str_radix(signed, radix)) {
-            (Ok(number), _) => Parsed::Number(number.into()),
-            (_, Ok(number)) => Parsed::Number(number.into()),
-            _ => Parsed::TooLarge,
+            (Ok(number), _) => ParsedNumber::Number(number.into()),
+            (_, Ok(number)) => ParsedNumber::Number(number.into()),
+            _ => ParsedNumber::TooLarge,
         };
     }
     if radix != 10 || !looks_like_float(digits) {
-        return Parsed::Text;
+        return ParsedNumber::Text;
     }
     match text.parse::<f64>().ok().and_then(Number::from_f64) {
-        Some(number) => Parsed::Number(number),
-        None => Parsed::TooLarge,
+        Some(number) => ParsedNumber::Number(number),
+        None => ParsedNumber::TooLarge,
     }
 }
 

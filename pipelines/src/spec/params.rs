@@ -4,75 +4,75 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::{Code, Fault, SPEC_TEXT_BYTES_MAX, codes};
+use forebay_model::{Fault, FaultCode, SPEC_TEXT_BYTES_MAX, codes};
 use forebay_plan::{SqlPiece, SqlValue, sql_text};
 use jiff::civil::{Date, DateTime};
 use jiff::{Span, Timestamp};
 use serde::Deserialize;
 use serde_json::Number;
 
-use super::check::near_or_all;
-use super::node::{Data, Key, Mark, Node};
-use super::wire::{Param, ParamType};
+use super::check::suggest_words;
+use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
+use super::wire::{ParamType, YamlParam};
 
 /// The values by name.
-pub(super) struct Params<'a> {
+pub(super) struct ParamValues<'a> {
     file: &'a str,
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, ParamValue>,
 }
 
-struct Value {
+struct ParamValue {
     /// Absent where the declaration is wrong.
     kind: Option<ParamType>,
-    data: Data,
+    data: YamlData,
 }
 
 /// A part of a leaf.
-enum Piece<'t> {
+enum TemplatePiece<'t> {
     Text(&'t str),
     Value(&'t str),
 }
 
-impl<'a> Params<'a> {
+impl<'a> ParamValues<'a> {
     /// Works out every declared parameter's value.
-    pub fn new(file: &'a str, root: &Node, given: &BTreeMap<String, String>, faults: &mut Vec<Fault>) -> Self {
-        let mut params = Params { file, values: BTreeMap::new() };
-        let declared = root.get("params").map(Node::entries).unwrap_or_default();
+    pub fn new(file: &'a str, root: &YamlNode, given: &BTreeMap<String, String>, faults: &mut Vec<Fault>) -> Self {
+        let mut params = ParamValues { file, values: BTreeMap::new() };
+        let declared = root.get("params").map(YamlNode::entries).unwrap_or_default();
         for (key, node) in declared {
             let value = params.value(key, node, given.get(&key.text), faults);
-            let kind = Param::deserialize(node.value()).ok().map(|param| param.kind);
-            params.values.insert(key.text.clone(), Value { kind, data: value });
+            let kind = YamlParam::deserialize(node.value()).ok().map(|param| param.kind);
+            params.values.insert(key.text.clone(), ParamValue { kind, data: value });
         }
         for name in given.keys().filter(|name| !params.values.contains_key(*name)) {
             let names: Vec<&str> = params.values.keys().map(String::as_str).collect();
             let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no parameter `{name}` to set"));
             faults.push(match names.is_empty() {
                 true => fault.hint("declare it in the spec, under `params:`"),
-                false => fault.hint(near_or_all(name, &names)),
+                false => fault.hint(suggest_words(name, &names)),
             });
         }
         params
     }
 
-    fn fault(&self, code: Code, mark: Mark, path: &str, message: String) -> Fault {
+    fn fault(&self, code: FaultCode, mark: TextPosition, path: &str, message: String) -> Fault {
         Fault::new(code, message).at(Some(&mark.location(self.file, path)))
     }
 
-    fn value(&self, key: &Key, node: &Node, given: Option<&String>, faults: &mut Vec<Fault>) -> Data {
+    fn value(&self, key: &YamlKey, node: &YamlNode, given: Option<&String>, faults: &mut Vec<Fault>) -> YamlData {
         // A declaration that is wrong in itself is reported by the schema's check.
-        let Ok(Param { kind, .. }) = Param::deserialize(node.value()) else {
-            return Data::Wrong;
+        let Ok(YamlParam { kind, .. }) = YamlParam::deserialize(node.value()) else {
+            return YamlData::Wrong;
         };
         let name = &key.text;
         let mut wrong = false;
-        let default = node.get("default").filter(|default| !matches!(default.data, Data::Null)).map(|default| {
+        let default = node.get("default").filter(|default| !matches!(default.data, YamlData::Null)).map(|default| {
             let path = format!("params.{name}.default");
             if default.text().is_some_and(|text| text.contains("${")) {
                 let message = format!("the default of `{name}` cannot use other parameters");
                 faults.push(self.fault(codes::UNSUPPORTED, default.mark, &path, message));
                 wrong = true;
-            } else if !matches!(default.data, Data::Wrong) && !fits(kind, &default.data) {
-                let message = format!("the default of `{name}` must be {}", kind.words());
+            } else if !matches!(default.data, YamlData::Wrong) && !type_accepts_data(kind, &default.data) {
+                let message = format!("the default of `{name}` must be {}", kind.type_description());
                 faults.push(self.fault(codes::BAD_VALUE, default.mark, &path, message).hint(kind.example()));
                 wrong = true;
             }
@@ -80,66 +80,73 @@ impl<'a> Params<'a> {
         });
         let path = format!("params.{name}");
         match (given, default) {
-            (Some(text), _) => kind.read(text).unwrap_or_else(|| {
-                let message = format!("parameter `{name}` must be {}, not `{text}`", kind.words());
+            (Some(text), _) => kind.parse_value(text).unwrap_or_else(|| {
+                let message = format!("parameter `{name}` must be {}, not `{text}`", kind.type_description());
                 faults.push(self.fault(codes::BAD_VALUE, key.mark, &path, message).hint(kind.example()));
-                Data::Wrong
+                YamlData::Wrong
             }),
             (None, Some(value)) if !wrong => value,
-            (None, Some(_)) => Data::Wrong,
+            (None, Some(_)) => YamlData::Wrong,
             (None, None) => {
                 let message = format!("parameter `{name}` has no value");
                 let fault = self.fault(codes::MISSING_FIELD, key.mark, &path, message);
                 faults.push(fault.hint(format!("give one with `--param {name}=...`, or a `default:`")));
-                Data::Wrong
+                YamlData::Wrong
             }
         }
     }
 
     /// Replaces `${name}` in all leaves but those of `params:`; `sql` are the paths of those that hold SQL.
-    pub fn substitute(&self, root: &mut Node, sql: &BTreeSet<String>, faults: &mut Vec<Fault>) {
+    pub fn substitute(&self, root: &mut YamlNode, sql: &BTreeSet<String>, faults: &mut Vec<Fault>) {
         let mut left = SPEC_TEXT_BYTES_MAX;
-        if let Data::Map(entries) = &mut root.data {
+        if let YamlData::Map(entries) = &mut root.data {
             for (key, node) in entries.iter_mut().filter(|(key, _)| key.text != "params") {
-                self.walk(node, &key.text, sql, &mut left, faults);
+                self.substitute_in_node(node, &key.text, sql, &mut left, faults);
             }
         }
     }
 
     /// `left` are the bytes that values may still add.
-    fn walk(&self, node: &mut Node, path: &str, sql: &BTreeSet<String>, left: &mut usize, faults: &mut Vec<Fault>) {
+    fn substitute_in_node(
+        &self,
+        node: &mut YamlNode,
+        path: &str,
+        sql: &BTreeSet<String>,
+        left: &mut usize,
+        faults: &mut Vec<Fault>,
+    ) {
         match &mut node.data {
-            Data::List(items) => {
+            YamlData::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.walk(item, &format!("{path}[{index}]"), sql, left, faults);
+                    self.substitute_in_node(item, &format!("{path}[{index}]"), sql, left, faults);
                 }
             }
-            Data::Map(entries) => {
+            YamlData::Map(entries) => {
                 for (key, value) in entries.iter_mut() {
-                    self.walk(value, &format!("{path}.{}", key.text), sql, left, faults);
+                    self.substitute_in_node(value, &format!("{path}.{}", key.text), sql, left, faults);
                 }
             }
-            Data::Text(text) if text.contains("${") => {
-                let filled = self.leaf(text, sql.contains(path), left);
+            YamlData::Text(text) if text.contains("${") => {
+                let filled = self.substitute_leaf(text, sql.contains(path), left);
                 node.data = filled.unwrap_or_else(|fault| {
                     faults.push(fault.at(Some(&node.mark.location(self.file, path))));
-                    Data::Wrong
+                    YamlData::Wrong
                 });
             }
             _ => {}
         }
     }
 
-    fn leaf(&self, text: &str, is_sql: bool, left: &mut usize) -> Result<Data, Fault> {
-        let pieces = pieces(text)?;
+    fn substitute_leaf(&self, text: &str, is_sql: bool, left: &mut usize) -> Result<YamlData, Fault> {
+        let pieces = template_pieces(text)?;
         let mut values = Vec::new();
         for piece in &pieces {
-            let Piece::Value(name) = piece else { continue };
+            let TemplatePiece::Value(name) = piece else { continue };
             match self.values.get(*name) {
                 None => return Err(self.unknown(name)),
-                Some(Value { data: Data::Wrong, .. }) => return Ok(Data::Wrong),
+                Some(ParamValue { data: YamlData::Wrong, .. }) => return Ok(YamlData::Wrong),
                 Some(value) => {
-                    let bytes = if let Data::Text(text) = &value.data { text.len() } else { 0 };
+                    let bytes = if let YamlData::Text(text) = &value.data { text.len() } else { 0 };
                     *left = left.checked_sub(bytes).ok_or_else(|| {
                         let message = format!("values of parameters add more than {SPEC_TEXT_BYTES_MAX} bytes");
                         Fault::new(codes::LIMIT, message)
@@ -148,27 +155,27 @@ impl<'a> Params<'a> {
                 }
             }
         }
-        if let ([Piece::Value(_)], [value]) = (pieces.as_slice(), values.as_slice())
-            && !matches!(value.data, Data::Text(_))
+        if let ([TemplatePiece::Value(_)], [value]) = (pieces.as_slice(), values.as_slice())
+            && !matches!(value.data, YamlData::Text(_))
         {
             return Ok(value.data.clone());
         }
         let mut values = values.into_iter();
         let pieces = pieces.into_iter().map(|piece| match piece {
-            Piece::Text(text) => SqlPiece::Text(text.to_owned()),
-            Piece::Value(name) => {
-                SqlPiece::Value(name.to_owned(), values.next().map_or_else(Value::none, Value::in_sql))
+            TemplatePiece::Text(text) => SqlPiece::Text(text.to_owned()),
+            TemplatePiece::Value(name) => {
+                SqlPiece::Value(name.to_owned(), values.next().map_or_else(ParamValue::none, ParamValue::in_sql))
             }
         });
         let pieces: Vec<SqlPiece> = pieces.collect();
         if is_sql {
-            return sql_text(&pieces).map(Data::Text);
+            return sql_text(&pieces).map(YamlData::Text);
         }
         let each = pieces.iter().map(|piece| match piece {
             SqlPiece::Text(text) => text.as_str(),
             SqlPiece::Value(_, value) => value.text(),
         });
-        Ok(Data::Text(each.collect()))
+        Ok(YamlData::Text(each.collect()))
     }
 
     fn unknown(&self, name: &str) -> Fault {
@@ -177,34 +184,34 @@ impl<'a> Params<'a> {
         if names.is_empty() {
             return fault.hint("declare it under `params:`, or write `$${` where the text itself is meant");
         }
-        fault.hint(near_or_all(name, &names))
+        fault.hint(suggest_words(name, &names))
     }
 }
 
-impl Value {
+impl ParamValue {
     fn none() -> SqlValue {
         SqlValue::Text(String::new())
     }
 
     fn in_sql(&self) -> SqlValue {
         match (&self.data, self.kind) {
-            (Data::Text(text), Some(ParamType::Date)) => SqlValue::Date(text.clone()),
-            (Data::Text(text), Some(ParamType::Timestamp)) => SqlValue::Timestamp(text.clone()),
-            (Data::Text(text), _) => SqlValue::Text(text.clone()),
-            (Data::Number(number), _) => SqlValue::Plain(number.to_string()),
-            (Data::Bool(value), _) => SqlValue::Plain(value.to_string()),
-            _ => Value::none(),
+            (YamlData::Text(text), Some(ParamType::Date)) => SqlValue::Date(text.clone()),
+            (YamlData::Text(text), Some(ParamType::Timestamp)) => SqlValue::Timestamp(text.clone()),
+            (YamlData::Text(text), _) => SqlValue::Text(text.clone()),
+            (YamlData::Number(number), _) => SqlValue::Plain(number.to_string()),
+            (YamlData::Bool(value), _) => SqlValue::Plain(value.to_string()),
+            _ => ParamValue::none(),
         }
     }
 }
 
 /// A leaf divided at its parameters; `$${` stands for `${` itself.
-fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
+fn template_pieces(text: &str) -> Result<Vec<TemplatePiece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find("${") {
         if let Some(before) = rest[..start].strip_suffix('$') {
-            pieces.extend([Piece::Text(before), Piece::Text("${")]);
+            pieces.extend([TemplatePiece::Text(before), TemplatePiece::Text("${")]);
             rest = &rest[start + 2..];
             continue;
         }
@@ -212,28 +219,28 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
             let fault = Fault::new(codes::SYNTAX, "`${` is not closed");
             return Err(fault.hint("write `${name}`, or `$${` where the text itself is meant"));
         };
-        pieces.extend([Piece::Text(&rest[..start]), Piece::Value(&rest[start + 2..start + end])]);
+        pieces.extend([TemplatePiece::Text(&rest[..start]), TemplatePiece::Value(&rest[start + 2..start + end])]);
         rest = &rest[start + end + 1..];
     }
-    pieces.push(Piece::Text(rest));
-    pieces.retain(|piece| !matches!(piece, Piece::Text("")));
+    pieces.push(TemplatePiece::Text(rest));
+    pieces.retain(|piece| !matches!(piece, TemplatePiece::Text("")));
     Ok(pieces)
 }
 
-fn fits(kind: ParamType, data: &Data) -> bool {
+fn type_accepts_data(kind: ParamType, data: &YamlData) -> bool {
     match (kind, data) {
-        (ParamType::Integer, Data::Number(number)) => !number.is_f64(),
-        (ParamType::Number, Data::Number(_)) | (ParamType::Boolean, Data::Bool(_)) => true,
+        (ParamType::Integer, YamlData::Number(number)) => !number.is_f64(),
+        (ParamType::Number, YamlData::Number(_)) | (ParamType::Boolean, YamlData::Bool(_)) => true,
         (ParamType::Integer | ParamType::Number | ParamType::Boolean, _) => false,
-        (kind, Data::Text(text)) => kind.read(text).is_some(),
+        (kind, YamlData::Text(text)) => kind.parse_value(text).is_some(),
         _ => false,
     }
 }
 
 impl ParamType {
     /// A value as the command line gives it.
-    fn read(self, text: &str) -> Option<Data> {
-        let as_text = || Some(Data::Text(text.to_owned()));
+    fn parse_value(self, text: &str) -> Option<YamlData> {
+        let as_text = || Some(YamlData::Text(text.to_owned()));
         match self {
             ParamType::Path | ParamType::String => as_text(),
             ParamType::Date => {
@@ -244,16 +251,16 @@ impl ParamType {
                 known.then(as_text).flatten()
             }
             ParamType::Duration => text.parse::<Span>().ok().and_then(|_| as_text()),
-            ParamType::Integer => text.parse::<i64>().ok().map(|number| Data::Number(number.into())),
+            ParamType::Integer => text.parse::<i64>().ok().map(|number| YamlData::Number(number.into())),
             ParamType::Number => match text.parse::<i64>() {
-                Ok(number) => Some(Data::Number(number.into())),
-                Err(_) => text.parse::<f64>().ok().and_then(Number::from_f64).map(Data::Number),
+                Ok(number) => Some(YamlData::Number(number.into())),
+                Err(_) => text.parse::<f64>().ok().and_then(Number::from_f64).map(YamlData::Number),
             },
-            ParamType::Boolean => text.parse::<bool>().ok().map(Data::Bool),
+            ParamType::Boolean => text.parse::<bool>().ok().map(YamlData::Bool),
         }
     }
 
-    fn words(self) -> &'static str {
+    fn type_description(self) -> &'static str {
         match self {
             ParamType::Path => "a path",
             ParamType::String => "text",

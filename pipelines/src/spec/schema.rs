@@ -7,30 +7,32 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
-use super::wire::{AnyTransform, Deadline, Label, Name, Named, Param, Sink, Source, Split, Step};
-use super::words::{Format, Words};
+use super::wire::{
+    AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlSink, YamlSource, YamlSplit, YamlStep,
+};
+use super::words::{ConnectorFormat, SpecCatalog};
 
 /// The schema of the document. Transforms, formats and sections that are not used have their names alone.
-pub(super) fn document(words: &Words<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
+pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
-    let unused: SchemaOf = |_| Schema::default();
-    let used = |name: &str, schema: SchemaOf| if is_used(name) { schema } else { unused };
+    let unused: SchemaFn = |_| Schema::default();
+    let used = |name: &str, schema: SchemaFn| if is_used(name) { schema } else { unused };
     let properties = json!({
         "version": { "type": "integer", "const": 1, "description": "The version of this language." },
-        "name": described(generator.subschema_for::<Name>(), "Names the artifact."),
-        "params": described(generator.subschema_for::<Named<Param>>(), "What `--param` can set."),
-        "sources": described(generator.subschema_for::<Named<Source>>(), "Where data comes from."),
-        "steps": described(generator.subschema_for::<Named<Step>>(), "What is done with it."),
-        "label": used("label", SchemaGenerator::subschema_for::<Label>)(&mut generator),
-        "split": used("split", SchemaGenerator::subschema_for::<Split>)(&mut generator),
-        "deadline": used("deadline", SchemaGenerator::subschema_for::<Deadline>)(&mut generator),
-        "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
+        "name": with_description(generator.subschema_for::<SpecName>(), "Names the artifact."),
+        "params": with_description(generator.subschema_for::<NamedMap<YamlParam>>(), "What `--param` can set."),
+        "sources": with_description(generator.subschema_for::<NamedMap<YamlSource>>(), "Where data comes from."),
+        "steps": with_description(generator.subschema_for::<NamedMap<YamlStep>>(), "What is done with it."),
+        "label": used("label", SchemaGenerator::subschema_for::<YamlLabel>)(&mut generator),
+        "split": used("split", SchemaGenerator::subschema_for::<YamlSplit>)(&mut generator),
+        "deadline": used("deadline", SchemaGenerator::subschema_for::<YamlDeadline>)(&mut generator),
+        "sinks": with_description(generator.subschema_for::<NamedMap<YamlSink>>(), "Where output is committed."),
         "feed": used("feed", SchemaGenerator::subschema_for::<FeedConfig>)(&mut generator),
     });
     let kinds = words.registry.kinds().map(|kind| (kind.name, used(kind.name, kind.schema)));
-    let transforms = choice(&mut generator, "transform", kinds);
-    let mut formats = |formats: &[Format]| -> Vec<(&'static str, Value)> {
-        let mut schema = |format: &Format| used(format.name, format.schema)(&mut generator).to_value();
+    let transforms = one_key_choice(&mut generator, "transform", kinds);
+    let mut formats = |formats: &[ConnectorFormat]| -> Vec<(&'static str, Value)> {
+        let mut schema = |format: &ConnectorFormat| used(format.name, format.schema)(&mut generator).to_value();
         formats.iter().map(|format| (format.name, schema(format))).collect()
     };
     let (sources, sinks) = (formats(words.sources), formats(&words.sinks));
@@ -38,7 +40,7 @@ pub(super) fn document(words: &Words<'_>, is_used: &dyn Fn(&str) -> bool) -> Val
     definitions.insert(AnyTransform::name(), transforms);
     add_formats(&mut definitions, "Source", sources);
     add_formats(&mut definitions, "Sink", sinks);
-    definitions.values_mut().for_each(close);
+    definitions.values_mut().for_each(forbid_unknown_fields);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Forebay pipeline",
@@ -50,15 +52,19 @@ pub(super) fn document(words: &Words<'_>, is_used: &dyn Fn(&str) -> bool) -> Val
     })
 }
 
-fn described(mut schema: Schema, description: &str) -> Schema {
+fn with_description(mut schema: Schema, description: &str) -> Schema {
     schema.insert("description".to_owned(), description.into());
     schema
 }
 
-type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
 /// `oneOf` maps with one key each.
-fn choice(generator: &mut SchemaGenerator, noun: &str, kinds: impl Iterator<Item = (&'static str, SchemaOf)>) -> Value {
+fn one_key_choice(
+    generator: &mut SchemaGenerator,
+    noun: &str,
+    kinds: impl Iterator<Item = (&'static str, SchemaFn)>,
+) -> Value {
     let variants = kinds.map(|(name, schema)| {
         let schema = schema(generator).to_value();
         let mut variant = json!({
@@ -94,7 +100,7 @@ fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
 }
 
 /// A map that lists its fields has no others, whether or not its type says so.
-fn close(schema: &mut Value) {
+fn forbid_unknown_fields(schema: &mut Value) {
     let open = is_open(schema);
     if let Value::Object(object) = schema {
         let lists = object.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
@@ -103,9 +109,11 @@ fn close(schema: &mut Value) {
         }
         for part in ["properties", "oneOf", "anyOf", "items", "additionalProperties"] {
             match object.get_mut(part) {
-                Some(Value::Object(inner)) if part == "properties" => inner.values_mut().for_each(close),
-                Some(Value::Array(inner)) => inner.iter_mut().for_each(close),
-                Some(inner) => close(inner),
+                Some(Value::Object(inner)) if part == "properties" => {
+                    inner.values_mut().for_each(forbid_unknown_fields)
+                }
+                Some(Value::Array(inner)) => inner.iter_mut().for_each(forbid_unknown_fields),
+                Some(inner) => forbid_unknown_fields(inner),
                 None => {}
             }
         }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use forebay_model::{Location, Node, NodeInput, Pipeline, Result, Sink, Source, Split, Step};
-use forebay_plan::{Columns, Configured, Op, Registry, Scope, Transform};
+use forebay_model::{
+    DataSplit, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, SpecLocation, Step,
+};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform, TransformRegistry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,43 +19,43 @@ const FILE: &str = "demand.yaml";
 macro_rules! fakes {
     ($($name:ident $text:literal)*) => {
         $(impl Transform for $name {
-            fn bind(&self, _: &Scope<'_>) -> Result<Vec<Op>> {
+            fn bind(&self, _: &BindScope<'_>) -> Result<Vec<PlanOp>> {
                 Ok(Vec::new())
             }
         }
-        impl Configured for $name {
+        impl ConfiguredTransform for $name {
             const NAME: &'static str = $text;
         })*
 
-        fn registry() -> Registry {
-            let mut registry = Registry::new();
+        fn registry() -> TransformRegistry {
+            let mut registry = TransformRegistry::new();
             $(registry.register::<$name>();)*
             registry
         }
     };
 }
 
-fakes! { Filter "filter" Derive "derive" Standardize "standardize" Impute "impute" Clip "clip" Lag "lag" }
+fakes! { FakeFilter "filter" FakeDerive "derive" FakeStandardize "standardize" FakeImpute "impute" FakeClip "clip" FakeLag "lag" }
 
 /// Keeps the rows for which a condition is true.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-struct Filter(#[schemars(extend("format" = "sql"))] String);
+struct FakeFilter(#[schemars(extend("format" = "sql"))] String);
 
 /// New columns from expressions.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-struct Derive(BTreeMap<String, Text>);
+struct FakeDerive(BTreeMap<String, FakeSqlText>);
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-struct Text(#[schemars(extend("format" = "sql"))] String);
+struct FakeSqlText(#[schemars(extend("format" = "sql"))] String);
 
 /// Mean 0, standard deviation 1.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Standardize {
-    columns: Columns,
+struct FakeStandardize {
+    columns: ColumnSelector,
     #[serde(default = "one")]
     ddof: u8,
     #[serde(default)]
@@ -67,16 +69,16 @@ fn one() -> u8 {
 /// Fills what is missing.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Impute {
-    columns: Columns,
-    with: Fill,
+struct FakeImpute {
+    columns: ColumnSelector,
+    with: FakeFill,
     #[serde(default)]
     on_empty: OnEmpty,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Fill {
+enum FakeFill {
     /// The middle value.
     Median,
     /// The mean.
@@ -84,12 +86,12 @@ enum Fill {
     /// A given value.
     Constant(f64),
     /// A quantile.
-    Quantile(Quantile),
+    Quantile(FakeQuantile),
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Quantile {
+struct FakeQuantile {
     at: f64,
 }
 
@@ -103,29 +105,29 @@ enum OnEmpty {
 
 /// Bounds that must make sense together.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, try_from = "ClipWire")]
+#[serde(deny_unknown_fields, try_from = "FakeClipWire")]
 #[schemars(!try_from)]
-struct Clip {
-    columns: Columns,
+struct FakeClip {
+    columns: ColumnSelector,
     bounds: (f64, f64),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClipWire {
-    columns: Columns,
+struct FakeClipWire {
+    columns: ColumnSelector,
     bounds: (f64, f64),
 }
 
-impl TryFrom<ClipWire> for Clip {
+impl TryFrom<FakeClipWire> for FakeClip {
     type Error = String;
 
-    fn try_from(wire: ClipWire) -> Result<Self, String> {
-        let ClipWire { columns, bounds } = wire;
+    fn try_from(wire: FakeClipWire) -> Result<Self, String> {
+        let FakeClipWire { columns, bounds } = wire;
         if bounds.0 > bounds.1 {
             Err("the first bound is above the second".into())
         } else {
-            Ok(Clip { columns, bounds })
+            Ok(FakeClip { columns, bounds })
         }
     }
 }
@@ -133,28 +135,28 @@ impl TryFrom<ClipWire> for Clip {
 /// Values of earlier times.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Lag {
-    columns: Columns,
+struct FakeLag {
+    columns: ColumnSelector,
     #[schemars(length(min = 1))]
-    by: Vec<Days>,
+    by: Vec<FakeDays>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
-struct Days(u32);
+struct FakeDays(u32);
 
-impl TryFrom<String> for Days {
+impl TryFrom<String> for FakeDays {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
-        days.map(Days).ok_or_else(|| format!("`{text}` is not a number of days such as 7d"))
+        days.map(FakeDays).ok_or_else(|| format!("`{text}` is not a number of days such as 7d"))
     }
 }
 
-impl From<Days> for String {
-    fn from(days: Days) -> String {
+impl From<FakeDays> for String {
+    fn from(days: FakeDays) -> String {
         format!("{}d", days.0)
     }
 }
@@ -162,7 +164,7 @@ impl From<Days> for String {
 /// Files.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Files {
+struct FakeFiles {
     /// Where they are.
     path: String,
     #[serde(default = "rows")]
@@ -173,28 +175,28 @@ fn rows() -> u32 {
     8192
 }
 
-const FORMATS: [Format; 2] = [format("parquet"), format("csv")];
+const FORMATS: [ConnectorFormat; 2] = [format("parquet"), format("csv")];
 
-const fn format(name: &'static str) -> Format {
-    Format {
+const fn format(name: &'static str) -> ConnectorFormat {
+    ConnectorFormat {
         name,
-        schema: |generator| generator.subschema_for::<Files>(),
+        schema: |generator| generator.subschema_for::<FakeFiles>(),
         canonical: |config| {
-            let files: Files = serde_path_to_error::deserialize(config)
+            let files: FakeFiles = serde_path_to_error::deserialize(config)
                 .map_err(|error| (error.inner().to_string(), error.path().to_string()))?;
             serde_json::to_value(files).map_err(|error| (error.to_string(), String::new()))
         },
     }
 }
 
-fn parsed(yaml: &str, params: &[(&str, &str)]) -> Result<Pipeline> {
+fn parse_fixture(yaml: &str, params: &[(&str, &str)]) -> Result<Pipeline> {
     let registry = registry();
     let params = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    parse(yaml, FILE, &params, &Words::new(&registry, &FORMATS, &FORMATS, &[]))
+    parse(yaml, FILE, &params, &SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]))
 }
 
-fn rendered(yaml: &str, params: &[(&str, &str)]) -> String {
-    match parsed(yaml, params) {
+fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
+    match parse_fixture(yaml, params) {
         Ok(_) => "no fault\n".into(),
         Err(fault) => plain(&fault, Some(SpecText { file: FILE, text: yaml })),
     }
@@ -210,7 +212,7 @@ fn broken_specs_are_explained() {
         let (input, expect) = rest.split_once("\n--\n").unwrap();
         let (params, yaml): (Vec<&str>, Vec<&str>) = input.lines().partition(|line| line.starts_with("--param "));
         let values: Vec<_> = params.iter().filter_map(|line| line["--param ".len()..].split_once('=')).collect();
-        let got = rendered(&(yaml.join("\n") + "\n"), &values);
+        let got = rendered_faults(&(yaml.join("\n") + "\n"), &values);
         let got = got.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         if got != expect.trim_end() {
             wrong.push_str(&format!("\n== {title}\n{got}\n"));
@@ -261,21 +263,21 @@ sinks:
   table: { from: features, split: train, parquet: { path: out/features } }
 "#;
 
-fn at(line: usize, column: usize, width: usize, path: &str) -> Option<Location> {
-    Some(Location { file: FILE.into(), line, column, width, path: path.into() })
+fn at(line: usize, column: usize, width: usize, path: &str) -> Option<SpecLocation> {
+    Some(SpecLocation { file: FILE.into(), line, column, width, path: path.into() })
 }
 
 #[test]
 fn a_good_spec_equals_the_pipeline_made_by_hand() {
     let step = |step: Result<Step>, line, width, path: &str| Step { at: at(line, 9, width, path), ..step.unwrap() };
-    let price = || Columns::from(["price"]);
+    let price = || ColumnSelector::from(["price"]);
     let expect = Pipeline {
         label: None,
         trainings: Vec::new(),
         feed: None,
         name: "demand".into(),
         sources: vec![
-            Source {
+            PipelineSource {
                 name: "demand".into(),
                 format: "parquet".into(),
                 config: json!({ "path": "data/demand/*.parquet", "batch_rows": 100 }),
@@ -285,7 +287,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 lookback: None,
                 at: at(9, 3, 6, "sources.demand"),
             },
-            Source {
+            PipelineSource {
                 name: "prices".into(),
                 format: "csv".into(),
                 config: json!({ "path": "prices.csv", "batch_rows": 8192 }),
@@ -297,19 +299,19 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
             },
         ],
         nodes: vec![
-            Node {
+            PipelineNode {
                 name: "cleaned".into(),
                 input: NodeInput::From("demand".into()),
                 fit_on: None,
                 steps: vec![
                     step(
-                        Filter("date <= DATE '2016-05-22' AND note <> '${x}'".into()).step(),
+                        FakeFilter("date <= DATE '2016-05-22' AND note <> '${x}'".into()).step(),
                         18,
                         6,
                         "steps.cleaned.do[0].filter",
                     ),
                     step(
-                        Derive([("revenue".to_owned(), Text("qty * price".into()))].into()).step(),
+                        FakeDerive([("revenue".to_owned(), FakeSqlText("qty * price".into()))].into()).step(),
                         19,
                         6,
                         "steps.cleaned.do[1].derive",
@@ -318,7 +320,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 optional: false,
                 at: at(15, 3, 7, "steps.cleaned"),
             },
-            Node {
+            PipelineNode {
                 name: "joined".into(),
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
@@ -326,25 +328,26 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 optional: false,
                 at: at(20, 3, 6, "steps.joined"),
             },
-            Node {
+            PipelineNode {
                 name: "features".into(),
                 input: NodeInput::Union(vec!["joined".into(), "joined".into()]),
                 fit_on: Some("train".into()),
                 steps: vec![
                     step(
-                        Impute { columns: price(), with: Fill::Median, on_empty: OnEmpty::Refuse }.step(),
+                        FakeImpute { columns: price(), with: FakeFill::Median, on_empty: OnEmpty::Refuse }.step(),
                         25,
                         6,
                         "steps.features.do[0].impute",
                     ),
                     step(
-                        Impute { columns: ["qty"].into(), with: Fill::Constant(0.0), on_empty: OnEmpty::Zero }.step(),
+                        FakeImpute { columns: ["qty"].into(), with: FakeFill::Constant(0.0), on_empty: OnEmpty::Zero }
+                            .step(),
                         26,
                         6,
                         "steps.features.do[1].impute",
                     ),
                     step(
-                        Standardize { columns: ["price", "qty_*"].into(), ddof: 1, center: false }.step(),
+                        FakeStandardize { columns: ["price", "qty_*"].into(), ddof: 1, center: false }.step(),
                         27,
                         11,
                         "steps.features.do[2].standardize",
@@ -354,11 +357,11 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 at: at(21, 3, 8, "steps.features"),
             },
         ],
-        split: Some(Split::Expressions(vec![
+        split: Some(DataSplit::Expressions(vec![
             ("train".into(), "date < DATE '2016-04-25'".into()),
             ("validation".into(), "date >= DATE '2016-04-25'".into()),
         ])),
-        sinks: vec![Sink {
+        sinks: vec![PipelineSink {
             name: "table".into(),
             from: "features".into(),
             format: "parquet".into(),
@@ -369,19 +372,19 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
         }],
         deadline: None,
     };
-    let got = parsed(GOOD, &[("rows", "100")]).unwrap();
+    let got = parse_fixture(GOOD, &[("rows", "100")]).unwrap();
     assert_eq!(got, expect);
 }
 
-fn split(text: &str) -> Split {
+fn split(text: &str) -> DataSplit {
     let yaml = format!("version: 1\nname: x\nsources: {{ d: {{ csv: {{ path: d.csv }} }} }}\nsplit: {text}\n");
-    parsed(&yaml, &[]).unwrap_or_else(|fault| panic!("{fault}")).split.unwrap()
+    parse_fixture(&yaml, &[]).unwrap_or_else(|fault| panic!("{fault}")).split.unwrap()
 }
 
 #[test]
 fn splits_by_time_and_hash() {
     let time = split("{ by_time: { column: date, parts: [a, b], ends: [2016-04-25], embargo: 7d } }");
-    let expect = Split::Time {
+    let expect = DataSplit::Time {
         column: "date".into(),
         parts: vec!["a".into(), "b".into()],
         ends: vec!["2016-04-25".into()],
@@ -392,7 +395,7 @@ fn splits_by_time_and_hash() {
     let hash =
         split(&format!("{{ by_hash: {{ keys: [id], parts: {{ a: {third}, b: {third}, c: {third} }}, seed: 7 }} }}"));
     let parts = [("a", 333_333), ("b", 333_333), ("c", 333_334)].map(|(name, share)| (name.to_owned(), share));
-    assert_eq!(hash, Split::Hash { keys: vec!["id".into()], parts: parts.into(), seed: 7 });
+    assert_eq!(hash, DataSplit::Hash { keys: vec!["id".into()], parts: parts.into(), seed: 7 });
 }
 
 #[test]
@@ -427,7 +430,7 @@ fn values_are_those_of_yaml_1_2() {
 #[test]
 fn hostile_texts_are_refused_in_bounded_time() {
     let registry = registry();
-    let words = Words::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
     let none = BTreeMap::new();
     let refuse = |text: &str| parse(text, FILE, &none, &words).unwrap_err().code().name;
     let mut bomb = "a0: &a0 [x, x]\n".to_owned();
@@ -452,9 +455,9 @@ fn hostile_texts_are_refused_in_bounded_time() {
 }
 
 #[test]
-fn torn_texts_give_faults_and_no_panics() {
+fn truncated_texts_give_faults_and_no_panics() {
     let registry = registry();
-    let words = Words::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
     let none = BTreeMap::new();
     let read = |text: &str| {
         if let Err(fault) = parse(text, FILE, &none, &words) {
@@ -475,7 +478,7 @@ fn torn_texts_give_faults_and_no_panics() {
 #[test]
 fn the_schema_knows_every_word_and_refuses_others() {
     let registry = registry();
-    let words = Words::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
     let schema = json_schema(&words);
     let transforms = schema["$defs"]["AnyTransform"]["oneOf"].as_array().unwrap();
     assert_eq!(transforms.len(), 6);
@@ -510,7 +513,7 @@ fn a_long_spec_takes_milliseconds() {
     });
     let begin = Instant::now();
     let registry = registry();
-    let words = Words::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
     for _ in 0..3 {
         parse(&yaml, FILE, &BTreeMap::new(), &words).unwrap();
         anstream::eprintln!("{} lines, {:?} from the beginning", yaml.lines().count(), begin.elapsed());

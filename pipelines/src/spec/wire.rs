@@ -14,7 +14,7 @@ use super::name::NAME_PATTERN;
 /// timestamps, and names of letters, digits and `_`, and any other text is a fault.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Param {
+pub(super) struct YamlParam {
     /// What values may be given.
     #[serde(rename = "type")]
     pub kind: ParamType,
@@ -53,7 +53,7 @@ pub(super) enum ParamType {
 /// A dataset to read: one format and what Forebay needs to know of its columns.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Source {
+pub(super) struct YamlSource {
     /// The event-time column. Files whose times do not overlap are read in order of time; others in the order of
     /// their names.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(super) struct Source {
     pub keys: Vec<String>,
     /// What a run waits for before it reads.
     #[serde(default)]
-    pub ready: Option<Ready>,
+    pub ready: Option<YamlReadiness>,
     /// How long before an interval files may still change, such as 3d: with an interval, those that
     /// are there and end less than this before it are looked at again, and written again where
     /// something changed.
@@ -75,7 +75,7 @@ pub(super) struct Source {
 /// 75 when it does not come in time.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ready {
+pub(super) struct YamlReadiness {
     /// A file that is there when the data are: a path or URL, such as data/demand/_SUCCESS.
     #[serde(default)]
     pub marker: Option<String>,
@@ -94,7 +94,7 @@ pub(super) struct Ready {
 /// When a run should be done, and what it may do to be. The end is foretold by what earlier runs cost.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Deadline {
+pub(super) struct YamlDeadline {
     /// A time of day by the machine's clock (06:30, the next one), an instant (2026-11-21T06:30:00Z), or
     /// a length of time from the run's begin (45m). `--deadline` comes before it; without either there
     /// is no deadline.
@@ -103,7 +103,7 @@ pub(super) struct Deadline {
     /// What a run does when it would be late, from the mildest to the last; each includes those before.
     /// Without it, a run warns and goes on.
     #[serde(default)]
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<YamlRung>,
     /// What happens when the deadline passes all the same.
     #[serde(default)]
     pub on_deadline: OnDeadline,
@@ -115,7 +115,7 @@ pub(super) struct Deadline {
 /// Something that makes a run shorter.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Rung {
+pub(super) enum YamlRung {
     /// Leave out the steps and sinks that are optional.
     SkipOptional,
     /// Learn no more: findings that are missing are those of the newest artifact.
@@ -139,7 +139,7 @@ pub(super) enum OnDeadline {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["from"] }, { "required": ["union"] }, { "required": ["sql"] }]))]
-pub(super) struct Step {
+pub(super) struct YamlStep {
     /// The step or source that it reads.
     #[serde(default)]
     pub from: Option<String>,
@@ -190,7 +190,7 @@ impl JsonSchema for AnyTransform {
 /// uses younger data is a fault that names its path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Label {
+pub(super) struct YamlLabel {
     /// The column that is predicted, in the row of the time that it is predicted for.
     pub column: String,
     /// How long before that time: 1d, 12h; a number without a unit counts rows.
@@ -203,17 +203,17 @@ pub(super) struct Label {
 /// How rows are divided into parts such as `train` and `validation`: [`ByTime`], [`ByHash`], or a
 /// condition for each part.
 #[derive(Debug)]
-pub(super) struct Split;
+pub(super) struct YamlSplit;
 
-impl JsonSchema for Split {
+impl JsonSchema for YamlSplit {
     fn schema_name() -> Cow<'static, str> {
         "Split".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let time = generator.subschema_for::<ByTime>();
-        let hash = generator.subschema_for::<ByHash>();
-        let expressions = generator.subschema_for::<Named<Sql>>();
+        let time = generator.subschema_for::<YamlTimeSplit>();
+        let hash = generator.subschema_for::<YamlHashSplit>();
+        let expressions = generator.subschema_for::<NamedMap<SqlExpression>>();
         let one = |name: &str, schema: Schema| {
             json_schema!({
                 "type": "object", "properties": { name: schema }, "required": [name], "additionalProperties": false,
@@ -231,12 +231,12 @@ impl JsonSchema for Split {
 /// Consecutive ranges of time.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ByTime {
+pub(super) struct YamlTimeSplit {
     /// The time column.
     pub column: String,
     /// Names in order of time.
     #[schemars(length(min = 1))]
-    pub parts: Vec<Name>,
+    pub parts: Vec<SpecName>,
     /// Where each part but the last ends; the end belongs to the next part.
     pub ends: Vec<String>,
     /// A length of time such as 7d: rows so close before an end belong to no part.
@@ -247,12 +247,12 @@ pub(super) struct ByTime {
 /// Parts by a hash of key columns: a key stays in its part as data grows.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ByHash {
+pub(super) struct YamlHashSplit {
     /// The key columns.
     #[schemars(length(min = 1))]
     pub keys: Vec<String>,
     /// Each part's share; together 1.
-    pub parts: Named<Share>,
+    pub parts: NamedMap<SplitFraction>,
     /// Changes which keys go where.
     #[serde(default)]
     pub seed: u64,
@@ -262,12 +262,12 @@ pub(super) struct ByHash {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
-pub(super) struct Share(#[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64);
+pub(super) struct SplitFraction(#[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64);
 
 /// Where output is committed: a step or source and a format.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Sink {
+pub(super) struct YamlSink {
     /// The step or source to write.
     pub from: String,
     /// Writes the rows of this part of the split only.
@@ -282,9 +282,9 @@ pub(super) struct Sink {
 /// A snake_case name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Name(pub String);
+pub(super) struct SpecName(pub String);
 
-impl JsonSchema for Name {
+impl JsonSchema for SpecName {
     fn inline_schema() -> bool {
         true
     }
@@ -301,9 +301,9 @@ impl JsonSchema for Name {
 /// A SQL expression.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Sql(pub String);
+pub(super) struct SqlExpression(pub String);
 
-impl JsonSchema for Sql {
+impl JsonSchema for SqlExpression {
     fn inline_schema() -> bool {
         true
     }
@@ -319,33 +319,33 @@ impl JsonSchema for Sql {
 
 /// A map from snake_case names, in the order of the spec.
 #[derive(Debug)]
-pub(super) struct Named<T>(pub Vec<(String, T)>);
+pub(super) struct NamedMap<T>(pub Vec<(String, T)>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for NamedMap<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T>(PhantomData<T>);
+        struct NamedMapVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-            type Value = Named<T>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for NamedMapVisitor<T> {
+            type Value = NamedMap<T>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a map")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedMap<T>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Named(entries))
+                Ok(NamedMap(entries))
             }
         }
 
-        deserializer.deserialize_map(Entries(PhantomData))
+        deserializer.deserialize_map(NamedMapVisitor(PhantomData))
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Named<T> {
+impl<T: JsonSchema> JsonSchema for NamedMap<T> {
     fn inline_schema() -> bool {
         true
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fault::{INVALID_VALUE, SUCCESS, Status};
+use crate::fault::{CudaStatus, INVALID_VALUE, SUCCESS};
 use crate::stream::random;
 use crate::{number, report};
 
@@ -14,33 +14,33 @@ use crate::{number, report};
 const WORDS: usize = 24;
 
 /// `nvrtcResult` where a program cannot be compiled.
-const COMPILATION: Status = 6;
+const COMPILATION: CudaStatus = 6;
 
 /// Kernels whose arguments are words rather than one struct.
 const TAKE_WORDS: [&str; 1] = ["checksum"];
 
-type Launch = unsafe extern "C" fn(*mut c_void, *const u64, c_int, u32, u32, u64, u64);
+type LaunchFn = unsafe extern "C" fn(*mut c_void, *const u64, c_int, u32, u32, u64, u64);
 
 /// A loaded library of kernels. It stays loaded as long as the process.
-pub struct Module {
+pub struct KernelModule {
     library: usize,
     #[allow(clippy::vec_box, reason = "callers hold the addresses of kernels")]
-    kernels: Vec<Box<Kernel>>,
+    kernels: Vec<Box<HostKernel>>,
 }
 
 /// A kernel.
-pub struct Kernel {
+pub struct HostKernel {
     function: usize,
-    launch: Launch,
+    launch: LaunchFn,
     takes_words: bool,
 }
 
-impl Module {
+impl KernelModule {
     /// Loads the library that a program was compiled to.
-    pub fn load(image: &CStr) -> Option<Module> {
+    pub fn load(image: &CStr) -> Option<KernelModule> {
         // SAFETY: the library was made by `nvrtcCompileProgram`, and does nothing when it is loaded.
         let library = unsafe { libc::dlopen(image.as_ptr(), libc::RTLD_NOW) };
-        (!library.is_null()).then_some(Module { library: library as usize, kernels: Vec::new() })
+        (!library.is_null()).then_some(KernelModule { library: library as usize, kernels: Vec::new() })
     }
 
     fn symbol(&self, name: &CStr) -> Option<usize> {
@@ -50,17 +50,17 @@ impl Module {
     }
 
     /// A kernel by its name.
-    pub fn kernel(&mut self, name: &CStr) -> Option<*const Kernel> {
+    pub fn kernel(&mut self, name: &CStr) -> Option<*const HostKernel> {
         let (function, launch) = (self.symbol(name)?, self.symbol(c"fake_launch")?);
         // SAFETY: `shim.c` declares it so.
-        let launch = unsafe { std::mem::transmute::<usize, Launch>(launch) };
+        let launch = unsafe { std::mem::transmute::<usize, LaunchFn>(launch) };
         let takes_words = name.to_str().is_ok_and(|name| TAKE_WORDS.contains(&name));
-        self.kernels.push(Box::new(Kernel { function, launch, takes_words }));
+        self.kernels.push(Box::new(HostKernel { function, launch, takes_words }));
         self.kernels.last().map(|kernel| &raw const **kernel)
     }
 }
 
-impl Kernel {
+impl HostKernel {
     /// Takes the arguments over; the result runs the kernel.
     ///
     /// # Safety
@@ -94,50 +94,50 @@ impl Kernel {
 }
 
 /// A program: its source, and then the path of what it was compiled to, or what the compiler said.
-pub struct Program {
+pub struct FakeNvrtcProgram {
     source: String,
     library: CString,
     log: CString,
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Status {
+pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> CudaStatus {
     unsafe { (*major, *minor) = (13, 0) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvrtcGetErrorString(_status: Status) -> *const c_char {
+pub extern "C" fn nvrtcGetErrorString(_status: CudaStatus) -> *const c_char {
     c"NVRTC_ERROR_COMPILATION".as_ptr()
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcCreateProgram(
-    program: *mut *mut Program,
+    program: *mut *mut FakeNvrtcProgram,
     source: *const c_char,
     _name: *const c_char,
     _headers: c_int,
     _header_sources: *const *const c_char,
     _header_names: *const *const c_char,
-) -> Status {
+) -> CudaStatus {
     let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().replace("extern \"C\"", "");
-    let made = Program { source, library: CString::default(), log: CString::default() };
+    let made = FakeNvrtcProgram { source, library: CString::default(), log: CString::default() };
     unsafe { *program = Box::into_raw(Box::new(made)) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Status {
+pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut FakeNvrtcProgram) -> CudaStatus {
     drop(unsafe { Box::from_raw(*program) });
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcCompileProgram(
-    program: *mut Program,
+    program: *mut FakeNvrtcProgram,
     count: c_int,
     options: *const *const c_char,
-) -> Status {
+) -> CudaStatus {
     report::count("compile");
     let program = unsafe { &mut *program };
     let option = |at| unsafe { CStr::from_ptr(*options.add(at)) }.to_string_lossy().into_owned();
@@ -181,14 +181,14 @@ fn path_of(library: &Path) -> Option<CString> {
     CString::new(library.to_str()?).ok()
 }
 
-unsafe fn give(text: &CString, to: *mut c_char) -> Status {
+unsafe fn copy_text(text: &CString, to: *mut c_char) -> CudaStatus {
     let bytes = text.as_bytes_with_nul();
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len()) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, bytes: *mut usize) -> Status {
+pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut FakeNvrtcProgram, bytes: *mut usize) -> CudaStatus {
     let library = unsafe { &(*program).library };
     if library.is_empty() {
         return INVALID_VALUE;
@@ -198,17 +198,17 @@ pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, bytes: *mut us
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, code: *mut c_char) -> Status {
-    unsafe { give(&(*program).library, code) }
+pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut FakeNvrtcProgram, code: *mut c_char) -> CudaStatus {
+    unsafe { copy_text(&(*program).library, code) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut Program, bytes: *mut usize) -> Status {
+pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut FakeNvrtcProgram, bytes: *mut usize) -> CudaStatus {
     unsafe { *bytes = (*program).log.as_bytes_with_nul().len() };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut Program, log: *mut c_char) -> Status {
-    unsafe { give(&(*program).log, log) }
+pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut FakeNvrtcProgram, log: *mut c_char) -> CudaStatus {
+    unsafe { copy_text(&(*program).log, log) }
 }

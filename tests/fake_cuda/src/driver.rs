@@ -6,14 +6,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::compiler::{Kernel, Module};
-use crate::event::Event;
+use crate::compiler::{HostKernel, KernelModule};
+use crate::event::FakeEvent;
 use crate::fault::{
-    INVALID_DEVICE, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY, SUCCESS,
-    SYSTEM_DRIVER_MISMATCH, Status, UNSUPPORTED_PTX_VERSION,
+    CudaStatus, INVALID_DEVICE, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY,
+    SUCCESS, SYSTEM_DRIVER_MISMATCH, UNSUPPORTED_PTX_VERSION,
 };
 use crate::memory::{DEVICE, PINNED, device_limit};
-use crate::stream::{Stream, Work};
+use crate::stream::{FakeStream, StreamWork};
 use crate::{fault, number, report, stream};
 
 /// Attributes that are asked for: memory pools, and the compute capability.
@@ -29,18 +29,18 @@ static CONTEXTS: AtomicU64 = AtomicU64::new(0);
 static KERNELS: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuInit(_flags: c_uint) -> Status {
-    if fault::is("init") { SYSTEM_DRIVER_MISMATCH } else { SUCCESS }
+pub extern "C" fn cuInit(_flags: c_uint) -> CudaStatus {
+    if fault::is_injected("init") { SYSTEM_DRIVER_MISMATCH } else { SUCCESS }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Status {
+pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CudaStatus {
     unsafe { *version = 13000 };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(status: Status, text: *mut *const c_char) -> Status {
+pub unsafe extern "C" fn cuGetErrorString(status: CudaStatus, text: *mut *const c_char) -> CudaStatus {
     let said = match status {
         fault::OUT_OF_MEMORY => c"out of memory",
         fault::LAUNCH_FAILED => c"unspecified launch failure",
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cuGetErrorString(status: Status, text: *mut *const c_ch
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(_status: Status, text: *mut *const c_char) -> Status {
+pub unsafe extern "C" fn cuGetErrorName(_status: CudaStatus, text: *mut *const c_char) -> CudaStatus {
     unsafe { *text = c"CUDA_ERROR".as_ptr() };
     SUCCESS
 }
@@ -63,13 +63,13 @@ fn devices() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Status {
+pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CudaStatus {
     unsafe { *count = devices() };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> Status {
+pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> CudaStatus {
     if !(0..devices()).contains(&number) {
         return INVALID_DEVICE;
     }
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> Statu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> Status {
+pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> CudaStatus {
     let text = format!("Fake GPU {device}\0");
     let length = text.len().min(bytes as usize);
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), name, length) };
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> Status {
+pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> CudaStatus {
     let found = match attribute {
         MEMORY_POOLS => 1,
         CAPABILITY_MAJOR => 9,
@@ -98,14 +98,14 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> Status {
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> CudaStatus {
     CONTEXTS.fetch_add(1, Ordering::SeqCst);
     unsafe { *context = (device as usize + 1) as *mut c_void };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> Status {
+pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> CudaStatus {
     if CONTEXTS.fetch_sub(1, Ordering::SeqCst) == 1 {
         report::write_counts();
     }
@@ -113,46 +113,46 @@ pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> Status {
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> CudaStatus {
     unsafe { *context = CURRENT.get() };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> Status {
+pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> CudaStatus {
     CURRENT.set(context);
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSynchronize() -> Status {
+pub extern "C" fn cuCtxSynchronize() -> CudaStatus {
     report::count("synchronize_context");
     stream::synchronize_all();
-    fault::sticky()
+    fault::sticky_error()
 }
 
 // ---- streams and events ----
 
 /// The stream of a handle: 0 and 1 are the default stream, 2 is that of the calling thread. There is one of either in a
 /// process, and neither waits for other streams: those of the tests are made as non-blocking.
-unsafe fn stream_of<'a>(handle: *mut Stream) -> &'a Stream {
-    static LEGACY: OnceLock<Stream> = OnceLock::new();
-    static PER_THREAD: OnceLock<Stream> = OnceLock::new();
+unsafe fn stream_of<'a>(handle: *mut FakeStream) -> &'a FakeStream {
+    static LEGACY: OnceLock<FakeStream> = OnceLock::new();
+    static PER_THREAD: OnceLock<FakeStream> = OnceLock::new();
     match handle as usize {
-        0 | 1 => LEGACY.get_or_init(Stream::default),
-        2 => PER_THREAD.get_or_init(Stream::default),
+        0 | 1 => LEGACY.get_or_init(FakeStream::default),
+        2 => PER_THREAD.get_or_init(FakeStream::default),
         _ => unsafe { &*handle },
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut Stream, _flags: c_uint) -> Status {
+pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut FakeStream, _flags: c_uint) -> CudaStatus {
     unsafe { *stream = Box::into_raw(Box::default()) };
-    fault::sticky()
+    fault::sticky_error()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut FakeStream) -> CudaStatus {
     if stream.is_null() {
         return INVALID_HANDLE;
     }
@@ -161,24 +161,24 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut Stream) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut FakeStream) -> CudaStatus {
     unsafe { stream_of(stream) }.synchronize();
-    fault::sticky()
+    fault::sticky_error()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventCreate(event: *mut *const Event, _flags: c_uint) -> Status {
+pub unsafe extern "C" fn cuEventCreate(event: *mut *const FakeEvent, _flags: c_uint) -> CudaStatus {
     unsafe { *event = Arc::into_raw(Arc::default()) };
-    fault::sticky()
+    fault::sticky_error()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventDestroy_v2(event: *const Event) -> Status {
+pub unsafe extern "C" fn cuEventDestroy_v2(event: *const FakeEvent) -> CudaStatus {
     drop(unsafe { Arc::from_raw(event) });
     SUCCESS
 }
 
-unsafe fn shared(event: *const Event) -> Arc<Event> {
+unsafe fn clone_event(event: *const FakeEvent) -> Arc<FakeEvent> {
     unsafe {
         Arc::increment_strong_count(event);
         Arc::from_raw(event)
@@ -186,24 +186,28 @@ unsafe fn shared(event: *const Event) -> Arc<Event> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventRecord(event: *const Event, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuEventRecord(event: *const FakeEvent, stream: *mut FakeStream) -> CudaStatus {
     report::count("record");
-    let event = unsafe { shared(event) };
+    let event = unsafe { clone_event(event) };
     let record = event.record();
-    unsafe { stream_of(stream) }.push(Work::Record(event, record));
-    fault::on_call()
+    unsafe { stream_of(stream) }.push(StreamWork::Record(event, record));
+    fault::count_call()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamWaitEvent(stream: *mut Stream, event: *const Event, _flags: c_uint) -> Status {
-    let event = unsafe { shared(event) };
+pub unsafe extern "C" fn cuStreamWaitEvent(
+    stream: *mut FakeStream,
+    event: *const FakeEvent,
+    _flags: c_uint,
+) -> CudaStatus {
+    let event = unsafe { clone_event(event) };
     let record = event.last();
-    unsafe { stream_of(stream) }.push(Work::Wait(event, record));
-    fault::on_call()
+    unsafe { stream_of(stream) }.push(StreamWork::Wait(event, record));
+    fault::count_call()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventSynchronize(event: *const Event) -> Status {
+pub unsafe extern "C" fn cuEventSynchronize(event: *const FakeEvent) -> CudaStatus {
     report::count("synchronize");
     let event = unsafe { &*event };
     let record = event.last();
@@ -211,65 +215,65 @@ pub unsafe extern "C" fn cuEventSynchronize(event: *const Event) -> Status {
         report::count("synchronize_unrecorded");
     }
     event.wait(record);
-    fault::sticky()
+    fault::sticky_error()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventQuery(event: *const Event) -> Status {
+pub unsafe extern "C" fn cuEventQuery(event: *const FakeEvent) -> CudaStatus {
     let event = unsafe { &*event };
     match event.is_reached(event.last()) {
-        true => fault::sticky(),
+        true => fault::sticky_error(),
         false => NOT_READY,
     }
 }
 
 // ---- memory ----
 
-unsafe fn allocated(pointer: *mut u64, found: Result<u64, Status>) -> Status {
+unsafe fn store_allocation(pointer: *mut u64, found: Result<u64, CudaStatus>) -> CudaStatus {
     match found {
         Ok(start) => {
             unsafe { *pointer = start };
-            fault::on_call()
+            fault::count_call()
         }
         Err(status) => status,
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> Status {
-    unsafe { allocated(pointer, DEVICE.allocate(bytes, device_limit())) }
+pub unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> CudaStatus {
+    unsafe { store_allocation(pointer, DEVICE.allocate(bytes, device_limit())) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocAsync(pointer: *mut u64, bytes: usize, _stream: *mut Stream) -> Status {
-    unsafe { allocated(pointer, DEVICE.allocate(bytes, device_limit())) }
+pub unsafe extern "C" fn cuMemAllocAsync(pointer: *mut u64, bytes: usize, _stream: *mut FakeStream) -> CudaStatus {
+    unsafe { store_allocation(pointer, DEVICE.allocate(bytes, device_limit())) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuMemFree_v2(start: u64) -> Status {
+pub extern "C" fn cuMemFree_v2(start: u64) -> CudaStatus {
     DEVICE.free(start)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFreeAsync(start: u64, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuMemFreeAsync(start: u64, stream: *mut FakeStream) -> CudaStatus {
     let stream = unsafe { stream_of(stream) };
-    stream.frees();
+    stream.check_free();
     stream.synchronize();
     DEVICE.free(start)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostAlloc(pointer: *mut u64, bytes: usize, _flags: c_uint) -> Status {
-    unsafe { allocated(pointer, PINNED.allocate(bytes, u64::MAX)) }
+pub unsafe extern "C" fn cuMemHostAlloc(pointer: *mut u64, bytes: usize, _flags: c_uint) -> CudaStatus {
+    unsafe { store_allocation(pointer, PINNED.allocate(bytes, u64::MAX)) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuMemFreeHost(start: u64) -> Status {
+pub extern "C" fn cuMemFreeHost(start: u64) -> CudaStatus {
     PINNED.free(start)
 }
 
 /// A sum over bytes, to see that they are the same later.
-fn sum(start: u64, bytes: usize) -> u64 {
+fn host_checksum(start: u64, bytes: usize) -> u64 {
     // SAFETY: the bytes lie in page-locked memory, which is freed after the copies from it. They may change while they
     // are read if the program is wrong, which is what is looked for; a torn read is then one more difference.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, bytes) };
@@ -277,25 +281,25 @@ fn sum(start: u64, bytes: usize) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
     if !DEVICE.holds(to, bytes) {
         return INVALID_VALUE;
     }
     let stream = unsafe { stream_of(stream) };
     if PINNED.holds(from, bytes) {
         report::count("copy_to_device_pinned");
-        let queued = sum(from, bytes);
+        let queued = host_checksum(from, bytes);
         let copy = move || {
             if !PINNED.holds(from, bytes) || !DEVICE.holds(to, bytes) {
                 return report::violation("memory was freed while a copy to the device was queued");
             }
-            if sum(from, bytes) != queued {
+            if host_checksum(from, bytes) != queued {
                 report::violation("a host buffer changed while a copy from it was queued");
             }
             // SAFETY: both lie in live allocations.
             unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
         };
-        stream.push(Work::Do(Box::new(copy)));
+        stream.push(StreamWork::Do(Box::new(copy)));
     } else {
         report::count("copy_to_device_pageable");
         // The real driver waits for the stream, and takes the bytes over before it returns.
@@ -308,13 +312,13 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, 
             // SAFETY: it lies in a live allocation.
             unsafe { ptr::copy_nonoverlapping(taken.as_ptr(), to as *mut u8, taken.len()) };
         };
-        stream.push(Work::Do(Box::new(copy)));
+        stream.push(StreamWork::Do(Box::new(copy)));
     }
-    fault::on_call()
+    fault::count_call()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
     if !DEVICE.holds(from, bytes) {
         return INVALID_VALUE;
     }
@@ -328,15 +332,15 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, 
         // SAFETY: both lie in live allocations, or the caller of a synchronous copy waits.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
     };
-    stream.push(Work::Do(Box::new(copy)));
+    stream.push(StreamWork::Do(Box::new(copy)));
     if !pinned {
         stream.synchronize();
     }
-    fault::on_call()
+    fault::count_call()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
     if !DEVICE.holds(to, bytes) {
         return INVALID_VALUE;
     }
@@ -344,34 +348,34 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, strea
         // SAFETY: checked when it was queued; frees are stream-ordered.
         unsafe { (to as *mut u8).write_bytes(value, bytes) };
     };
-    unsafe { stream_of(stream) }.push(Work::Compute(Box::new(set)));
-    fault::on_call()
+    unsafe { stream_of(stream) }.push(StreamWork::Compute(Box::new(set)));
+    fault::count_call()
 }
 
 // ---- kernels ----
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut Module, image: *const c_char) -> Status {
-    if fault::is("old") {
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut KernelModule, image: *const c_char) -> CudaStatus {
+    if fault::is_injected("old") {
         return UNSUPPORTED_PTX_VERSION;
     }
-    let Some(loaded) = Module::load(unsafe { CStr::from_ptr(image) }) else { return INVALID_IMAGE };
+    let Some(loaded) = KernelModule::load(unsafe { CStr::from_ptr(image) }) else { return INVALID_IMAGE };
     unsafe { *module = Box::into_raw(Box::new(loaded)) };
-    fault::sticky()
+    fault::sticky_error()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleUnload(module: *mut Module) -> Status {
+pub unsafe extern "C" fn cuModuleUnload(module: *mut KernelModule) -> CudaStatus {
     drop(unsafe { Box::from_raw(module) });
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(
-    function: *mut *const Kernel,
-    module: *mut Module,
+    function: *mut *const HostKernel,
+    module: *mut KernelModule,
     name: *const c_char,
-) -> Status {
+) -> CudaStatus {
     let Some(kernel) = unsafe { &mut *module }.kernel(unsafe { CStr::from_ptr(name) }) else { return NOT_FOUND };
     unsafe { *function = kernel };
     SUCCESS
@@ -380,7 +384,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments, reason = "CUDA's interface")]
 pub unsafe extern "C" fn cuLaunchKernel(
-    function: *const Kernel,
+    function: *const HostKernel,
     grid_x: c_uint,
     grid_y: c_uint,
     grid_z: c_uint,
@@ -388,10 +392,10 @@ pub unsafe extern "C" fn cuLaunchKernel(
     block_y: c_uint,
     block_z: c_uint,
     _shared: c_uint,
-    stream: *mut Stream,
+    stream: *mut FakeStream,
     arguments: *const *const c_void,
     _extra: *mut *mut c_void,
-) -> Status {
+) -> CudaStatus {
     if grid_x == 0 || block_x == 0 || block_x > 1024 || [grid_y, grid_z, block_y, block_z] != [1; 4] {
         return INVALID_VALUE;
     }
@@ -403,6 +407,6 @@ pub unsafe extern "C" fn cuLaunchKernel(
         true => fault::break_device(LAUNCH_FAILED),
         false => run(),
     };
-    unsafe { stream_of(stream) }.push(Work::Compute(Box::new(work)));
-    fault::on_call()
+    unsafe { stream_of(stream) }.push(StreamWork::Compute(Box::new(work)));
+    fault::count_call()
 }

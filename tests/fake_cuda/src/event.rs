@@ -4,20 +4,20 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How often an event was recorded, and how many of these records the streams have reached.
 #[derive(Debug, Default)]
-struct Counts {
+struct EventCounts {
     recorded: u64,
     reached: u64,
 }
 
 /// An event. A wait is for the last record before the wait; without one there is nothing to wait for.
 #[derive(Debug, Default)]
-pub struct Event {
-    counts: Mutex<Counts>,
+pub struct FakeEvent {
+    counts: Mutex<EventCounts>,
     changed: Condvar,
 }
 
-impl Event {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+impl FakeEvent {
+    fn lock(&self) -> MutexGuard<'_, EventCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::report;
 
 /// `CUresult`.
-pub type Status = u32;
+pub type CudaStatus = u32;
 
-pub const SUCCESS: Status = 0;
-pub const INVALID_VALUE: Status = 1;
-pub const OUT_OF_MEMORY: Status = 2;
-pub const SYSTEM_DRIVER_MISMATCH: Status = 803;
-pub const INVALID_DEVICE: Status = 101;
-pub const INVALID_IMAGE: Status = 200;
-pub const UNSUPPORTED_PTX_VERSION: Status = 222;
-pub const INVALID_HANDLE: Status = 400;
-pub const NOT_FOUND: Status = 500;
-pub const NOT_READY: Status = 600;
-pub const LAUNCH_FAILED: Status = 719;
-pub const DEVICE_LOST: Status = 46;
+pub const SUCCESS: CudaStatus = 0;
+pub const INVALID_VALUE: CudaStatus = 1;
+pub const OUT_OF_MEMORY: CudaStatus = 2;
+pub const SYSTEM_DRIVER_MISMATCH: CudaStatus = 803;
+pub const INVALID_DEVICE: CudaStatus = 101;
+pub const INVALID_IMAGE: CudaStatus = 200;
+pub const UNSUPPORTED_PTX_VERSION: CudaStatus = 222;
+pub const INVALID_HANDLE: CudaStatus = 400;
+pub const NOT_FOUND: CudaStatus = 500;
+pub const NOT_READY: CudaStatus = 600;
+pub const LAUNCH_FAILED: CudaStatus = 719;
+pub const DEVICE_LOST: CudaStatus = 46;
 
 /// The error that broke the device; 0 while it works.
 static STICKY: AtomicU32 = AtomicU32::new(SUCCESS);
@@ -40,28 +40,28 @@ fn injected() -> &'static (String, u64) {
 }
 
 /// Whether a fault without a number is injected.
-pub fn is(kind: &str) -> bool {
+pub fn is_injected(kind: &str) -> bool {
     injected().0 == kind
 }
 
 /// The error that broke the device, if any.
-pub fn sticky() -> Status {
+pub fn sticky_error() -> CudaStatus {
     STICKY.load(Ordering::SeqCst)
 }
 
 /// Breaks the device.
-pub fn break_device(status: Status) {
+pub fn break_device(status: CudaStatus) {
     let _ = STICKY.compare_exchange(SUCCESS, status, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// Counts a call that queues work; it fails if the device is broken.
-pub fn on_call() -> Status {
+pub fn count_call() -> CudaStatus {
     report::count("call");
     let (kind, number) = injected();
     if kind == "lost" && CALLS.fetch_add(1, Ordering::SeqCst) + 1 == *number {
         break_device(DEVICE_LOST);
     }
-    sticky()
+    sticky_error()
 }
 
 /// Whether the kernel of this number fails.

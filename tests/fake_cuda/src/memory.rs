@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::fault::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status};
+use crate::fault::{CudaStatus, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::{number, report};
 
 /// Allocations are aligned as CUDA's.
@@ -14,20 +14,20 @@ const ALIGN: usize = 256;
 const POISON: u8 = 0xff;
 
 /// Allocations by their first address.
-pub struct Allocations {
+pub struct AllocationTable {
     lengths: Mutex<BTreeMap<u64, usize>>,
     name: &'static str,
 }
 
 /// Memory of the device.
-pub static DEVICE: Allocations = Allocations::new("device memory");
+pub static DEVICE: AllocationTable = AllocationTable::new("device memory");
 
 /// Page-locked memory.
-pub static PINNED: Allocations = Allocations::new("page-locked memory");
+pub static PINNED: AllocationTable = AllocationTable::new("page-locked memory");
 
-impl Allocations {
-    const fn new(name: &'static str) -> Allocations {
-        Allocations { lengths: Mutex::new(BTreeMap::new()), name }
+impl AllocationTable {
+    const fn new(name: &'static str) -> AllocationTable {
+        AllocationTable { lengths: Mutex::new(BTreeMap::new()), name }
     }
 
     fn layout(bytes: usize) -> Option<Layout> {
@@ -35,7 +35,7 @@ impl Allocations {
     }
 
     /// Memory of so many bytes, unless there would be more than `limit` in all.
-    pub fn allocate(&self, bytes: usize, limit: u64) -> Result<u64, Status> {
+    pub fn allocate(&self, bytes: usize, limit: u64) -> Result<u64, CudaStatus> {
         let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
         let used: usize = lengths.values().sum();
         if (used + bytes) as u64 > limit {
@@ -54,7 +54,7 @@ impl Allocations {
     }
 
     /// Frees memory.
-    pub fn free(&self, start: u64) -> Status {
+    pub fn free(&self, start: u64) -> CudaStatus {
         let removed = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).remove(&start);
         let Some((bytes, layout)) = removed.and_then(|bytes| Some((bytes, Self::layout(bytes)?))) else {
             report::violation(&format!("{} is freed that was not allocated", self.name));

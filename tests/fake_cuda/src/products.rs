@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::fault::{INVALID_VALUE, SUCCESS, Status};
+use crate::fault::{CudaStatus, INVALID_VALUE, SUCCESS};
 use crate::memory::DEVICE;
-use crate::stream::{Stream, Work};
+use crate::stream::{FakeStream, StreamWork};
 use crate::{fault, report};
 
 const TRANSPOSED: c_int = 1;
@@ -12,54 +12,54 @@ const F32: c_int = 0;
 const BF16: c_int = 14;
 
 /// The status of cuBLAS for a call that failed on the device.
-const EXECUTION_FAILED: Status = 13;
+const EXECUTION_FAILED: CudaStatus = 13;
 
 /// A handle: the stream that products go to.
-pub struct Handle {
-    stream: *mut Stream,
+pub struct CublasHandle {
+    stream: *mut FakeStream,
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasCreate_v2(handle: *mut *mut Handle) -> Status {
-    unsafe { *handle = Box::into_raw(Box::new(Handle { stream: std::ptr::null_mut() })) };
+pub unsafe extern "C" fn cublasCreate_v2(handle: *mut *mut CublasHandle) -> CudaStatus {
+    unsafe { *handle = Box::into_raw(Box::new(CublasHandle { stream: std::ptr::null_mut() })) };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> Status {
+pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut CublasHandle) -> CudaStatus {
     drop(unsafe { Box::from_raw(handle) });
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut Handle, version: *mut c_int) -> Status {
+pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut CublasHandle, version: *mut c_int) -> CudaStatus {
     unsafe { *version = 130_000 };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetProperty(kind: c_int, value: *mut c_int) -> Status {
+pub unsafe extern "C" fn cublasGetProperty(kind: c_int, value: *mut c_int) -> CudaStatus {
     // Major version, minor version, patch level.
     unsafe { *value = if kind == 0 { 13 } else { 0 } };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasSetStream_v2(handle: *mut Handle, stream: *mut Stream) -> Status {
+pub unsafe extern "C" fn cublasSetStream_v2(handle: *mut CublasHandle, stream: *mut FakeStream) -> CudaStatus {
     unsafe { (*handle).stream = stream };
     SUCCESS
 }
 
 /// One side of a product, as it lies in the device's memory, column after column.
 #[derive(Clone, Copy)]
-struct Side {
+struct MatrixOperand {
     start: u64,
     kind: c_int,
     leading: usize,
     transposed: bool,
 }
 
-impl Side {
+impl MatrixOperand {
     fn value_bytes(&self) -> usize {
         if self.kind == BF16 { 2 } else { 4 }
     }
@@ -92,7 +92,7 @@ impl Side {
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments, reason = "the interface of cuBLAS")]
 pub unsafe extern "C" fn cublasGemmEx(
-    handle: *mut Handle,
+    handle: *mut CublasHandle,
     a_way: c_int,
     b_way: c_int,
     m: c_int,
@@ -111,12 +111,12 @@ pub unsafe extern "C" fn cublasGemmEx(
     ldc: c_int,
     _compute: c_int,
     _algorithm: c_int,
-) -> Status {
+) -> CudaStatus {
     let (m, n, k, ldc) = (m as usize, n as usize, k as usize, ldc as usize);
-    let a = Side { start: a, kind: a_kind, leading: lda as usize, transposed: a_way == TRANSPOSED };
-    let b = Side { start: b, kind: b_kind, leading: ldb as usize, transposed: b_way == TRANSPOSED };
-    let least = |side: &Side, rows, columns| side.leading >= if side.transposed { columns } else { rows };
-    let product = Side { start: c, kind: c_kind, leading: ldc, transposed: false };
+    let a = MatrixOperand { start: a, kind: a_kind, leading: lda as usize, transposed: a_way == TRANSPOSED };
+    let b = MatrixOperand { start: b, kind: b_kind, leading: ldb as usize, transposed: b_way == TRANSPOSED };
+    let least = |side: &MatrixOperand, rows, columns| side.leading >= if side.transposed { columns } else { rows };
+    let product = MatrixOperand { start: c, kind: c_kind, leading: ldc, transposed: false };
     if c_kind != F32 || m == 0 || n == 0 || k == 0 || ldc < m || !least(&a, m, k) || !least(&b, k, n) {
         return INVALID_VALUE;
     }
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn cublasGemmEx(
         }
         // SAFETY: all three lie in live allocations.
         unsafe {
-            let (left, right) = (a.values(m, k), Side { transposed: !b.transposed, ..b }.values(n, k));
+            let (left, right) = (a.values(m, k), MatrixOperand { transposed: !b.transposed, ..b }.values(n, k));
             for column in 0..n {
                 for row in 0..m {
                     let pairs = left[row * k..(row + 1) * k].iter().zip(&right[column * k..(column + 1) * k]);
@@ -138,6 +138,6 @@ pub unsafe extern "C" fn cublasGemmEx(
             }
         }
     };
-    unsafe { &*(*handle).stream }.push(Work::Compute(Box::new(work)));
-    if fault::on_call() == SUCCESS { SUCCESS } else { EXECUTION_FAILED }
+    unsafe { &*(*handle).stream }.push(StreamWork::Compute(Box::new(work)));
+    if fault::count_call() == SUCCESS { SUCCESS } else { EXECUTION_FAILED }
 }

@@ -28,17 +28,17 @@ const NUMBERS: [u64; 16] = [
 
 /// A mutation of a seed.
 #[derive(Debug, Clone, TypeGenerator)]
-pub struct Edits {
+pub struct SeedMutation {
     /// Which seed.
     seed: u16,
     /// In order.
-    #[generator(produce::<Vec<Edit>>().with().len(1..=6usize))]
-    edits: Vec<Edit>,
+    #[generator(produce::<Vec<ByteEdit>>().with().len(1..=6usize))]
+    edits: Vec<ByteEdit>,
 }
 
 /// One change. Positions are shares of the input's length.
 #[derive(Debug, Clone, TypeGenerator)]
-pub(crate) enum Edit {
+pub(crate) enum ByteEdit {
     /// Flips a bit.
     Bit { at: u32, bit: u8 },
     /// Replaces a byte.
@@ -62,11 +62,11 @@ pub(crate) enum Edit {
 }
 
 /// A share of a length, from 0 to the length.
-fn share(at: u32, length: usize) -> usize {
+fn scaled_position(at: u32, length: usize) -> usize {
     (((length as u64 + 1) * u64::from(at)) >> 32) as usize
 }
 
-impl Edits {
+impl SeedMutation {
     /// The mutated seed.
     pub fn apply(&self, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).clone();
@@ -79,53 +79,53 @@ fn pick<T>(all: &[T], which: u16) -> &T {
     &all[usize::from(which) % all.len()]
 }
 
-impl Edit {
+impl ByteEdit {
     fn apply(&self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>], words: &[&str]) {
-        let place = |at: &u32| share(*at, bytes.len());
+        let place = |at: &u32| scaled_position(*at, bytes.len());
         let upto = |at: usize, count: usize| bytes.len().min(at + count);
         match self {
-            Edit::Bit { at, bit } => {
+            ByteEdit::Bit { at, bit } => {
                 let at = place(at);
                 bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
             }
-            Edit::Byte { at, to } => {
+            ByteEdit::Byte { at, to } => {
                 let at = place(at);
                 bytes.get_mut(at).into_iter().for_each(|byte| *byte = *to);
             }
-            Edit::Number { at, number, width } => {
+            ByteEdit::Number { at, number, width } => {
                 let at = place(at);
                 let number = pick(&NUMBERS, u16::from(*number)).to_le_bytes();
                 let end = upto(at, 1 << (width % 4));
                 bytes[at..end].copy_from_slice(&number[..end - at]);
             }
-            Edit::Remove { at, bytes: count } => {
+            ByteEdit::Remove { at, bytes: count } => {
                 let at = place(at);
                 bytes.drain(at..upto(at, 1 + usize::from(*count)));
             }
-            Edit::Insert { at, bytes: new } => {
+            ByteEdit::Insert { at, bytes: new } => {
                 let at = place(at);
                 bytes.splice(at..at, *new);
             }
-            Edit::Word { at, word } => {
+            ByteEdit::Word { at, word } => {
                 let at = place(at);
                 bytes.splice(at..at, pick(words, *word).bytes());
             }
-            Edit::Replace { at, bytes: count, word } => {
+            ByteEdit::Replace { at, bytes: count, word } => {
                 let at = place(at);
                 bytes.splice(at..upto(at, usize::from(*count)), pick(words, *word).bytes());
             }
-            Edit::Repeat { at, bytes: count, times } => {
+            ByteEdit::Repeat { at, bytes: count, times } => {
                 let at = place(at);
                 let piece = bytes[at..upto(at, usize::from(*count))].repeat(usize::from(*times));
                 if bytes.len() + piece.len() <= BYTES_MAX {
                     bytes.splice(at..at, piece);
                 }
             }
-            Edit::Cut { at } => bytes.truncate(place(at)),
-            Edit::Splice { at, seed, from } => {
+            ByteEdit::Cut { at } => bytes.truncate(place(at)),
+            ByteEdit::Splice { at, seed, from } => {
                 let other = pick(seeds, *seed);
                 bytes.truncate(place(at));
-                bytes.extend_from_slice(&other[share(*from, other.len())..]);
+                bytes.extend_from_slice(&other[scaled_position(*from, other.len())..]);
             }
         }
     }

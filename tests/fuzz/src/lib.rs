@@ -18,20 +18,22 @@ mod target;
 
 #[doc(hidden)]
 pub use bolero;
-pub use edit::Edits;
-pub use memory::Counting;
-pub use target::{Target, time};
+pub use edit::SeedMutation;
+pub use memory::CountingAllocator;
+pub use target::{FuzzTarget, fuzz_duration};
 
-/// Tries a [`Target`] with the inputs of its corpus, and with mutations of them until its time is over.
+/// Tries a [`FuzzTarget`] with the inputs of its corpus, and with mutations of them until its time is over.
 #[macro_export]
 macro_rules! fuzz {
     ($target:expr, $attempt:expr) => {{
         let (target, attempt) = ($target, $attempt);
         target.replay(&attempt);
-        let one = ::std::panic::AssertUnwindSafe(|edits: &$crate::Edits| target.mutated(edits, &attempt));
-        $crate::bolero::check!().with_test_time($crate::time()).with_type::<$crate::Edits>().for_each(move |edits| {
-            let one = &one;
-            (one.0)(edits)
-        });
+        let one = ::std::panic::AssertUnwindSafe(|edits: &$crate::SeedMutation| target.try_mutation(edits, &attempt));
+        $crate::bolero::check!().with_test_time($crate::fuzz_duration()).with_type::<$crate::SeedMutation>().for_each(
+            move |edits| {
+                let one = &one;
+                (one.0)(edits)
+            },
+        );
     }};
 }

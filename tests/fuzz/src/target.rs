@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use std::{fs, io, process, thread};
 
-use crate::edit::Edits;
+use crate::edit::SeedMutation;
 use crate::memory;
 
 /// Memory that an attempt may hold at a time.
@@ -46,7 +46,7 @@ const WORDS: [&str; 24] = [
 ];
 
 /// What a fuzz test tries.
-pub struct Target {
+pub struct FuzzTarget {
     name: &'static str,
     seeds: Vec<Vec<u8>>,
     words: Vec<&'static str>,
@@ -54,7 +54,7 @@ pub struct Target {
 }
 
 /// How long a target is tried.
-pub fn time() -> Duration {
+pub fn fuzz_duration() -> Duration {
     let seconds = std::env::var("FOREBAY_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(4))
 }
@@ -65,9 +65,9 @@ fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     files.iter().map(fs::read).collect()
 }
 
-impl Target {
+impl FuzzTarget {
     /// A target with the seeds of `tests/corpus/<name>`, where there are any.
-    pub fn new(name: &'static str) -> Target {
+    pub fn new(name: &'static str) -> FuzzTarget {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(name);
         let seeds = if corpus.exists() {
             read(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()))
@@ -76,17 +76,17 @@ impl Target {
         };
         let latest = std::env::temp_dir().join("forebay-fuzz");
         fs::create_dir_all(&latest).unwrap_or_else(|error| panic!("{}: {error}", latest.display()));
-        Target { name, seeds, words: WORDS.to_vec(), latest: latest.join(name) }
+        FuzzTarget { name, seeds, words: WORDS.to_vec(), latest: latest.join(name) }
     }
 
     /// More seeds.
-    pub fn seeds(mut self, seeds: impl IntoIterator<Item = Vec<u8>>) -> Target {
+    pub fn seeds(mut self, seeds: impl IntoIterator<Item = Vec<u8>>) -> FuzzTarget {
         self.seeds.extend(seeds);
         self
     }
 
     /// More words of the target's language.
-    pub fn words(mut self, words: &[&'static str]) -> Target {
+    pub fn words(mut self, words: &[&'static str]) -> FuzzTarget {
         self.words.extend(words);
         self
     }
@@ -98,13 +98,13 @@ impl Target {
     }
 
     /// Tries a mutation.
-    pub fn mutated(&self, edits: &Edits, attempt: &dyn Fn(&[u8])) {
+    pub fn try_mutation(&self, edits: &SeedMutation, attempt: &dyn Fn(&[u8])) {
         self.attempt(&edits.apply(&self.seeds, &self.words), attempt);
     }
 
     fn attempt(&self, bytes: &[u8], attempt: &dyn Fn(&[u8])) {
         fs::write(&self.latest, bytes).unwrap_or_else(|error| panic!("{}: {error}", self.latest.display()));
-        let watched = Watched::new(self.name);
+        let watched = AttemptWatchdog::new(self.name);
         let began = Instant::now();
         memory::reset();
         attempt(bytes);
@@ -116,22 +116,22 @@ impl Target {
 }
 
 /// Ends the process where an attempt has no end.
-struct Watched(#[allow(dead_code)] Sender<()>);
+struct AttemptWatchdog(#[allow(dead_code)] Sender<()>);
 
 thread_local! {
-    static WATCH: Sender<(&'static str, std::sync::mpsc::Receiver<()>)> = watch();
+    static WATCH: Sender<(&'static str, std::sync::mpsc::Receiver<()>)> = start_watchdog();
 }
 
-impl Watched {
-    fn new(name: &'static str) -> Watched {
+impl AttemptWatchdog {
+    fn new(name: &'static str) -> AttemptWatchdog {
         let (over, ended) = channel();
         WATCH.with(|watch| watch.send((name, ended))).unwrap_or_else(|_| panic!("nothing watches `{name}`"));
-        Watched(over)
+        AttemptWatchdog(over)
     }
 }
 
 /// A thread that waits for attempts one after the other.
-fn watch() -> Sender<(&'static str, std::sync::mpsc::Receiver<()>)> {
+fn start_watchdog() -> Sender<(&'static str, std::sync::mpsc::Receiver<()>)> {
     let (begun, attempts) = channel::<(&'static str, std::sync::mpsc::Receiver<()>)>();
     thread::spawn(move || {
         for (name, ended) in attempts {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int64Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_model::{Result, Strings};
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_model::{Result, StringColumn};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,9 +21,9 @@ use crate::shared::{bad_value, gather_ids, scaled_hash};
 /// nothing. One column, or 0 buckets, is a fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Cross {
+pub struct FeatureCross {
     /// The columns that are crossed; their order counts.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many buckets.
     pub buckets: u32,
     /// Changes which values share a bucket.
@@ -34,12 +34,12 @@ pub struct Cross {
     pub name: Option<String>,
 }
 
-impl Configured for Cross {
+impl ConfiguredTransform for FeatureCross {
     const NAME: &'static str = "cross";
 }
 
-impl Transform for Cross {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for FeatureCross {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (buckets, seed) = (u64::from(self.buckets), self.seed);
         let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
         if buckets == 0 || fields.len() < 2 {
@@ -48,13 +48,16 @@ impl Transform for Cross {
         let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         let name = self.name.clone().unwrap_or_else(|| names.join("_x_"));
         let output = Field::new(name, DataType::Int64, fields.iter().any(|field| field.is_nullable()));
-        Ok(vec![Op::Map(Map::new(names, [output], move |inputs, rows| crossed(inputs, rows, buckets, seed)))])
+        Ok(vec![PlanOp::Map(MapOp::new(names, [output], move |inputs, rows| {
+            hash_columns(inputs, rows, buckets, seed)
+        }))])
     }
 }
 
-fn crossed(inputs: &[ArrayRef], rows: usize, buckets: u64, seed: u64) -> Result<Vec<ArrayRef>> {
-    let hash =
-        |column: &ArrayRef| gather_ids::<UInt64Type>(&Strings::of(column)?, |text| Ok(Some(xxh3_64(text.as_bytes()))));
+fn hash_columns(inputs: &[ArrayRef], rows: usize, buckets: u64, seed: u64) -> Result<Vec<ArrayRef>> {
+    let hash = |column: &ArrayRef| {
+        gather_ids::<UInt64Type>(&StringColumn::of(column)?, |text| Ok(Some(xxh3_64(text.as_bytes()))))
+    };
     let hashes = inputs.iter().map(hash).collect::<Result<Vec<_>>>()?;
     let nulls = hashes.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.nulls()));
     let mut bytes = Vec::with_capacity(8 * hashes.len());

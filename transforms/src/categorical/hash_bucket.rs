@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Int64Type};
-use forebay_model::{Result, Strings};
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_model::{Result, StringColumn};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::vocabulary::listed;
+use super::vocabulary::with_element_type;
 use crate::shared::{bad_value, each_element, element_field, gather_ids, is_text_or_list, output_name, scaled_hash};
 
 /// The bucket of a category's hash, 0 to `buckets - 1`.
@@ -22,7 +22,7 @@ use crate::shared::{bad_value, each_element, element_field, gather_ids, is_text_
 #[serde(deny_unknown_fields)]
 pub struct HashBucket {
     /// Columns of categories.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many buckets.
     pub buckets: u32,
     /// Changes which values share a bucket.
@@ -33,12 +33,12 @@ pub struct HashBucket {
     pub suffix: Option<String>,
 }
 
-impl Configured for HashBucket {
+impl ConfiguredTransform for HashBucket {
     const NAME: &'static str = "hash_bucket";
 }
 
 impl Transform for HashBucket {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (buckets, seed) = (u64::from(self.buckets), self.seed);
         if buckets == 0 {
             return Err(bad_value("`buckets` is 0"));
@@ -46,12 +46,12 @@ impl Transform for HashBucket {
         let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
         let each = fields.into_iter().map(|field| {
             let out = element_field(field.data_type())
-                .map_or(DataType::Int64, |_| listed(field.data_type(), &DataType::Int64));
+                .map_or(DataType::Int64, |_| with_element_type(field.data_type(), &DataType::Int64));
             let output = Field::new(output_name(field.name(), &self.suffix), out, field.is_nullable());
             let bucket = move |text: &str| Ok(Some(scaled_hash(text.as_bytes(), seed, buckets) as i64));
-            Op::Map(Map::new([field.name()], [output], move |inputs, _| {
+            PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
                 let of_values = |values: &ArrayRef| {
-                    Ok(Arc::new(gather_ids::<Int64Type>(&Strings::of(values)?, bucket)?) as ArrayRef)
+                    Ok(Arc::new(gather_ids::<Int64Type>(&StringColumn::of(values)?, bucket)?) as ArrayRef)
                 };
                 inputs.iter().map(|column| each_element(column, of_values)).collect()
             }))

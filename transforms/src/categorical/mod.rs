@@ -7,9 +7,9 @@ mod one_hot;
 mod ordinal;
 mod vocabulary;
 
-pub use cross::Cross;
+pub use cross::FeatureCross;
 pub use hash_bucket::HashBucket;
 pub use multi_hot::MultiHot;
-pub use one_hot::{OneHot, OneHotAs};
-pub use ordinal::{Ordinal, Unknown};
-pub use vocabulary::{IdType, Order, Vocabulary};
+pub use one_hot::{OneHot, OneHotLayout};
+pub use ordinal::{OrdinalEncoder, UnknownPolicy};
+pub use vocabulary::{IdType, TokenOrder, VocabularyEncoder};

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt32Type};
-use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
-use forebay_model::{Fault, Result, Strings, codes};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::one_hot::{vector_array, vector_field};
-use crate::shared::{Tokens, bad_value, element_field, finding, gather_ids, output_name};
+use crate::shared::{TokenIndex, bad_value, element_field, finding_at, gather_ids, output_name};
 
 /// Several categories per row as a vector with a 1 for each.
 ///
@@ -25,7 +27,7 @@ use crate::shared::{Tokens, bad_value, element_field, finding, gather_ids, outpu
 #[serde(deny_unknown_fields)]
 pub struct MultiHot {
     /// Columns of lists, or of text with delimiters.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// What stands between the parts of a text; where left out, columns have to be lists.
     #[serde(default)]
     pub delimiter: Option<String>,
@@ -49,18 +51,18 @@ fn one() -> u64 {
 
 impl MultiHot {
     /// Encodes these columns of lists.
-    pub fn new(columns: impl Into<Columns>) -> Self {
+    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
         let columns = columns.into();
         MultiHot { columns, delimiter: None, categories: None, min_count: 1, top_k: None, suffix: None }
     }
 }
 
-impl Configured for MultiHot {
+impl ConfiguredTransform for MultiHot {
     const NAME: &'static str = "multi_hot";
 }
 
 impl Transform for MultiHot {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.delimiter.as_ref().is_some_and(String::is_empty) {
             return Err(bad_value("`delimiter` is empty"));
         }
@@ -69,16 +71,16 @@ impl Transform for MultiHot {
             let name = field.name();
             let is_list = element_field(field.data_type()).is_some_and(|element| !element.data_type().is_nested());
             match &self.delimiter {
-                None if is_list => ops.push(self.vector(name, name, Vec::new())?),
+                None if is_list => ops.push(self.vector_op(name, name, Vec::new())?),
                 Some(delimiter) if field.data_type().is_string() => {
                     // The parts are a column of their own, so that they can be asked for.
                     let parts = format!("__parts_{name}");
                     let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
                     let delimiter = delimiter.clone();
-                    ops.push(Op::Map(Map::new([name], [Field::new(&parts, list, true)], move |inputs, _| {
-                        inputs.iter().map(|column| split(column, &delimiter)).collect()
+                    ops.push(PlanOp::Map(MapOp::new([name], [Field::new(&parts, list, true)], move |inputs, _| {
+                        inputs.iter().map(|column| split_text(column, &delimiter)).collect()
                     })));
-                    ops.push(self.vector(name, &parts, vec![name.clone()])?);
+                    ops.push(self.vector_op(name, &parts, vec![name.clone()])?);
                 }
                 _ => {
                     let wanted = if self.delimiter.is_some() { "text" } else { "a list of text" };
@@ -89,7 +91,7 @@ impl Transform for MultiHot {
             }
         }
         if self.delimiter.is_some() {
-            ops.push(Op::Project(self.visible(scope, &ops)));
+            ops.push(PlanOp::Project(self.visible_columns(scope, &ops)));
         }
         Ok(ops)
     }
@@ -97,10 +99,10 @@ impl Transform for MultiHot {
 
 impl MultiHot {
     /// Everything but the parts.
-    fn visible(&self, scope: &Scope<'_>, ops: &[Op]) -> Vec<(String, String)> {
+    fn visible_columns(&self, scope: &BindScope<'_>, ops: &[PlanOp]) -> Vec<(String, String)> {
         let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
         for op in ops {
-            let Op::Map(map) = op else { continue };
+            let PlanOp::Map(map) = op else { continue };
             for field in map.writes.iter().filter(|field| !field.name().starts_with("__parts_")) {
                 if !names.contains(field.name()) {
                     names.push(field.name().clone());
@@ -111,31 +113,31 @@ impl MultiHot {
     }
 
     /// `also` are columns that are read only because they are replaced.
-    fn vector(&self, name: &str, list: &str, also: Vec<String>) -> Result<Op> {
+    fn vector_op(&self, name: &str, list: &str, also: Vec<String>) -> Result<PlanOp> {
         let output = output_name(name, &self.suffix);
         let reads: Vec<String> = std::iter::once(list.to_owned()).chain(also).collect();
         if let Some(categories) = &self.categories {
-            let tokens = Tokens::new(Arc::new(StringArray::from(categories.clone())))?;
+            let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
             let field = vector_field(&output, tokens.len())?;
-            return Ok(Op::Map(Map::new(reads, [field], move |inputs, _| {
-                inputs.iter().take(1).map(|column| vectors(column, &tokens)).collect()
+            return Ok(PlanOp::Map(MapOp::new(reads, [field], move |inputs, _| {
+                inputs.iter().take(1).map(|column| multi_hot_vectors(column, &tokens)).collect()
             })));
         }
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: VocabularyOrder::Value };
         let field = vector_field(&output, 0)?;
-        Ok(Op::Map(Map::fitted(reads, [field], [Ask::new(tally, [list])], move |findings| {
-            let tokens = Tokens::of(finding(findings, 0)?)?;
+        Ok(PlanOp::Map(MapOp::fitted(reads, [field], [AnalyzerRequest::new(tally, [list])], move |findings| {
+            let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
             let field = vector_field(&output, tokens.len())?;
             let kernel = move |inputs: &[ArrayRef], _| {
-                inputs.iter().take(1).map(|column| vectors(column, &tokens)).collect::<Result<Vec<_>>>()
+                inputs.iter().take(1).map(|column| multi_hot_vectors(column, &tokens)).collect::<Result<Vec<_>>>()
             };
-            Ok(Lowered::new(kernel).fields(vec![field]))
+            Ok(LoweredMap::new(kernel).fields(vec![field]))
         })))
     }
 }
 
-fn split(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
-    let strings = Strings::of(column)?;
+fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
+    let strings = StringColumn::of(column)?;
     let values = strings.values()?;
     let mut parts = ListBuilder::with_capacity(StringBuilder::new(), strings.len());
     let mut push = |text: Option<&str>| match text {
@@ -146,21 +148,21 @@ fn split(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
         }
     };
     match &strings {
-        Strings::Plain(_) => values.iter().for_each(push),
-        Strings::Dictionary(keys, _) => {
+        StringColumn::Plain(_) => values.iter().for_each(push),
+        StringColumn::Dictionary(keys, _) => {
             keys.iter().for_each(|key| push(key.and_then(|key| values.get(key as usize))));
         }
     }
     Ok(Arc::new(parts.finish()))
 }
 
-fn vectors(column: &ArrayRef, tokens: &Tokens) -> Result<ArrayRef> {
+fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
     let element = element_field(column.data_type()).map(|element| element.data_type().clone());
     let list = DataType::LargeList(Arc::new(Field::new_list_field(element.unwrap_or(DataType::Utf8), true)));
     let column = cast(column, &list)?;
     let lists = column.as_list::<i64>();
     let width = tokens.len();
-    let ids = gather_ids::<UInt32Type>(&Strings::of(lists.values())?, |text| Ok(tokens.find(text)))?;
+    let ids = gather_ids::<UInt32Type>(&StringColumn::of(lists.values())?, |text| Ok(tokens.find(text)))?;
     let mut values = vec![0f32; lists.len() * width];
     for (row, ends) in lists.offsets().windows(2).enumerate().filter(|(row, _)| lists.is_valid(*row)) {
         for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element)) {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, FixedSizeListArray, Float32Array, StringArray};
 use arrow::datatypes::{DataType, Field, UInt32Type};
-use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
-use forebay_model::{Fault, Result, Strings, codes};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{Tokens, bad_value, finding, gather_ids, output_name};
+use crate::shared::{TokenIndex, bad_value, finding_at, gather_ids, output_name};
 
 /// The widest vector: beyond it, ids and an embedding serve better.
 pub(crate) const WIDTH_MAX: usize = 65_536;
@@ -27,7 +29,7 @@ pub(crate) const WIDTH_MAX: usize = 65_536;
 #[serde(deny_unknown_fields)]
 pub struct OneHot {
     /// Columns of categories.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// The categories, where they are known; else they are learned.
     #[serde(default)]
     pub categories: Option<Vec<String>>,
@@ -39,7 +41,7 @@ pub struct OneHot {
     pub top_k: Option<usize>,
     /// One vector, or one column for each listed category.
     #[serde(default, rename = "as")]
-    pub shape: OneHotAs,
+    pub shape: OneHotLayout,
     /// Writes `<column><suffix>` instead of replacing the column.
     #[serde(default)]
     pub suffix: Option<String>,
@@ -51,8 +53,8 @@ fn one() -> u64 {
 
 impl OneHot {
     /// Encodes these columns.
-    pub fn new(columns: impl Into<Columns>) -> Self {
-        let shape = OneHotAs::Vector;
+    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
+        let shape = OneHotLayout::Vector;
         OneHot { columns: columns.into(), categories: None, min_count: 1, top_k: None, shape, suffix: None }
     }
 }
@@ -60,7 +62,7 @@ impl OneHot {
 /// How the result is laid out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OneHotAs {
+pub enum OneHotLayout {
     /// One fixed-size list of `float32`.
     #[default]
     Vector,
@@ -68,23 +70,23 @@ pub enum OneHotAs {
     Columns,
 }
 
-impl Configured for OneHot {
+impl ConfiguredTransform for OneHot {
     const NAME: &'static str = "one_hot";
 }
 
 impl Transform for OneHot {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
         let mut ops = Vec::new();
         for field in fields {
             match (self.shape, &self.categories) {
-                (OneHotAs::Columns, None) => {
+                (OneHotLayout::Columns, None) => {
                     return Err(bad_value("`as: columns` needs the list of `categories`, so that columns are known"));
                 }
-                (OneHotAs::Columns, Some(categories)) => {
-                    ops.extend(categories.iter().map(|category| indicator(field, category, &self.suffix)));
+                (OneHotLayout::Columns, Some(categories)) => {
+                    ops.extend(categories.iter().map(|category| indicator_op(field, category, &self.suffix)));
                 }
-                (OneHotAs::Vector, categories) => ops.push(self.vector(field, categories.as_deref())?),
+                (OneHotLayout::Vector, categories) => ops.push(self.vector_op(field, categories.as_deref())?),
             }
         }
         Ok(ops)
@@ -92,23 +94,23 @@ impl Transform for OneHot {
 }
 
 impl OneHot {
-    fn vector(&self, field: &Field, categories: Option<&[String]>) -> Result<Op> {
+    fn vector_op(&self, field: &Field, categories: Option<&[String]>) -> Result<PlanOp> {
         let name = output_name(field.name(), &self.suffix);
         let reads = [field.name()];
         if let Some(categories) = categories {
-            let tokens = Arc::new(Tokens::new(Arc::new(StringArray::from(categories.to_vec())))?);
+            let tokens = Arc::new(TokenIndex::new(Arc::new(StringArray::from(categories.to_vec())))?);
             let output = vector_field(&name, tokens.len())?;
-            return Ok(Op::Map(Map::new(reads, [output], move |inputs, _| {
-                inputs.iter().map(|column| vectors(column, &tokens)).collect()
+            return Ok(PlanOp::Map(MapOp::new(reads, [output], move |inputs, _| {
+                inputs.iter().map(|column| one_hot_vectors(column, &tokens)).collect()
             })));
         }
         let order = VocabularyOrder::Value;
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order };
         let output = vector_field(&name, 0)?;
-        Ok(Op::Map(Map::fitted(reads, [output], [Ask::new(tally, reads)], move |findings| {
-            let tokens = Tokens::of(finding(findings, 0)?)?;
+        Ok(PlanOp::Map(MapOp::fitted(reads, [output], [AnalyzerRequest::new(tally, reads)], move |findings| {
+            let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
             let field = vector_field(&name, tokens.len())?;
-            Ok(Lowered::unary(move |column| vectors(column, &tokens)).fields(vec![field]))
+            Ok(LoweredMap::unary(move |column| one_hot_vectors(column, &tokens)).fields(vec![field]))
         })))
     }
 }
@@ -123,9 +125,9 @@ pub(crate) fn vector_field(name: &str, width: usize) -> Result<Field> {
     Ok(Field::new(name, DataType::FixedSizeList(item, width as i32), false))
 }
 
-fn vectors(column: &ArrayRef, tokens: &Tokens) -> Result<ArrayRef> {
+fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
     let width = tokens.len();
-    let ids = gather_ids::<UInt32Type>(&Strings::of(column)?, |text| Ok(tokens.find(text)))?;
+    let ids = gather_ids::<UInt32Type>(&StringColumn::of(column)?, |text| Ok(tokens.find(text)))?;
     let mut values = vec![0f32; column.len() * width];
     for (row, id) in ids.iter().enumerate() {
         if let Some(id) = id {
@@ -142,13 +144,13 @@ pub(crate) fn vector_array(values: Vec<f32>, width: usize, rows: usize) -> Resul
     Ok(Arc::new(FixedSizeListArray::try_new_with_length(item, width as i32, values, None, rows)?))
 }
 
-fn indicator(field: &Field, category: &str, suffix: &Option<String>) -> Op {
+fn indicator_op(field: &Field, category: &str, suffix: &Option<String>) -> PlanOp {
     let name = output_name(&format!("{}_{category}", field.name()), suffix);
     let category = category.to_owned();
-    Op::Map(Map::new([field.name()], [Field::new(name, DataType::Float32, false)], move |inputs, _| {
+    PlanOp::Map(MapOp::new([field.name()], [Field::new(name, DataType::Float32, false)], move |inputs, _| {
         let each = inputs.iter().map(|column| {
             let of_text = |text: Option<&str>| f32::from(u8::from(text == Some(category.as_str())));
-            Ok(Arc::new(Float32Array::from(Strings::of(column)?.map(of_text)?)) as ArrayRef)
+            Ok(Arc::new(Float32Array::from(StringColumn::of(column)?.map(of_text)?)) as ArrayRef)
         });
         each.collect()
     }))

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, StringArray};
 use arrow::compute::{cast, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
-use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
-use forebay_model::{Fault, Result, Strings, codes};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::IdType;
-use crate::shared::{Tokens, finding, gather_ids, output_name};
+use crate::shared::{TokenIndex, finding_at, gather_ids, output_name};
 
 /// Categories to ids 0, 1, ... in the order of their values.
 ///
@@ -23,15 +25,15 @@ use crate::shared::{Tokens, finding, gather_ids, output_name};
 /// listed. Follows scikit-learn's `OrdinalEncoder`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ordinal {
+pub struct OrdinalEncoder {
     /// Columns of categories; each has ids of its own.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// The categories in order, where they are known; else they are learned.
     #[serde(default)]
     pub categories: Option<Vec<String>>,
     /// What becomes of values that were never seen.
     #[serde(default)]
-    pub unknown: Unknown,
+    pub unknown: UnknownPolicy,
     /// The type of ids.
     #[serde(default)]
     pub dtype: IdType,
@@ -43,7 +45,7 @@ pub struct Ordinal {
 /// What becomes of values that were never seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Unknown {
+pub enum UnknownPolicy {
     /// The run stops and names the value.
     #[default]
     Error,
@@ -53,40 +55,45 @@ pub enum Unknown {
     Value(i32),
 }
 
-impl Configured for Ordinal {
+impl ConfiguredTransform for OrdinalEncoder {
     const NAME: &'static str = "ordinal";
 }
 
-impl Transform for Ordinal {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for OrdinalEncoder {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
-        fields.into_iter().map(|field| self.column(field)).collect()
+        fields.into_iter().map(|field| self.column_op(field)).collect()
     }
 }
 
-impl Ordinal {
-    fn column(&self, field: &Field) -> Result<Op> {
-        let nullable = field.is_nullable() || self.unknown == Unknown::Missing;
+impl OrdinalEncoder {
+    fn column_op(&self, field: &Field) -> Result<PlanOp> {
+        let nullable = field.is_nullable() || self.unknown == UnknownPolicy::Missing;
         let output = Field::new(output_name(field.name(), &self.suffix), self.dtype.data_type(), nullable);
         let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
         if let Some(categories) = &self.categories {
-            let tokens = Tokens::new(Arc::new(StringArray::from(categories.clone())))?;
-            return Ok(Op::Map(Map::new([name.clone()], [output], move |inputs, _| {
-                inputs.iter().map(|column| ids(column, &tokens, unknown, dtype, &name)).collect()
+            let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
+            return Ok(PlanOp::Map(MapOp::new([name.clone()], [output], move |inputs, _| {
+                inputs.iter().map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name)).collect()
             })));
         }
         let tally = Tally { min_count: 1, top_k: None, order: VocabularyOrder::Value };
         let values = field.data_type().clone();
-        Ok(Op::Map(Map::fitted([field.name()], [output], [Ask::new(tally, [field.name()])], move |findings| {
-            let tokens = Tokens::new(sorted(finding(findings, 0)?.column("token")?, &values)?)?;
-            let name = name.clone();
-            Ok(Lowered::unary(move |column| ids(column, &tokens, unknown, dtype, &name)))
-        })))
+        Ok(PlanOp::Map(MapOp::fitted(
+            [field.name()],
+            [output],
+            [AnalyzerRequest::new(tally, [field.name()])],
+            move |findings| {
+                let tokens = TokenIndex::new(sorted_tokens(finding_at(findings, 0)?.column("token")?, &values)?)?;
+                let name = name.clone();
+                Ok(LoweredMap::unary(move |column| ordinal_ids(column, &tokens, unknown, dtype, &name)))
+            },
+        )))
     }
 }
 
 /// Tokens in the order of the values that they stand for; they come in byte order.
-fn sorted(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
+fn sorted_tokens(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
     // A column of no type holds nothing but nulls.
     if values.is_string() || values.is_null() {
         return Ok(tokens.clone());
@@ -95,18 +102,24 @@ fn sorted(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
     Ok(take(tokens, &order, None)?)
 }
 
-fn ids(column: &ArrayRef, tokens: &Tokens, unknown: Unknown, dtype: IdType, name: &str) -> Result<ArrayRef> {
+fn ordinal_ids(
+    column: &ArrayRef,
+    tokens: &TokenIndex,
+    unknown: UnknownPolicy,
+    dtype: IdType,
+    name: &str,
+) -> Result<ArrayRef> {
     let id = |text: &str| match (tokens.find(text), unknown) {
         (Some(id), _) => Ok(Some(i64::from(id))),
-        (None, Unknown::Missing) => Ok(None),
-        (None, Unknown::Value(value)) => Ok(Some(i64::from(value))),
-        (None, Unknown::Error) => {
+        (None, UnknownPolicy::Missing) => Ok(None),
+        (None, UnknownPolicy::Value(value)) => Ok(Some(i64::from(value))),
+        (None, UnknownPolicy::Error) => {
             let shown: String = text.chars().take(80).collect();
             let fault = Fault::new(codes::UNKNOWN_VALUE, format!("`{name}` holds `{shown}`, which was never seen"));
             Err(fault.column(name).hint("set `unknown: missing` or `unknown: { value: -1 }`"))
         }
     };
-    let ids = gather_ids::<Int64Type>(&Strings::of(column)?, id)?;
+    let ids = gather_ids::<Int64Type>(&StringColumn::of(column)?, id)?;
     Ok(match dtype {
         IdType::Int64 => Arc::new(ids),
         IdType::Int32 => Arc::new(ids.unary::<_, Int32Type>(|id| id as i32)),

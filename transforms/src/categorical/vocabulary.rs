@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, StringBuilder};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
-use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, Strings, TextRef, codes};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    Memo, Tokens, bad_value, each_element, element_field, finding, is_text_or_list, output_name, scaled_hash,
+    DictionaryCache, TokenIndex, bad_value, each_element, element_field, finding_at, is_text_or_list, output_name,
+    scaled_hash,
 };
 
 /// Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
@@ -25,9 +28,9 @@ use crate::shared::{
 /// Follows tf.Transform's `compute_and_apply_vocabulary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Vocabulary {
+pub struct VocabularyEncoder {
     /// Columns; each has a vocabulary of its own.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Tokens seen less often are out of vocabulary.
     #[serde(default = "one")]
     pub min_count: u64,
@@ -45,7 +48,7 @@ pub struct Vocabulary {
     pub default: i64,
     /// The order of ids.
     #[serde(default)]
-    pub order: Order,
+    pub order: TokenOrder,
     /// The type of ids.
     #[serde(default)]
     pub dtype: IdType,
@@ -62,16 +65,16 @@ fn minus_one() -> i64 {
     -1
 }
 
-impl Default for Vocabulary {
+impl Default for VocabularyEncoder {
     fn default() -> Self {
-        Vocabulary {
-            columns: Columns::default(),
+        VocabularyEncoder {
+            columns: ColumnSelector::default(),
             min_count: 1,
             top_k: None,
             reserved: Vec::new(),
             oov_buckets: 0,
             default: -1,
-            order: Order::default(),
+            order: TokenOrder::default(),
             dtype: IdType::default(),
             suffix: None,
         }
@@ -82,7 +85,7 @@ impl Default for Vocabulary {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "VocabularyOrder")]
-pub enum Order {
+pub enum TokenOrder {
     /// Count descending, ties by bytes descending: tf.Transform's.
     #[default]
     CountThenReverse,
@@ -92,12 +95,12 @@ pub enum Order {
     Value,
 }
 
-impl Order {
+impl TokenOrder {
     pub(crate) fn of_tokens(self) -> VocabularyOrder {
         match self {
-            Order::CountThenReverse => VocabularyOrder::CountThenReverse,
-            Order::CountThenValue => VocabularyOrder::CountThenValue,
-            Order::Value => VocabularyOrder::Value,
+            TokenOrder::CountThenReverse => VocabularyOrder::CountThenReverse,
+            TokenOrder::CountThenValue => VocabularyOrder::CountThenValue,
+            TokenOrder::Value => VocabularyOrder::Value,
         }
     }
 }
@@ -122,57 +125,62 @@ impl IdType {
     }
 }
 
-impl Configured for Vocabulary {
+impl ConfiguredTransform for VocabularyEncoder {
     const NAME: &'static str = "vocabulary";
 }
 
-impl Transform for Vocabulary {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for VocabularyEncoder {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.dtype == IdType::Int32 && i32::try_from(self.default).is_err() {
             return Err(bad_value(format!("`default` {} does not fit int32", self.default)));
         }
         let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
-        fields.into_iter().map(|field| self.column(field)).collect()
+        fields.into_iter().map(|field| self.column_op(field)).collect()
     }
 }
 
-impl Vocabulary {
-    fn column(&self, field: &Field) -> Result<Op> {
+impl VocabularyEncoder {
+    fn column_op(&self, field: &Field) -> Result<PlanOp> {
         let id = self.dtype.data_type();
-        let output = element_field(field.data_type()).map_or(id.clone(), |_| listed(field.data_type(), &id));
+        let output = element_field(field.data_type()).map_or(id.clone(), |_| with_element_type(field.data_type(), &id));
         let output = Field::new(output_name(field.name(), &self.suffix), output, field.is_nullable());
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: self.order.of_tokens() };
         let config = self.clone();
-        Ok(Op::Map(Map::fitted([field.name()], [output], [Ask::new(tally, [field.name()])], move |findings| {
-            let tokens = with_reserved(finding(findings, 0)?, &config.reserved)?;
-            let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
-            if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
-                return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
-            }
-            let id = move |text: &str| match tokens.find(text) {
-                Some(id) => i64::from(id),
-                None if buckets == 0 => default,
-                None => seen + scaled_hash(text.as_bytes(), 0, buckets) as i64,
-            };
-            Ok(match config.dtype {
-                IdType::Int64 => lookup::<Int64Type>(id),
-                IdType::Int32 => lookup::<Int32Type>(move |text| id(text) as i32),
-            })
-        })))
+        Ok(PlanOp::Map(MapOp::fitted(
+            [field.name()],
+            [output],
+            [AnalyzerRequest::new(tally, [field.name()])],
+            move |findings| {
+                let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
+                let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
+                if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
+                    return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
+                }
+                let id = move |text: &str| match tokens.find(text) {
+                    Some(id) => i64::from(id),
+                    None if buckets == 0 => default,
+                    None => seen + scaled_hash(text.as_bytes(), 0, buckets) as i64,
+                };
+                Ok(match config.dtype {
+                    IdType::Int64 => lookup_kernel::<Int64Type>(id),
+                    IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
+                })
+            },
+        )))
     }
 }
 
-fn lookup<T: ArrowPrimitiveType>(id: impl Fn(&str) -> T::Native + Send + Sync + 'static) -> Lowered {
-    let memo = Memo::<T>::default();
-    Lowered::unary(move |column| {
+fn lookup_kernel<T: ArrowPrimitiveType>(id: impl Fn(&str) -> T::Native + Send + Sync + 'static) -> LoweredMap {
+    let memo = DictionaryCache::<T>::default();
+    LoweredMap::unary(move |column| {
         each_element(column, |values| {
-            Ok(Arc::new(memo.gather(&Strings::of(values)?, |text| Ok(Some(id(text))))?) as ArrayRef)
+            Ok(Arc::new(memo.gather(&StringColumn::of(values)?, |text| Ok(Some(id(text))))?) as ArrayRef)
         })
     })
 }
 
 /// The list type with other elements.
-pub(crate) fn listed(list: &DataType, element: &DataType) -> DataType {
+pub(crate) fn with_element_type(list: &DataType, element: &DataType) -> DataType {
     let item = Arc::new(Field::new_list_field(element.clone(), true));
     match list {
         DataType::LargeList(_) => DataType::LargeList(item),
@@ -182,9 +190,9 @@ pub(crate) fn listed(list: &DataType, element: &DataType) -> DataType {
 }
 
 /// The tokens of a finding after the reserved ones, which come once.
-fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<Tokens> {
+fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<TokenIndex> {
     if reserved.is_empty() {
-        return Tokens::of(finding);
+        return TokenIndex::from_finding(finding);
     }
     let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
@@ -193,5 +201,5 @@ fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<Tokens> {
     text.iter().flatten().filter(|token| !reserved.iter().any(|known| known == token)).for_each(|token| {
         all.append_value(token);
     });
-    Tokens::new(Arc::new(all.finish()))
+    TokenIndex::new(Arc::new(all.finish()))
 }

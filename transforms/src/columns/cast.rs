@@ -5,7 +5,7 @@ use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,18 +18,18 @@ use serde::{Deserialize, Serialize};
 /// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Cast {
+pub struct CastColumns {
     /// The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     pub columns: IndexMap<String, TypeName>,
     /// What becomes of a value that does not fit.
     #[serde(default)]
-    pub on_error: OnError,
+    pub on_error: OnCastError,
 }
 
 /// What becomes of a value that cannot be had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnError {
+pub enum OnCastError {
     /// The run stops and names the value.
     #[default]
     Error,
@@ -81,17 +81,17 @@ impl TypeName {
     }
 }
 
-impl Configured for Cast {
+impl ConfiguredTransform for CastColumns {
     const NAME: &'static str = "cast";
 }
 
-impl Transform for Cast {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for CastColumns {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let mut ops = Vec::new();
         let mut faults = Vec::new();
         for (columns, wanted) in &self.columns {
             let wanted = wanted.data_type();
-            let fields = match scope.columns(&Columns(vec![columns.clone()])) {
+            let fields = match scope.columns(&ColumnSelector(vec![columns.clone()])) {
                 Ok(fields) => fields,
                 Err(fault) => {
                     faults.push(fault);
@@ -104,20 +104,21 @@ impl Transform for Cast {
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                     continue;
                 }
-                let (name, wanted, safe) = (field.name().clone(), wanted.clone(), self.on_error == OnError::Missing);
+                let (name, wanted, safe) =
+                    (field.name().clone(), wanted.clone(), self.on_error == OnCastError::Missing);
                 let nullable = field.is_nullable() || safe;
                 let output = field.clone().with_data_type(wanted.clone()).with_nullable(nullable);
-                ops.push(Op::Map(Map::new([&name], [output], {
+                ops.push(PlanOp::Map(MapOp::new([&name], [output], {
                     let name = name.clone();
-                    move |inputs, _| inputs.iter().map(|column| changed(column, &wanted, safe, &name)).collect()
+                    move |inputs, _| inputs.iter().map(|column| cast_column(column, &wanted, safe, &name)).collect()
                 })));
             }
         }
-        Fault::all(faults).map_or(Ok(ops), Err)
+        Fault::combine(faults).map_or(Ok(ops), Err)
     }
 }
 
-fn changed(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
     let options = |safe| CastOptions { safe, ..CastOptions::default() };
     cast_with_options(column, wanted, &options(safe)).map_err(|error| {
         // Once more, leniently, to find the value.

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
-use forebay_plan::{Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("additionalProperties" = {"type": "string", "format": "sql"}))]
-pub struct Derive(pub IndexMap<String, String>);
+pub struct DeriveColumns(pub IndexMap<String, String>);
 
-impl Configured for Derive {
+impl ConfiguredTransform for DeriveColumns {
     const NAME: &'static str = "derive";
 }
 
-impl Transform for Derive {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for DeriveColumns {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let mut schema = scope.schema.clone();
         let mut ops = Vec::new();
         let mut faults = Vec::new();
@@ -38,9 +38,9 @@ impl Transform for Derive {
             let field = expression.field.with_name(name);
             schema = with_field(&schema, &field);
             let kernel = expression.kernel;
-            ops.push(Op::Map(Map::new(expression.reads, [field], move |inputs, rows| kernel(inputs, rows))));
+            ops.push(PlanOp::Map(MapOp::new(expression.reads, [field], move |inputs, rows| kernel(inputs, rows))));
         }
-        Fault::all(faults).map_or(Ok(ops), Err)
+        Fault::combine(faults).map_or(Ok(ops), Err)
     }
 }
 

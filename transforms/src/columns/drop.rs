@@ -1,7 +1,7 @@
 //! `drop`: removes columns.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ use crate::shared::bad_value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(rename = "Drop")]
-pub struct DropColumns(pub Columns);
+pub struct DropColumns(pub ColumnSelector);
 
-impl Configured for DropColumns {
+impl ConfiguredTransform for DropColumns {
     const NAME: &'static str = "drop";
 }
 
 impl Transform for DropColumns {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let dropped = scope.columns(&self.0)?;
         let names = scope.schema.fields().iter().map(|field| field.name());
         let kept = names.filter(|name| !dropped.iter().any(|field| field.name() == *name));
@@ -26,6 +26,6 @@ impl Transform for DropColumns {
         if kept.is_empty() {
             return Err(bad_value("no column would be left"));
         }
-        Ok(vec![Op::Project(kept)])
+        Ok(vec![PlanOp::Project(kept)])
     }
 }

@@ -6,8 +6,8 @@ mod drop;
 mod rename;
 mod select;
 
-pub use cast::{Cast, OnError, TypeName};
-pub use derive::Derive;
+pub use cast::{CastColumns, OnCastError, TypeName};
+pub use derive::DeriveColumns;
 pub use drop::DropColumns;
-pub use rename::Rename;
-pub use select::Select;
+pub use rename::RenameColumns;
+pub use select::SelectColumns;

@@ -1,7 +1,7 @@
 //! `rename`: other names for columns.
 
 use forebay_model::{Fault, Result};
-use forebay_plan::{Configured, Op, Scope, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, PlanOp, Transform};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 /// columns of one name are a fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Rename(pub IndexMap<String, String>);
+pub struct RenameColumns(pub IndexMap<String, String>);
 
-impl Configured for Rename {
+impl ConfiguredTransform for RenameColumns {
     const NAME: &'static str = "rename";
 }
 
-impl Transform for Rename {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for RenameColumns {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let faults = self.0.keys().filter_map(|old| scope.field(old).err()).collect();
-        if let Some(fault) = Fault::all(faults) {
+        if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let names = scope.schema.fields().iter().map(|field| field.name());
         let pairs = names.map(|name| (name.clone(), self.0.get(name).unwrap_or(name).clone()));
-        Ok(vec![Op::Project(pairs.collect())])
+        Ok(vec![PlanOp::Project(pairs.collect())])
     }
 }

@@ -1,22 +1,22 @@
 //! `select`: keeps columns, in the order given.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Keeps these columns, in this order, and drops all others. Rows stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Select(pub Columns);
+pub struct SelectColumns(pub ColumnSelector);
 
-impl Configured for Select {
+impl ConfiguredTransform for SelectColumns {
     const NAME: &'static str = "select";
 }
 
-impl Transform for Select {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for SelectColumns {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.columns(&self.0)?;
-        Ok(vec![Op::Project(fields.iter().map(|field| (field.name().clone(), field.name().clone())).collect())])
+        Ok(vec![PlanOp::Project(fields.iter().map(|field| (field.name().clone(), field.name().clone())).collect())])
     }
 }

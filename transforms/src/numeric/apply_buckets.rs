@@ -2,12 +2,12 @@
 
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::buckets::buckets;
-use crate::shared::{bad_value, replaced};
+use super::buckets::bucket_indices;
+use crate::shared::{bad_value, output_field};
 
 /// The index of the bucket between given boundaries: the number of boundaries that are not above
 /// x.
@@ -19,7 +19,7 @@ use crate::shared::{bad_value, replaced};
 #[serde(deny_unknown_fields)]
 pub struct ApplyBuckets {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Increasing.
     pub boundaries: Vec<f64>,
     /// Writes `<column><suffix>` instead of replacing the column.
@@ -27,20 +27,20 @@ pub struct ApplyBuckets {
     pub suffix: Option<String>,
 }
 
-impl Configured for ApplyBuckets {
+impl ConfiguredTransform for ApplyBuckets {
     const NAME: &'static str = "apply_buckets";
 }
 
 impl Transform for ApplyBuckets {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if !self.boundaries.iter().is_sorted_by(|a, b| a < b) || self.boundaries.iter().any(|x| x.is_nan()) {
             return Err(bad_value("`boundaries` are not increasing"));
         }
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let boundaries = self.boundaries.clone();
-            let output = replaced(field, &self.suffix, DataType::Int32);
-            Op::Map(Map::new([field.name()], [output], move |inputs, _| {
-                inputs.iter().map(|column| buckets(column, &boundaries)).collect()
+            let output = output_field(field, &self.suffix, DataType::Int32);
+            PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
+                inputs.iter().map(|column| bucket_indices(column, &boundaries)).collect()
             }))
         });
         Ok(each.collect())

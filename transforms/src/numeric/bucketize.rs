@@ -1,14 +1,16 @@
 //! `bucketize`: buckets of about equal size.
 
 use arrow::datatypes::DataType;
-use forebay_analyze::Ask as Wanted;
+use forebay_analyze::QuantileRequest as Wanted;
 use forebay_model::Result;
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::buckets::buckets;
-use crate::shared::{ask_quantiles, bad_value, finding, replaced};
+use super::buckets::bucket_indices;
+use crate::shared::{ask_quantiles, bad_value, finding_at, output_field};
 
 /// The index of the bucket, of `q` buckets of about equal size: the number of boundaries that are
 /// not above x.
@@ -22,7 +24,7 @@ use crate::shared::{ask_quantiles, bad_value, finding, replaced};
 #[serde(deny_unknown_fields)]
 pub struct Bucketize {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many buckets; at least 2.
     pub q: u32,
     /// The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most
@@ -38,25 +40,25 @@ pub struct Bucketize {
 }
 
 /// A question for the boundaries of `q` buckets.
-pub(super) fn ask_buckets(column: &str, q: u32, epsilon: Option<f64>, exact: bool) -> Result<Ask> {
+pub(super) fn ask_buckets(column: &str, q: u32, epsilon: Option<f64>, exact: bool) -> Result<AnalyzerRequest> {
     if !(2..=1 << 20).contains(&q) {
         return Err(bad_value(format!("`q` {q} is not between 2 and {}", 1 << 20)));
     }
     ask_quantiles(column, Wanted::Buckets(q), epsilon.unwrap_or((1.0 / f64::from(q)).min(0.01)), exact)
 }
 
-impl Configured for Bucketize {
+impl ConfiguredTransform for Bucketize {
     const NAME: &'static str = "bucketize";
 }
 
 impl Transform for Bucketize {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
-            let output = replaced(field, &self.suffix, DataType::Int32);
-            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
-                let boundaries = finding(findings, 0)?.numbers("boundary")?;
-                Ok(Lowered::unary(move |column| buckets(column, &boundaries)))
+            let output = output_field(field, &self.suffix, DataType::Int32);
+            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
+                let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
+                Ok(LoweredMap::unary(move |column| bucket_indices(column, &boundaries)))
             })))
         });
         each.collect()

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, Int32Array, PrimitiveArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type};
-use forebay_model::{Result, share_of};
+use forebay_model::{Result, scaled_distance};
 
 use crate::shared::doubles;
 
 /// For each value the number of boundaries that are not above it; NaN goes last, null stays null.
-pub(super) fn buckets(column: &ArrayRef, boundaries: &[f64]) -> Result<ArrayRef> {
+pub(super) fn bucket_indices(column: &ArrayRef, boundaries: &[f64]) -> Result<ArrayRef> {
     fn each<T: ArrowPrimitiveType>(
         array: &PrimitiveArray<T>,
         boundaries: &[f64],
@@ -32,7 +32,7 @@ pub(super) fn buckets(column: &ArrayRef, boundaries: &[f64]) -> Result<ArrayRef>
 
 /// The place among the boundaries, from 0 below the first to 1 at or above the last, linear in
 /// between; NaN is in the middle.
-pub(super) fn place(boundaries: &[f64], x: f64) -> f64 {
+pub(super) fn interpolated_rank(boundaries: &[f64], x: f64) -> f64 {
     if x.is_nan() || boundaries.is_empty() {
         return 0.5;
     }
@@ -42,7 +42,8 @@ pub(super) fn place(boundaries: &[f64], x: f64) -> f64 {
         (_, None) => 1.0,
         (Some(index), Some(next)) => {
             let before = boundaries[index];
-            let share = if before.is_finite() && next.is_finite() { share_of(x, before, before, *next) } else { 0.0 };
+            let share =
+                if before.is_finite() && next.is_finite() { scaled_distance(x, before, before, *next) } else { 0.0 };
             (index as f64 + share) / (boundaries.len() - 1) as f64
         }
     }

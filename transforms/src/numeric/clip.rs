@@ -6,11 +6,11 @@ use arrow::array::{ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, PrimitiveArr
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{bad_value, map_doubles, replaced};
+use crate::shared::{bad_value, map_doubles, output_field};
 
 /// Values below `min` become `min`, values above `max` become `max`.
 ///
@@ -22,7 +22,7 @@ use crate::shared::{bad_value, map_doubles, replaced};
 #[serde(deny_unknown_fields)]
 pub struct Clip {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// The lower bound; none where left out.
     #[serde(default)]
     pub min: Option<f64>,
@@ -34,12 +34,12 @@ pub struct Clip {
     pub suffix: Option<String>,
 }
 
-impl Configured for Clip {
+impl ConfiguredTransform for Clip {
     const NAME: &'static str = "clip";
 }
 
 impl Transform for Clip {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (min, max) = (self.min.unwrap_or(f64::NEG_INFINITY), self.max.unwrap_or(f64::INFINITY));
         if self.min.is_none() && self.max.is_none() {
             return Err(bad_value("`clip` needs `min`, `max` or both"));
@@ -57,15 +57,17 @@ impl Transform for Clip {
                 let message = format!("no whole number lies between `min` {min} and `max` {max}");
                 return Err(bad_value(message).column(field.name()).hint("cast the column to float64 first"));
             }
-            Ok(Op::Map(Map::new([field.name()], [replaced(field, &self.suffix, out.clone())], move |inputs, _| {
-                inputs.iter().map(|column| clipped(column, &out, min, max)).collect()
-            })))
+            Ok(PlanOp::Map(MapOp::new(
+                [field.name()],
+                [output_field(field, &self.suffix, out.clone())],
+                move |inputs, _| inputs.iter().map(|column| clip_column(column, &out, min, max)).collect(),
+            )))
         });
         each.collect()
     }
 }
 
-fn clipped(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<ArrayRef> {
+fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<ArrayRef> {
     if !out.is_integer() {
         return map_doubles(column, out, |value| value.clamp(min, max));
     }
@@ -73,14 +75,14 @@ fn clipped(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<Arra
     let (min, max) = (min.ceil() as i128, max.floor() as i128);
     Ok(downcast_integer_array!(
         column => {
-            Arc::new(within(column, min, max))
+            Arc::new(clip_integers(column, min, max))
         }
         other => return Err(Fault::internal(format!("{other} is not a type of integers"))),
     ))
 }
 
 /// Bounds that the type cannot hold become its own.
-fn within<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, min: i128, max: i128) -> PrimitiveArray<T>
+fn clip_integers<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, min: i128, max: i128) -> PrimitiveArray<T>
 where
     T::Native: Into<i128> + TryFrom<i128>,
 {

@@ -9,13 +9,15 @@ use arrow::array::{
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, Int32Type};
-use forebay_analyze::{Ask as Wanted, Moments, Vocabulary, VocabularyOrder};
+use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, TextRef, codes};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{ask_quantiles, finding, output_name};
+use crate::shared::{ask_quantiles, finding_at, output_name};
 
 /// Fills missing values: nulls and, in columns of floats, NaN.
 ///
@@ -28,9 +30,9 @@ use crate::shared::{ask_quantiles, finding, output_name};
 #[serde(deny_unknown_fields)]
 pub struct Impute {
     /// Columns to fill.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// What is filled in: `mean`, `median`, `mode`, or `constant: value`.
-    pub with: Fill,
+    pub with: ImputeStrategy,
     /// Adds `<column>_missing` (boolean): whether the value was missing.
     #[serde(default)]
     pub indicator: bool,
@@ -46,7 +48,7 @@ pub struct Impute {
 }
 
 /// Takes the value to fill in out of a finding.
-type Learn = fn(&Finding) -> Result<Option<ArrayRef>>;
+type FillExtractor = fn(&Finding) -> Result<Option<ArrayRef>>;
 
 fn epsilon() -> f64 {
     0.01
@@ -54,7 +56,7 @@ fn epsilon() -> f64 {
 
 impl Impute {
     /// Fills these columns.
-    pub fn new(columns: impl Into<Columns>, with: Fill) -> Self {
+    pub fn new(columns: impl Into<ColumnSelector>, with: ImputeStrategy) -> Self {
         Impute { columns: columns.into(), with, indicator: false, epsilon: epsilon(), exact: false, suffix: None }
     }
 }
@@ -62,7 +64,7 @@ impl Impute {
 /// What missing values become.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fill {
+pub enum ImputeStrategy {
     /// The mean of what is there.
     Mean,
     /// The median of what is there, interpolated between the two values in the middle.
@@ -70,79 +72,88 @@ pub enum Fill {
     /// The most frequent value; of equally frequent ones the first by the bytes of its text.
     Mode,
     /// A value of the column's type; dates and timestamps as ISO 8601 text.
-    Constant(Scalar),
+    Constant(ConstantValue),
 }
 
 /// A constant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[allow(missing_docs)] // The names say it.
-pub enum Scalar {
+pub enum ConstantValue {
     Boolean(bool),
     Integer(i64),
     Number(f64),
     Text(String),
 }
 
-impl Configured for Impute {
+impl ConfiguredTransform for Impute {
     const NAME: &'static str = "impute";
 }
 
 impl Transform for Impute {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = match self.with {
-            Fill::Mean | Fill::Median => scope.numeric_columns(&self.columns)?,
+            ImputeStrategy::Mean | ImputeStrategy::Median => scope.numeric_columns(&self.columns)?,
             _ => scope.typed_columns(&self.columns, "a plain value", |field| !field.data_type().is_nested())?,
         };
         let mut ops = Vec::new();
         for field in fields {
             if self.indicator {
                 let output = Field::new(format!("{}_missing", field.name()), DataType::Boolean, false);
-                ops.push(Op::Map(Map::new([field.name()], [output], |inputs, _| {
-                    inputs.iter().map(|column| Ok(Arc::new(missing(column)?) as ArrayRef)).collect()
+                ops.push(PlanOp::Map(MapOp::new([field.name()], [output], |inputs, _| {
+                    inputs.iter().map(|column| Ok(Arc::new(missing_mask(column)?) as ArrayRef)).collect()
                 })));
             }
-            ops.push(Op::Map(self.fill(field)?));
+            ops.push(PlanOp::Map(self.fill_map(field)?));
         }
         Ok(ops)
     }
 }
 
 impl Impute {
-    fn fill(&self, field: &Field) -> Result<Map> {
+    fn fill_map(&self, field: &Field) -> Result<MapOp> {
         let name = field.name();
         let fits = match self.with {
-            Fill::Mean | Fill::Median if field.data_type().is_integer() => DataType::Float64,
+            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => DataType::Float64,
             _ => field.data_type().clone(),
         };
         let output = Field::new(output_name(name, &self.suffix), fits.clone(), field.is_nullable());
-        let (asks, learn): (Vec<Ask>, Learn) = match &self.with {
-            Fill::Constant(value) => {
-                let value = of_type(constant(value), &fits, name)?;
-                return Ok(Map::new([name], [output.with_nullable(false)], move |inputs, _| {
-                    inputs.iter().map(|column| filled(column, &fits, &value)).collect()
+        let (asks, learn): (Vec<AnalyzerRequest>, FillExtractor) = match &self.with {
+            ImputeStrategy::Constant(value) => {
+                let value = cast_fill_value(constant_array(value), &fits, name)?;
+                return Ok(MapOp::new([name], [output.with_nullable(false)], move |inputs, _| {
+                    inputs.iter().map(|column| fill_column(column, &fits, &value)).collect()
                 }));
             }
-            Fill::Mean => (vec![Ask::new(Moments, [name])], |finding| number(finding, "mean")),
-            Fill::Median => {
-                let wanted = Wanted::Probabilities(vec![0.5]);
-                (vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?], |finding| number(finding, "value"))
+            ImputeStrategy::Mean => {
+                (vec![AnalyzerRequest::new(ColumnMoments, [name])], |finding| mean_or_median(finding, "mean"))
             }
-            Fill::Mode => {
+            ImputeStrategy::Median => {
+                let wanted = Wanted::Probabilities(vec![0.5]);
+                (vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?], |finding| {
+                    mean_or_median(finding, "value")
+                })
+            }
+            ImputeStrategy::Mode => {
                 // Two, because the first may be the text `NaN`.
-                let vocabulary = Vocabulary { min_count: 1, top_k: Some(2), order: VocabularyOrder::CountThenValue };
+                let vocabulary =
+                    TokenVocabulary { min_count: 1, top_k: Some(2), order: VocabularyOrder::CountThenValue };
                 let of_floats = field.data_type().is_floating();
-                let learn: Learn =
-                    if of_floats { |finding| mode(finding, true) } else { |finding| mode(finding, false) };
-                (vec![Ask::new(vocabulary, [name])], learn)
+                let learn: FillExtractor = if of_floats {
+                    |finding| most_frequent(finding, true)
+                } else {
+                    |finding| most_frequent(finding, false)
+                };
+                (vec![AnalyzerRequest::new(vocabulary, [name])], learn)
             }
         };
         let name = name.clone();
-        Ok(Map::fitted([name.clone()], [output], asks, move |findings| {
-            let value = learn(finding(findings, 0)?)?.map(|value| of_type(value, &fits, &name)).transpose()?;
+        Ok(MapOp::fitted([name.clone()], [output], asks, move |findings| {
+            let value =
+                learn(finding_at(findings, 0)?)?.map(|value| cast_fill_value(value, &fits, &name)).transpose()?;
             let fits = fits.clone();
-            Ok(Lowered::unary(move |column| match &value {
-                Some(value) => filled(column, &fits, value),
+            Ok(LoweredMap::unary(move |column| match &value {
+                Some(value) => fill_column(column, &fits, value),
                 None if fits.is_string() => Ok(column.clone()),
                 None => Ok(cast(column, &fits)?),
             }))
@@ -150,29 +161,29 @@ impl Impute {
     }
 }
 
-fn number(finding: &Finding, name: &str) -> Result<Option<ArrayRef>> {
+fn mean_or_median(finding: &Finding, name: &str) -> Result<Option<ArrayRef>> {
     let at = finding.column(name)?;
     Ok((at.len() == 1 && at.is_valid(0)).then(|| at.clone()))
 }
 
-fn mode(finding: &Finding, of_floats: bool) -> Result<Option<ArrayRef>> {
+fn most_frequent(finding: &Finding, of_floats: bool) -> Result<Option<ArrayRef>> {
     let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
     let first = text.iter().flatten().find(|token| !of_floats || *token != "NaN");
     Ok(first.map(|token| Arc::new(StringArray::from(vec![token])) as ArrayRef))
 }
 
-fn constant(value: &Scalar) -> ArrayRef {
+fn constant_array(value: &ConstantValue) -> ArrayRef {
     match value {
-        Scalar::Boolean(value) => Arc::new(BooleanArray::from(vec![*value])),
-        Scalar::Integer(value) => Arc::new(Int64Array::from(vec![*value])),
-        Scalar::Number(value) => Arc::new(Float64Array::from(vec![*value])),
-        Scalar::Text(value) => Arc::new(StringArray::from(vec![value.as_str()])),
+        ConstantValue::Boolean(value) => Arc::new(BooleanArray::from(vec![*value])),
+        ConstantValue::Integer(value) => Arc::new(Int64Array::from(vec![*value])),
+        ConstantValue::Number(value) => Arc::new(Float64Array::from(vec![*value])),
+        ConstantValue::Text(value) => Arc::new(StringArray::from(vec![value.as_str()])),
     }
 }
 
 /// One value in the column's type; a fault where it is another kind of value or does not fit.
-fn of_type(value: ArrayRef, wanted: &DataType, column: &str) -> Result<ArrayRef> {
+fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<ArrayRef> {
     let misfit = || {
         let message = format!("`{column}` is {wanted}, which the value to fill in does not fit");
         Fault::new(codes::COLUMN_TYPE, message).column(column)
@@ -191,7 +202,7 @@ fn of_type(value: ArrayRef, wanted: &DataType, column: &str) -> Result<ArrayRef>
 }
 
 /// Null or NaN.
-fn missing(column: &ArrayRef) -> Result<BooleanArray> {
+fn missing_mask(column: &ArrayRef) -> Result<BooleanArray> {
     let null = match column.logical_nulls() {
         Some(nulls) => BooleanArray::new(!nulls.inner(), None),
         None => is_null(column)?,
@@ -205,14 +216,14 @@ fn missing(column: &ArrayRef) -> Result<BooleanArray> {
     Ok(match column.data_type() {
         DataType::Float64 => or(&null, &nan::<Float64Type>(column.as_primitive(), f64::is_nan))?,
         DataType::Float32 => or(&null, &nan::<Float32Type>(column.as_primitive(), f32::is_nan))?,
-        DataType::Float16 => missing(&cast(column, &DataType::Float32)?)?,
-        DataType::Dictionary(_, value) if value.is_floating() => missing(&cast(column, value)?)?,
+        DataType::Float16 => missing_mask(&cast(column, &DataType::Float32)?)?,
+        DataType::Dictionary(_, value) if value.is_floating() => missing_mask(&cast(column, value)?)?,
         _ => null,
     })
 }
 
 /// Floats without a mask: one pass for NaN, one for the nulls.
-fn filled_floats<T: ArrowPrimitiveType>(
+fn fill_floats<T: ArrowPrimitiveType>(
     column: &ArrayRef,
     value: &ArrayRef,
     is_nan: impl Fn(T::Native) -> bool,
@@ -227,7 +238,7 @@ fn filled_floats<T: ArrowPrimitiveType>(
     Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), None)))
 }
 
-fn filled(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayRef> {
+fn fill_column(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayRef> {
     if let DataType::Dictionary(key, values) = column.data_type()
         && **key == DataType::Int32
         && values.is_string()
@@ -246,11 +257,11 @@ fn filled(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayR
     let layout = if fits.is_string() && column.data_type().is_string() { column.data_type() } else { fits };
     let column = if column.data_type() == layout { column } else { &cast(column, layout)? };
     match column.data_type() {
-        DataType::Float32 => return filled_floats::<Float32Type>(column, &cast(value, layout)?, f32::is_nan),
-        DataType::Float64 => return filled_floats::<Float64Type>(column, &cast(value, layout)?, f64::is_nan),
+        DataType::Float32 => return fill_floats::<Float32Type>(column, &cast(value, layout)?, f32::is_nan),
+        DataType::Float64 => return fill_floats::<Float64Type>(column, &cast(value, layout)?, f64::is_nan),
         _ => {}
     }
-    let missing = missing(column)?;
+    let missing = missing_mask(column)?;
     if missing.true_count() == 0 {
         return Ok(column.clone());
     }

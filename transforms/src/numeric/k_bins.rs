@@ -1,14 +1,16 @@
 //! `k_bins`: bins of equal width or of equal size.
 
 use arrow::datatypes::DataType;
-use forebay_analyze::{Ask as Wanted, Moments};
-use forebay_model::{Finding, Result, between};
-use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted};
+use forebay_model::{Finding, Result, lerp};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::buckets::buckets;
-use crate::shared::{ask_quantiles, bad_value, doubles, finding, replaced};
+use super::buckets::bucket_indices;
+use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, output_field};
 
 /// The index of the bin, of `bins` bins of equal width between the minimum and the maximum, or of
 /// about equal size.
@@ -23,7 +25,7 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding, replaced};
 #[serde(deny_unknown_fields)]
 pub struct KBins {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many bins; at least 2.
     pub bins: u32,
     /// Where the edges are.
@@ -52,12 +54,12 @@ pub enum BinStrategy {
     Quantile,
 }
 
-impl Configured for KBins {
+impl ConfiguredTransform for KBins {
     const NAME: &'static str = "k_bins";
 }
 
 impl Transform for KBins {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let bins = self.bins;
         if !(2..=1 << 20).contains(&bins) {
             return Err(bad_value(format!("`bins` {bins} is not between 2 and {}", 1 << 20)));
@@ -65,28 +67,28 @@ impl Transform for KBins {
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let (strategy, name) = (self.strategy, field.name().clone());
             let ask = match strategy {
-                BinStrategy::Uniform => Ask::new(Moments, [field.name()]),
+                BinStrategy::Uniform => AnalyzerRequest::new(ColumnMoments, [field.name()]),
                 BinStrategy::Quantile => {
                     let wanted = (0..=bins).map(|k| f64::from(k) / f64::from(bins)).collect();
                     let epsilon = self.epsilon.unwrap_or((1.0 / f64::from(bins)).min(0.01));
                     ask_quantiles(field.name(), Wanted::Probabilities(wanted), epsilon, self.exact)?
                 }
             };
-            let output = replaced(field, &self.suffix, DataType::Int32);
-            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
-                let finding = finding(findings, 0)?;
+            let output = output_field(field, &self.suffix, DataType::Int32);
+            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
+                let finding = finding_at(findings, 0)?;
                 let edges = match strategy {
-                    BinStrategy::Uniform => uniform(finding, bins, &name)?,
-                    BinStrategy::Quantile => by_size(finding)?,
+                    BinStrategy::Uniform => uniform_edges(finding, bins, &name)?,
+                    BinStrategy::Quantile => quantile_edges(finding)?,
                 };
-                Ok(Lowered::unary(move |column| buckets(column, &edges)))
+                Ok(LoweredMap::unary(move |column| bucket_indices(column, &edges)))
             })))
         });
         each.collect()
     }
 }
 
-fn uniform(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
+fn uniform_edges(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
     let (Some(min), Some(max)) = (finding.number("min")?, finding.number("max")?) else { return Ok(Vec::new()) };
     if !min.is_finite() || !max.is_finite() {
         let fault = forebay_model::Fault::new(
@@ -99,27 +101,27 @@ fn uniform(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
     let (bins_wide, width) = (f64::from(bins), (max - min) / f64::from(bins));
     let edge = |k: u32| match width.is_finite() {
         true => f64::from(k) * width + min,
-        false => between(min, max, f64::from(k) / bins_wide),
+        false => lerp(min, max, f64::from(k) / bins_wide),
     };
-    Ok(distinct((1..bins).map(edge).filter(|edge| *edge > min)))
+    Ok(dedup_edges((1..bins).map(edge).filter(|edge| *edge > min)))
 }
 
 /// The inner edges of bins of about equal size. Artifacts of earlier programs hold no others.
-fn by_size(finding: &Finding) -> Result<Vec<f64>> {
+fn quantile_edges(finding: &Finding) -> Result<Vec<f64>> {
     let (probabilities, values) = (finding.numbers("probability")?, doubles(finding.column("value")?)?);
     let edges = values.iter().flatten();
-    Ok(if probabilities.first() == Some(&0.0) { inner(edges) } else { distinct(edges) })
+    Ok(if probabilities.first() == Some(&0.0) { inner_edges(edges) } else { dedup_edges(edges) })
 }
 
 /// The edges between the least and the greatest one, of which each counts once.
-fn inner(edges: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut edges = distinct(edges);
+fn inner_edges(edges: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut edges = dedup_edges(edges);
     edges.truncate(edges.len().saturating_sub(1));
     edges.drain(..edges.len().min(1));
     edges
 }
 
-fn distinct(edges: impl Iterator<Item = f64>) -> Vec<f64> {
+fn dedup_edges(edges: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut edges: Vec<f64> = edges.collect();
     edges.dedup();
     edges

@@ -3,11 +3,11 @@
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{float_type, map_doubles, replaced};
+use crate::shared::{float_type, map_doubles, output_field};
 
 /// The natural logarithm of `1 + x`, accurate near 0.
 ///
@@ -17,25 +17,29 @@ use crate::shared::{float_type, map_doubles, replaced};
 #[serde(deny_unknown_fields)]
 pub struct Log1p {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Writes `<column><suffix>` instead of replacing the column.
     #[serde(default)]
     pub suffix: Option<String>,
 }
 
-impl Configured for Log1p {
+impl ConfiguredTransform for Log1p {
     const NAME: &'static str = "log1p";
 }
 
 impl Transform for Log1p {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let out = float_type(field.data_type());
-            Op::Map(Map::new([field.name()], [replaced(field, &self.suffix, out.clone())], move |inputs, _| {
-                let short = |column: &ArrayRef| *column.data_type() == DataType::Float32;
-                let each = |column| map_doubles(column, &out, if short(column) { ln_1p_short } else { f64::ln_1p });
-                inputs.iter().map(each).collect()
-            }))
+            PlanOp::Map(MapOp::new(
+                [field.name()],
+                [output_field(field, &self.suffix, out.clone())],
+                move |inputs, _| {
+                    let short = |column: &ArrayRef| *column.data_type() == DataType::Float32;
+                    let each = |column| map_doubles(column, &out, if short(column) { ln_1p_short } else { f64::ln_1p });
+                    inputs.iter().map(each).collect()
+                },
+            ))
         });
         Ok(each.collect())
     }

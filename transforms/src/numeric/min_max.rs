@@ -1,11 +1,11 @@
 //! `min_max`: the range of the data onto a given range.
 
-use forebay_model::{Result, share_of};
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_model::{Result, scaled_distance};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{Learned, bad_value, scale_by_moments};
+use crate::shared::{KeyedMoments, bad_value, scale_by_moments};
 
 /// `(x - min) / (max - min) * (hi - lo) + lo`, over all values or for each key.
 ///
@@ -22,7 +22,7 @@ use crate::shared::{Learned, bad_value, scale_by_moments};
 #[serde(deny_unknown_fields)]
 pub struct MinMax {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// What the minimum becomes.
     #[serde(default)]
     pub lo: f64,
@@ -46,7 +46,7 @@ fn one() -> f64 {
 
 impl Default for MinMax {
     fn default() -> Self {
-        let (columns, zero_range) = (Columns::default(), ZeroRange::default());
+        let (columns, zero_range) = (ColumnSelector::default(), ZeroRange::default());
         MinMax { columns, lo: 0.0, hi: 1.0, by: Vec::new(), zero_range, suffix: None }
     }
 }
@@ -64,12 +64,12 @@ pub enum ZeroRange {
     Middle,
 }
 
-impl Configured for MinMax {
+impl ConfiguredTransform for MinMax {
     const NAME: &'static str = "min_max";
 }
 
 #[derive(Clone, Copy)]
-enum Scaler {
+enum MinMaxScaler {
     Range(f64, f64),
     Sigmoid,
     Shift(f64),
@@ -77,27 +77,27 @@ enum Scaler {
 }
 
 impl Transform for MinMax {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (lo, hi, zero_range) = (self.lo, self.hi, self.zero_range);
         if lo >= hi || !lo.is_finite() || !hi.is_finite() {
             return Err(bad_value(format!("`lo` {lo} is not below `hi` {hi}")));
         }
         let fields = scope.numeric_columns(&self.columns)?;
         let flat = move |min: f64| match zero_range {
-            ZeroRange::Sigmoid => Scaler::Sigmoid,
-            ZeroRange::Lower => Scaler::Shift(min),
-            ZeroRange::Middle => Scaler::Middle,
+            ZeroRange::Sigmoid => MinMaxScaler::Sigmoid,
+            ZeroRange::Lower => MinMaxScaler::Shift(min),
+            ZeroRange::Middle => MinMaxScaler::Middle,
         };
-        let scaler = move |learned: &Learned| match (learned.min, learned.max) {
-            (Some(min), Some(max)) if min < max => Scaler::Range(min, max),
+        let scaler = move |learned: &KeyedMoments| match (learned.min, learned.max) {
+            (Some(min), Some(max)) if min < max => MinMaxScaler::Range(min, max),
             (min, _) => flat(min.unwrap_or(0.0)),
         };
-        let scale = move |scaler: Scaler, x: f64| match scaler {
-            Scaler::Range(min, max) => share_of(x, min, min, max) * (hi - lo) + lo,
-            Scaler::Sigmoid => 1.0 / (1.0 + (-x).exp()) * (hi - lo) + lo,
-            Scaler::Shift(min) => (x - min) * (hi - lo) + lo,
-            Scaler::Middle if x.is_nan() => x,
-            Scaler::Middle => (lo + hi) / 2.0,
+        let scale = move |scaler: MinMaxScaler, x: f64| match scaler {
+            MinMaxScaler::Range(min, max) => scaled_distance(x, min, min, max) * (hi - lo) + lo,
+            MinMaxScaler::Sigmoid => 1.0 / (1.0 + (-x).exp()) * (hi - lo) + lo,
+            MinMaxScaler::Shift(min) => (x - min) * (hi - lo) + lo,
+            MinMaxScaler::Middle if x.is_nan() => x,
+            MinMaxScaler::Middle => (lo + hi) / 2.0,
         };
         fields
             .into_iter()

@@ -1,13 +1,13 @@
 //! `quantiles`: the rank of a value among the data.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bucketize::ask_buckets;
-use super::buckets::place;
-use crate::shared::{finding, float_type, map_doubles, replaced};
+use super::buckets::interpolated_rank;
+use crate::shared::{finding_at, float_type, map_doubles, output_field};
 
 /// The rank of x in [0, 1], interpolated between the `q - 1` boundaries of `q` buckets.
 ///
@@ -18,9 +18,9 @@ use crate::shared::{finding, float_type, map_doubles, replaced};
 /// Follows tf.Transform's `apply_buckets_with_interpolation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Quantiles {
+pub struct QuantileRanks {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many buckets the boundaries make; at least 2.
     #[serde(default = "hundred")]
     pub q: u32,
@@ -40,27 +40,27 @@ fn hundred() -> u32 {
     100
 }
 
-impl Quantiles {
+impl QuantileRanks {
     /// Ranks these columns among percentiles.
-    pub fn new(columns: impl Into<Columns>) -> Self {
-        Quantiles { columns: columns.into(), q: hundred(), epsilon: None, exact: false, suffix: None }
+    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
+        QuantileRanks { columns: columns.into(), q: hundred(), epsilon: None, exact: false, suffix: None }
     }
 }
 
-impl Configured for Quantiles {
+impl ConfiguredTransform for QuantileRanks {
     const NAME: &'static str = "quantiles";
 }
 
-impl Transform for Quantiles {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for QuantileRanks {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
             let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
             let out = float_type(field.data_type());
-            let output = replaced(field, &self.suffix, out.clone());
-            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
-                let boundaries = finding(findings, 0)?.numbers("boundary")?;
+            let output = output_field(field, &self.suffix, out.clone());
+            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
+                let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
                 let out = out.clone();
-                Ok(Lowered::unary(move |column| map_doubles(column, &out, |x| place(&boundaries, x))))
+                Ok(LoweredMap::unary(move |column| map_doubles(column, &out, |x| interpolated_rank(&boundaries, x))))
             })))
         });
         each.collect()

@@ -1,12 +1,12 @@
 //! `robust_scale`: by median and quartiles.
 
-use forebay_analyze::Ask as Wanted;
-use forebay_model::{Result, share_of};
-use forebay_plan::{Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_analyze::QuantileRequest as Wanted;
+use forebay_model::{Result, scaled_distance};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{ask_quantiles, bad_value, doubles, finding, float_type, map_doubles, replaced};
+use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, output_field};
 
 /// `(x - median) / (upper - lower)`, where lower and upper are quantiles, by default the quartiles.
 ///
@@ -18,7 +18,7 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding, float_type, map_
 #[serde(deny_unknown_fields)]
 pub struct RobustScale {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// The lower quantile, as a probability.
     #[serde(default = "lower")]
     pub lower: f64,
@@ -50,18 +50,18 @@ fn epsilon() -> f64 {
 
 impl RobustScale {
     /// Scales these columns by their quartiles.
-    pub fn new(columns: impl Into<Columns>) -> Self {
+    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
         let columns = columns.into();
         RobustScale { columns, lower: lower(), upper: upper(), epsilon: epsilon(), exact: false, suffix: None }
     }
 }
 
-impl Configured for RobustScale {
+impl ConfiguredTransform for RobustScale {
     const NAME: &'static str = "robust_scale";
 }
 
 impl Transform for RobustScale {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if !(0.0 <= self.lower && self.lower < self.upper && self.upper <= 1.0) {
             return Err(bad_value("`lower` and `upper` are probabilities, `lower` below `upper`"));
         }
@@ -69,16 +69,18 @@ impl Transform for RobustScale {
             let wanted = Wanted::Probabilities(vec![self.lower, 0.5, self.upper]);
             let ask = ask_quantiles(field.name(), wanted, self.epsilon, self.exact)?;
             let out = float_type(field.data_type());
-            let output = replaced(field, &self.suffix, out.clone());
-            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
-                let values: Vec<Option<f64>> = doubles(finding(findings, 0)?.column("value")?)?.iter().collect();
+            let output = output_field(field, &self.suffix, out.clone());
+            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
+                let values: Vec<Option<f64>> = doubles(finding_at(findings, 0)?.column("value")?)?.iter().collect();
                 let (median, lower, upper) = match values[..] {
                     [Some(lower), Some(median), Some(upper)] if upper == lower => (median, 0.0, 1.0),
                     [Some(lower), Some(median), Some(upper)] => (median, lower, upper),
                     _ => (0.0, 0.0, 1.0),
                 };
                 let out = out.clone();
-                Ok(Lowered::unary(move |column| map_doubles(column, &out, |x| share_of(x, median, lower, upper))))
+                Ok(LoweredMap::unary(move |column| {
+                    map_doubles(column, &out, |x| scaled_distance(x, median, lower, upper))
+                }))
             })))
         });
         each.collect()

@@ -1,11 +1,11 @@
 //! `standardize`: the z-score.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{Learned, scale_by_moments};
+use crate::shared::{KeyedMoments, scale_by_moments};
 
 /// The z-score, `(x - mean) / sqrt(var)`, over all values or for each key.
 ///
@@ -21,7 +21,7 @@ use crate::shared::{Learned, scale_by_moments};
 #[serde(deny_unknown_fields)]
 pub struct Standardize {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Key columns: statistics are taken for each of their values.
     #[serde(default)]
     pub by: Vec<String>,
@@ -47,23 +47,23 @@ pub enum ZeroVariance {
     Zero,
 }
 
-impl Configured for Standardize {
+impl ConfiguredTransform for Standardize {
     const NAME: &'static str = "standardize";
 }
 
 /// Subtract, divide, then multiply: a product with 0 or 1.
 #[derive(Clone, Copy)]
-struct Scaler {
+struct ZScoreScaler {
     mean: f64,
     deviation: f64,
     factor: f64,
 }
 
 impl Transform for Standardize {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.numeric_columns(&self.columns)?;
         let (ddof, zero_variance) = (u64::from(self.ddof), self.zero_variance);
-        let scaler = move |learned: &Learned| {
+        let scaler = move |learned: &KeyedMoments| {
             let mean = learned.mean.unwrap_or(0.0);
             let freedom = learned.count.saturating_sub(ddof);
             let var = match learned.var {
@@ -72,13 +72,13 @@ impl Transform for Standardize {
                 _ => 0.0,
             };
             match (var == 0.0, zero_variance) {
-                (false, _) => Scaler { mean, deviation: var.sqrt(), factor: 1.0 },
-                (true, ZeroVariance::Centre) => Scaler { mean, deviation: 1.0, factor: 1.0 },
-                (true, ZeroVariance::Zero) => Scaler { mean, deviation: 1.0, factor: 0.0 },
+                (false, _) => ZScoreScaler { mean, deviation: var.sqrt(), factor: 1.0 },
+                (true, ZeroVariance::Centre) => ZScoreScaler { mean, deviation: 1.0, factor: 1.0 },
+                (true, ZeroVariance::Zero) => ZScoreScaler { mean, deviation: 1.0, factor: 0.0 },
             }
         };
-        let unseen = Scaler { mean: 0.0, deviation: 1.0, factor: 1.0 };
-        let scale = |scaler: Scaler, x: f64| (x - scaler.mean) / scaler.deviation * scaler.factor;
+        let unseen = ZScoreScaler { mean: 0.0, deviation: 1.0, factor: 1.0 };
+        let scale = |scaler: ZScoreScaler, x: f64| (x - scaler.mean) / scaler.deviation * scaler.factor;
         fields
             .into_iter()
             .map(|field| scale_by_moments(scope, field, &self.by, &self.suffix, scaler, unseen, scale))

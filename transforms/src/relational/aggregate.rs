@@ -17,13 +17,13 @@ use datafusion::logical_expr::{
     create_udf, lit, when,
 };
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_plan::{Configured, Gather, GatherBy, Op, Scope, Transform, canonical_key};
+use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, PlanOp, Transform, canonical_key};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::dedupe::column;
-use super::exact_udaf::{Statistic, exact};
+use super::dedupe::column_expr;
+use super::exact_udaf::{MomentStatistic, exact_aggregate_udf};
 use crate::shared::bad_value;
 
 /// One row for each group of rows with equal keys, and for each bucket of time.
@@ -50,7 +50,7 @@ pub struct Aggregate {
     #[serde(default)]
     pub time: Option<String>,
     /// New columns by name, each `function: column`.
-    pub compute: IndexMap<String, Compute>,
+    pub compute: IndexMap<String, AggregateExpression>,
     /// `std` and `var` divide by `n - ddof`.
     #[serde(default = "one")]
     pub ddof: u32,
@@ -69,7 +69,7 @@ impl Default for Aggregate {
 /// What is computed of a column over a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Compute {
+pub enum AggregateExpression {
     /// The sum of numbers.
     Sum(String),
     /// The mean of numbers.
@@ -92,30 +92,42 @@ pub enum Compute {
     NUnique(String),
 }
 
-impl Compute {
+impl AggregateExpression {
     fn column(&self) -> &str {
         match self {
-            Compute::Sum(column) | Compute::Mean(column) | Compute::Count(column) | Compute::Min(column) => column,
-            Compute::Max(column) | Compute::Std(column) | Compute::Var(column) | Compute::First(column) => column,
-            Compute::Last(column) | Compute::NUnique(column) => column,
+            AggregateExpression::Sum(column)
+            | AggregateExpression::Mean(column)
+            | AggregateExpression::Count(column)
+            | AggregateExpression::Min(column) => column,
+            AggregateExpression::Max(column)
+            | AggregateExpression::Std(column)
+            | AggregateExpression::Var(column)
+            | AggregateExpression::First(column) => column,
+            AggregateExpression::Last(column) | AggregateExpression::NUnique(column) => column,
         }
     }
 
-    fn of_numbers(&self) -> bool {
-        matches!(self, Compute::Sum(_) | Compute::Mean(_) | Compute::Std(_) | Compute::Var(_))
+    fn needs_numbers(&self) -> bool {
+        matches!(
+            self,
+            AggregateExpression::Sum(_)
+                | AggregateExpression::Mean(_)
+                | AggregateExpression::Std(_)
+                | AggregateExpression::Var(_)
+        )
     }
 }
 
-impl Configured for Aggregate {
+impl ConfiguredTransform for Aggregate {
     const NAME: &'static str = "aggregate";
 }
 
 impl Transform for Aggregate {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let spec = self.resolve(scope)?;
         // The plan over no rows tells the types.
         let mut fields: Vec<Field> = scope.schema.fields().iter().map(|field| field.as_ref().clone()).collect();
-        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
+        fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
         let fault = |error: DataFusionError| {
             Fault::new(codes::COLUMN_TYPE, "the groups cannot be computed from these columns").cause(error)
         };
@@ -123,7 +135,7 @@ impl Transform for Aggregate {
         let plan = empty.and_then(|input| spec.plan(input)).map_err(fault)?;
         let fields = plan.schema().fields().iter();
         let fields = fields.map(|f| Field::new(f.name(), logical_type(f.data_type()), f.is_nullable()));
-        Ok(vec![Op::Gather(Gather {
+        Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
@@ -137,7 +149,7 @@ impl Transform for Aggregate {
 
 impl Aggregate {
     /// Checks names and types.
-    fn resolve(&self, scope: &Scope<'_>) -> Result<Spec> {
+    fn resolve(&self, scope: &BindScope<'_>) -> Result<ResolvedAggregate> {
         if self.compute.is_empty() {
             return Err(bad_value("`compute` is empty"));
         }
@@ -149,12 +161,12 @@ impl Aggregate {
                     let message = format!("`{time}` is {}, not a date or timestamp", field.data_type());
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
                 }
-                let seconds = length(every)?;
+                let seconds = parse_bucket_length(every)?;
                 if *field.data_type() == DataType::Date32 && seconds % DAY != 0 {
                     faults.push(bad_value(format!("`{time}` holds dates, which `every: {every}` does not divide")));
                 }
                 let origin = if every.ends_with('w') { FIRST_MONDAY } else { 0 };
-                Some(Buckets { column: time.clone(), data_type: field.data_type().clone(), seconds, origin })
+                Some(TimeBuckets { column: time.clone(), data_type: field.data_type().clone(), seconds, origin })
             }
             (None, None) => None,
             _ => return Err(bad_value("`every` and `time` go together")),
@@ -164,25 +176,25 @@ impl Aggregate {
             if self.by.contains(name) || self.time.as_ref() == Some(name) {
                 faults.push(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`")));
             }
-            if *compute == Compute::Count("*".to_owned()) {
+            if *compute == AggregateExpression::Count("*".to_owned()) {
                 computed.push((name.clone(), compute.clone(), DataType::Null));
                 continue;
             }
             match scope.field(compute.column()) {
                 Err(fault) => faults.push(fault),
-                Ok(field) if compute.of_numbers() && !field.data_type().is_numeric() => {
+                Ok(field) if compute.needs_numbers() && !field.data_type().is_numeric() => {
                     let message = format!("`{}` is {}, not a number", field.name(), field.data_type());
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                 }
                 Ok(field) => computed.push((name.clone(), compute.clone(), field.data_type().clone())),
             }
         }
-        if let Some(fault) = Fault::all(faults) {
+        if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let typed = |key: &String| Ok((key.clone(), scope.field(key)?.data_type().clone()));
         let by = self.by.iter().map(typed).collect::<Result<_>>()?;
-        Ok(Spec { by, time, computed, ddof: self.ddof })
+        Ok(ResolvedAggregate { by, time, computed, ddof: self.ddof })
     }
 }
 
@@ -193,7 +205,7 @@ const DAY: i64 = 86_400;
 const FIRST_MONDAY: i64 = 4 * DAY;
 
 /// A length of time in seconds.
-fn length(text: &str) -> Result<i64> {
+fn parse_bucket_length(text: &str) -> Result<i64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let parsed = digits.parse::<i32>().ok().filter(|count| *count > 0).and_then(|count| {
         let unit = match &text[digits.len()..] {
@@ -213,40 +225,42 @@ fn length(text: &str) -> Result<i64> {
 }
 
 /// The checked configuration.
-struct Spec {
+struct ResolvedAggregate {
     /// Names and types.
     by: Vec<(String, DataType)>,
-    time: Option<Buckets>,
-    computed: Vec<(String, Compute, DataType)>,
+    time: Option<TimeBuckets>,
+    computed: Vec<(String, AggregateExpression, DataType)>,
     ddof: u32,
 }
 
-impl Spec {
+impl ResolvedAggregate {
     fn plan(&self, input: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-        let key = |(name, data_type): &(String, DataType)| canonical_key(column(name), data_type).alias(name);
+        let key = |(name, data_type): &(String, DataType)| canonical_key(column_expr(name), data_type).alias(name);
         let mut columns: Vec<Expr> = self.by.iter().map(key).collect();
-        columns.extend(self.time.as_ref().map(|time| time.start().alias(&time.column)));
+        columns.extend(self.time.as_ref().map(|time| time.start_expr().alias(&time.column)));
         let names = self.by.iter().map(|(name, _)| name);
         let keys: Vec<String> = names.chain(self.time.iter().map(|time| &time.column)).cloned().collect();
-        columns.push(column(Gather::ROW).alias(Gather::ROW));
+        columns.push(column_expr(GatherOp::ROW).alias(GatherOp::ROW));
         let mut aggregates = Vec::new();
-        let mut outputs: Vec<Expr> = keys.iter().map(|key| column(key)).collect();
+        let mut outputs: Vec<Expr> = keys.iter().map(|key| column_expr(key)).collect();
         for (index, (name, compute, data_type)) in self.computed.iter().enumerate() {
             let (value, result) = (format!("__value_{index}"), format!("__result_{index}"));
             if *data_type != DataType::Null {
-                columns.push(input_of(compute, data_type)?.alias(&value));
+                columns.push(input_expr(compute, data_type)?.alias(&value));
             }
-            aggregates.push(aggregate(compute, column(&value), data_type, self.ddof)?.alias(&result));
+            aggregates.push(aggregate_expr(compute, column_expr(&value), data_type, self.ddof)?.alias(&result));
             let result = match compute {
-                Compute::Sum(_) if data_type.is_integer() => cast_expr(column(&result), DataType::Int64),
-                Compute::Min(_) | Compute::Max(_) if data_type.is_floating() => {
-                    cast_expr(column(&result), data_type.clone())
+                AggregateExpression::Sum(_) if data_type.is_integer() => {
+                    cast_expr(column_expr(&result), DataType::Int64)
                 }
-                _ => column(&result),
+                AggregateExpression::Min(_) | AggregateExpression::Max(_) if data_type.is_floating() => {
+                    cast_expr(column_expr(&result), data_type.clone())
+                }
+                _ => column_expr(&result),
             };
             outputs.push(result.alias(name));
         }
-        let groups: Vec<Expr> = keys.iter().map(|key| column(key)).collect();
+        let groups: Vec<Expr> = keys.iter().map(|key| column_expr(key)).collect();
         let plan = LogicalPlanBuilder::from(input).project(columns)?.aggregate(groups.clone(), aggregates)?;
         let plan =
             if groups.is_empty() { plan } else { plan.sort(groups.into_iter().map(|key| key.sort(true, false)))? };
@@ -255,7 +269,7 @@ impl Spec {
 }
 
 /// Buckets of time of equal length.
-struct Buckets {
+struct TimeBuckets {
     column: String,
     data_type: DataType,
     /// The length of one.
@@ -264,10 +278,10 @@ struct Buckets {
     origin: i64,
 }
 
-impl Buckets {
+impl TimeBuckets {
     /// The start of the bucket of each time, in the column's own type and unit: no other unit holds all
     /// times that a column can.
-    fn start(&self) -> Expr {
+    fn start_expr(&self) -> Expr {
         let per_second = match &self.data_type {
             DataType::Timestamp(TimeUnit::Second, _) => 1,
             DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
@@ -288,17 +302,20 @@ impl Buckets {
             let columns = ColumnarValue::values_to_arrays(inputs)?;
             let column =
                 columns.first().ok_or_else(|| DataFusionError::Internal("a bucket without times".to_owned()))?;
-            starts(column, start).map(ColumnarValue::Array).map_err(|fault| DataFusionError::External(Box::new(fault)))
+            map_times(column, start)
+                .map(ColumnarValue::Array)
+                .map_err(|fault| DataFusionError::External(Box::new(fault)))
         };
         let types = (vec![self.data_type.clone()], self.data_type.clone());
         // The engine takes functions of one name for one function.
         let name = format!("bucket_{}_{}", self.seconds, self.origin);
-        create_udf(&name, types.0, types.1, Volatility::Immutable, Arc::new(function)).call(vec![column(&self.column)])
+        create_udf(&name, types.0, types.1, Volatility::Immutable, Arc::new(function))
+            .call(vec![column_expr(&self.column)])
     }
 }
 
 /// Applies a function to the ticks of times.
-fn starts(times: &ArrayRef, start: impl Fn(i64) -> i128) -> Result<ArrayRef> {
+fn map_times(times: &ArrayRef, start: impl Fn(i64) -> i128) -> Result<ArrayRef> {
     let missing = |time: &dyn std::fmt::Display| {
         let message =
             format!("the bucket of the time {time} begins before the first one that {} holds", times.data_type());
@@ -315,41 +332,47 @@ fn starts(times: &ArrayRef, start: impl Fn(i64) -> i128) -> Result<ArrayRef> {
 }
 
 /// The column without NaN, in the type that the function works on.
-fn input_of(compute: &Compute, data_type: &DataType) -> Result<Expr, DataFusionError> {
-    let value = column(compute.column());
-    let exactly = data_type.is_floating() && matches!(compute, Compute::Min(_) | Compute::Max(_));
+fn input_expr(compute: &AggregateExpression, data_type: &DataType) -> Result<Expr, DataFusionError> {
+    let value = column_expr(compute.column());
+    let exactly =
+        data_type.is_floating() && matches!(compute, AggregateExpression::Min(_) | AggregateExpression::Max(_));
     Ok(match compute {
-        Compute::Sum(_) if data_type.is_integer() => cast_expr(value, DataType::Decimal128(20, 0)),
-        _ if compute.of_numbers() || exactly => cast_expr(value, DataType::Float64),
+        AggregateExpression::Sum(_) if data_type.is_integer() => cast_expr(value, DataType::Decimal128(20, 0)),
+        _ if compute.needs_numbers() || exactly => cast_expr(value, DataType::Float64),
         _ if data_type.is_floating() => {
             let numbers = when(isnan(value.clone()), lit(ScalarValue::Null)).otherwise(value)?;
             // Values of one number differ in their bits.
-            if matches!(compute, Compute::NUnique(_)) { canonical_key(numbers, data_type) } else { numbers }
+            if matches!(compute, AggregateExpression::NUnique(_)) { canonical_key(numbers, data_type) } else { numbers }
         }
         _ => value,
     })
 }
 
-fn aggregate(compute: &Compute, value: Expr, data_type: &DataType, ddof: u32) -> Result<Expr, DataFusionError> {
+fn aggregate_expr(
+    compute: &AggregateExpression,
+    value: Expr,
+    data_type: &DataType,
+    ddof: u32,
+) -> Result<Expr, DataFusionError> {
     let one = |function: AggregateUDF| function.call(vec![value.clone()]);
     let by_row = |function: Arc<AggregateUDF>| {
-        let call = function.call(vec![value.clone()]).order_by(vec![column(Gather::ROW).sort(true, false)]);
+        let call = function.call(vec![value.clone()]).order_by(vec![column_expr(GatherOp::ROW).sort(true, false)]);
         call.null_treatment(NullTreatment::IgnoreNulls).build()
     };
     Ok(match compute {
-        Compute::Count(name) if name == "*" => count(lit(1_i64)),
-        Compute::Count(_) => count(value),
-        Compute::NUnique(_) => count_udaf().call(vec![value]).distinct().build()?,
-        Compute::Sum(_) if data_type.is_integer() => sum(value),
-        Compute::Sum(_) => one(exact(Statistic::Sum)),
-        Compute::Mean(_) => one(exact(Statistic::Mean)),
-        Compute::Std(_) => one(exact(Statistic::Std(ddof))),
-        Compute::Var(_) => one(exact(Statistic::Var(ddof))),
-        Compute::Min(_) if data_type.is_floating() => one(exact(Statistic::Min)),
-        Compute::Max(_) if data_type.is_floating() => one(exact(Statistic::Max)),
-        Compute::Min(_) => min(value),
-        Compute::Max(_) => max(value),
-        Compute::First(_) => by_row(first_value_udaf())?,
-        Compute::Last(_) => by_row(last_value_udaf())?,
+        AggregateExpression::Count(name) if name == "*" => count(lit(1_i64)),
+        AggregateExpression::Count(_) => count(value),
+        AggregateExpression::NUnique(_) => count_udaf().call(vec![value]).distinct().build()?,
+        AggregateExpression::Sum(_) if data_type.is_integer() => sum(value),
+        AggregateExpression::Sum(_) => one(exact_aggregate_udf(MomentStatistic::Sum)),
+        AggregateExpression::Mean(_) => one(exact_aggregate_udf(MomentStatistic::Mean)),
+        AggregateExpression::Std(_) => one(exact_aggregate_udf(MomentStatistic::Std(ddof))),
+        AggregateExpression::Var(_) => one(exact_aggregate_udf(MomentStatistic::Var(ddof))),
+        AggregateExpression::Min(_) if data_type.is_floating() => one(exact_aggregate_udf(MomentStatistic::Min)),
+        AggregateExpression::Max(_) if data_type.is_floating() => one(exact_aggregate_udf(MomentStatistic::Max)),
+        AggregateExpression::Min(_) => min(value),
+        AggregateExpression::Max(_) => max(value),
+        AggregateExpression::First(_) => by_row(first_value_udaf())?,
+        AggregateExpression::Last(_) => by_row(last_value_udaf())?,
     })
 }

@@ -1,13 +1,13 @@
 //! `as_of_join`: the row of another table that was there at the time of each row.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes, is_open};
-use forebay_plan::{AsOf, Columns, Configured, Direction, Op, Scope, Transform};
+use forebay_model::{Fault, Result, codes, is_unsized_vector};
+use forebay_plan::{AsOf, BindScope, ColumnSelector, ConfiguredTransform, MatchDirection, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::bad_value;
-use crate::time::{Length, TimeColumn, time_column};
+use crate::time::{LengthSpec, TimeColumn, time_column};
 
 /// Columns of another step or source as they were at the time of each row (point in time).
 ///
@@ -42,7 +42,7 @@ pub struct AsOfJoin {
     pub direction: AsOfDirection,
     /// How far away in time it may be, inclusive: a length such as `7d`; any where left out.
     #[serde(default)]
-    pub tolerance: Option<Length>,
+    pub tolerance: Option<LengthSpec>,
     /// Whether a row of the very same time counts.
     #[serde(default = "yes")]
     pub exact: bool,
@@ -51,7 +51,7 @@ pub struct AsOfJoin {
     pub known_at: Option<String>,
     /// The other table's columns to bring; where left out, all but its keys and times.
     #[serde(default)]
-    pub columns: Option<Columns>,
+    pub columns: Option<ColumnSelector>,
     /// Put before the names of the columns that are brought.
     #[serde(default)]
     pub prefix: String,
@@ -77,12 +77,12 @@ fn yes() -> bool {
     true
 }
 
-impl Configured for AsOfJoin {
+impl ConfiguredTransform for AsOfJoin {
     const NAME: &'static str = "as_of_join";
 }
 
 impl Transform for AsOfJoin {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let other = (scope.other)(&self.with)?;
         let Some(here) = self.on.as_ref().or(scope.series.keys.as_ref()) else {
             return Err(Fault::new(codes::MISSING_FIELD, "`as_of_join` needs the key columns")
@@ -103,20 +103,20 @@ impl Transform for AsOfJoin {
             faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
         };
         for (here, there) in here.iter().zip(there) {
-            let (a, b) = (scope.field(here)?.data_type(), field(&other, there)?.data_type());
+            let (a, b) = (scope.field(here)?.data_type(), find_field(&other, there)?.data_type());
             if AsOf::key_type(a, b).is_none() {
                 unlike(here, there, a, b);
             }
         }
         let mut ticks = time.data_type.clone();
         for there in [&right_time].into_iter().chain(&self.known_at) {
-            let found = field(&other, there)?.data_type();
+            let found = find_field(&other, there)?.data_type();
             match AsOf::time_type(&ticks, found) {
                 Some(common) => ticks = common,
                 None => unlike(&time.name, there, &time.data_type, found),
             }
         }
-        if let Some(fault) = Fault::all(faults) {
+        if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let passing =
@@ -126,7 +126,7 @@ impl Transform for AsOfJoin {
             None => other.fields().iter().map(|field| &**field).filter(|field| !passing(field.name())).collect(),
         };
         let columns = brought.into_iter().map(|field| {
-            if is_open(field.data_type()) {
+            if is_unsized_vector(field.data_type()) {
                 let message = format!("`{}` in `{}` is a vector whose width is learned", field.name(), self.with);
                 return Err(Fault::new(codes::UNSUPPORTED, message)
                     .column(field.name())
@@ -141,7 +141,7 @@ impl Transform for AsOfJoin {
             }
             Ok((field.name().clone(), field.clone().with_name(name).with_nullable(true)))
         });
-        Ok(vec![Op::AsOf(AsOf {
+        Ok(vec![PlanOp::AsOf(AsOf {
             other: self.with.clone(),
             keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
             columns: columns.collect::<Result<_>>()?,
@@ -153,15 +153,15 @@ impl Transform for AsOfJoin {
             other_time: right_time,
             known_at: self.known_at.clone(),
             direction: match self.direction {
-                AsOfDirection::Backward => Direction::Backward,
-                AsOfDirection::Forward => Direction::Forward,
-                AsOfDirection::Nearest => Direction::Nearest,
+                AsOfDirection::Backward => MatchDirection::Backward,
+                AsOfDirection::Forward => MatchDirection::Forward,
+                AsOfDirection::Nearest => MatchDirection::Nearest,
             },
             exact: self.exact,
         })])
     }
 }
 
-fn field<'a>(schema: &'a Schema, name: &str) -> Result<&'a Field> {
+fn find_field<'a>(schema: &'a Schema, name: &str) -> Result<&'a Field> {
     schema.field_with_name(name).map_err(|_| forebay_plan::unknown_column(name, schema))
 }

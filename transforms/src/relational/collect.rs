@@ -10,7 +10,8 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Analyzer, Decoder, Encoder, Fault, Finding, Growth, Input, Result, Scratch, codes, is_open, logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder, StateEncoder, codes,
+    is_unsized_vector, logical_type,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -18,7 +19,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// Every row of some columns, in row order. The finding is the whole table; it has to fit the
 /// state's budget, else the run stops and says so.
 #[derive(Debug, Clone)]
-pub struct Collect {
+pub struct CollectRows {
     /// Names and types of the columns, in the order in which they are asked.
     pub columns: Vec<(String, DataType)>,
 }
@@ -27,22 +28,22 @@ pub struct Collect {
 pub struct CollectState {
     batches: Vec<RecordBatch>,
     bytes: usize,
-    scratch: Arc<dyn Scratch>,
+    scratch: Arc<dyn ScratchSpace>,
 }
 
 impl CollectState {
     /// The columns of the rows, or those that were declared where there is none.
-    fn schema(&self, of: &Collect) -> SchemaRef {
+    fn schema(&self, of: &CollectRows) -> SchemaRef {
         self.batches.first().map_or_else(|| of.schema(), RecordBatch::schema)
     }
 }
 
 /// The type of a column that comes with this one: a vector's width may have been learned.
-fn settled(declared: &Field, found: &DataType) -> DataType {
-    if is_open(declared.data_type()) { logical_type(found) } else { declared.data_type().clone() }
+fn resolved_type(declared: &Field, found: &DataType) -> DataType {
+    if is_unsized_vector(declared.data_type()) { logical_type(found) } else { declared.data_type().clone() }
 }
 
-impl Collect {
+impl CollectRows {
     fn schema(&self) -> SchemaRef {
         let fields = self.columns.iter().map(|(name, data_type)| Field::new(name, logical_type(data_type), true));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -52,21 +53,21 @@ impl Collect {
     fn schema_of(&self, columns: &[ArrayRef]) -> SchemaRef {
         let declared = self.schema();
         let fields = declared.fields().iter().zip(columns);
-        let fields =
-            fields.map(|(field, column)| field.as_ref().clone().with_data_type(settled(field, column.data_type())));
+        let fields = fields
+            .map(|(field, column)| field.as_ref().clone().with_data_type(resolved_type(field, column.data_type())));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
     /// Whether stored columns are these.
-    fn fits(&self, stored: &Schema) -> bool {
+    fn matches_schema(&self, stored: &Schema) -> bool {
         let declared = self.schema();
         let same = |(own, stored): (&Arc<Field>, &Arc<Field>)| {
-            own.name() == stored.name() && settled(own, stored.data_type()) == *stored.data_type()
+            own.name() == stored.name() && resolved_type(own, stored.data_type()) == *stored.data_type()
         };
         declared.fields().len() == stored.fields().len() && declared.fields().iter().zip(stored.fields()).all(same)
     }
 
-    fn push(&self, state: &mut CollectState, batch: RecordBatch) -> Result<()> {
+    fn append_batch(&self, state: &mut CollectState, batch: RecordBatch) -> Result<()> {
         let bytes: usize =
             batch.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<_, _>>()?;
         state.bytes += bytes;
@@ -83,7 +84,7 @@ impl Collect {
     }
 }
 
-impl Analyzer for Collect {
+impl Analyzer for CollectRows {
     type State = CollectState;
 
     fn kind(&self) -> &'static str {
@@ -99,30 +100,30 @@ impl Analyzer for Collect {
         false
     }
 
-    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<CollectState> {
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<CollectState> {
         Ok(CollectState { batches: Vec::new(), bytes: 0, scratch: scratch.clone() })
     }
 
-    fn update(&self, state: &mut CollectState, input: &Input<'_>) -> Result<()> {
+    fn update(&self, state: &mut CollectState, input: &AnalyzerInput<'_>) -> Result<()> {
         let schema = self.schema_of(input.columns);
         let columns = input.columns.iter().zip(schema.fields());
         let columns =
-            columns.map(|(column, field)| canonical(column, field.data_type())).collect::<Result<Vec<_>>>()?;
+            columns.map(|(column, field)| canonical_column(column, field.data_type())).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(input.rows));
-        self.push(state, RecordBatch::try_new_with_options(schema, columns, &options)?)
+        self.append_batch(state, RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
     fn merge(&self, state: &mut CollectState, later: CollectState) -> Result<()> {
-        later.batches.into_iter().try_for_each(|batch| self.push(state, batch))
+        later.batches.into_iter().try_for_each(|batch| self.append_batch(state, batch))
     }
 
     fn encode(&self, state: &mut CollectState, out: &mut dyn Write) -> Result<()> {
         // The rows in one piece now; then the join's index of them, and the artifact's copy.
-        state.scratch.admit(Growth { now: 2 * state.bytes, later: 2 * state.bytes })?;
+        state.scratch.admit(MemoryRequest { now: 2 * state.bytes, later: 2 * state.bytes })?;
         // One batch, whatever came in how many; its buffers hold nothing but the values.
         let schema = state.schema(self);
         let whole = concat_batches(&schema, &state.batches)?;
-        let columns = whole.columns().iter().map(|column| canonical(column, column.data_type()));
+        let columns = whole.columns().iter().map(|column| canonical_column(column, column.data_type()));
         let options = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
         let whole = RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_>>()?, &options)?;
         state.batches = vec![whole.clone()];
@@ -132,32 +133,32 @@ impl Analyzer for Collect {
             Ok(writer.finish()?)
         };
         // Written twice, as a copy of all rows is more than there may be memory for.
-        let mut digest = Digest::default();
+        let mut digest = DigestWriter::default();
         write(&mut digest)?;
-        let mut encoder = Encoder(out);
+        let mut encoder = StateEncoder(out);
         encoder.u64(digest.hash.digest())?;
         encoder.varint(digest.bytes)?;
         write(encoder.0)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<CollectState> {
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<CollectState> {
         let fault = || Fault::new(codes::CORRUPT, "a state holds rows that cannot be read");
         let corrupt = |error| fault().cause(error);
         let mut state = Analyzer::zero(self, scratch)?;
         // Arrow's reader panics on bytes that are damaged, so they are checked before.
-        let hash = Decoder(input).u64()?;
-        let length = Decoder(input).length(isize::MAX as usize)?;
+        let hash = StateDecoder(input).u64()?;
+        let length = StateDecoder(input).length(isize::MAX as usize)?;
         let mut bytes = Vec::new();
         input.take(length as u64).read_to_end(&mut bytes).map_err(|error| fault().cause(error))?;
         if bytes.len() != length || xxh3_64(&bytes) != hash {
             return Err(fault());
         }
         let reader = StreamReader::try_new(bytes.as_slice(), None).map_err(corrupt)?;
-        if !self.fits(&reader.schema()) {
+        if !self.matches_schema(&reader.schema()) {
             return Err(Fault::new(codes::CORRUPT, "a state holds rows of other columns"));
         }
         for batch in reader {
-            self.push(&mut state, batch.map_err(corrupt)?)?;
+            self.append_batch(&mut state, batch.map_err(corrupt)?)?;
         }
         Ok(state)
     }
@@ -173,12 +174,12 @@ impl Analyzer for Collect {
 
 /// The hash and the length of what is written.
 #[derive(Default)]
-struct Digest {
+struct DigestWriter {
     hash: Xxh3,
     bytes: u64,
 }
 
-impl Write for Digest {
+impl Write for DigestWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
@@ -192,7 +193,7 @@ impl Write for Digest {
 
 /// The column in its logical type, with nothing in its buffers but its values: what lies under a
 /// null is not the same in every layout.
-fn canonical(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
+fn canonical_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
     let column = if column.data_type() == wanted { column } else { &cast(column, wanted)? };
     match wanted {
         DataType::Boolean if column.null_count() == 0 => {

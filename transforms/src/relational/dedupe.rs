@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 use forebay_model::{Fault, Result};
-use forebay_plan::{Configured, Gather, GatherBy, Op, Scope, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,13 +22,13 @@ pub struct Dedupe {
     pub keys: Vec<String>,
     /// Which row of a key is kept.
     #[serde(default)]
-    pub keep: Keep,
+    pub keep: DedupeKeep,
 }
 
 /// Which row of a key is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Keep {
+pub enum DedupeKeep {
     /// The first.
     #[default]
     First,
@@ -36,28 +36,28 @@ pub enum Keep {
     Last,
 }
 
-impl Configured for Dedupe {
+impl ConfiguredTransform for Dedupe {
     const NAME: &'static str = "dedupe";
 }
 
 impl Transform for Dedupe {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let faults = self.keys.iter().filter_map(|key| scope.field(key).err()).collect();
-        if let Some(fault) = Fault::all(faults) {
+        if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let names = scope.schema.fields().iter().map(|field| field.name().clone());
         let keys = if self.keys.is_empty() { names.collect() } else { self.keys.clone() };
-        Ok(vec![Op::Gather(Gather {
+        Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
             schema: Arc::new(scope.schema.clone()),
-            lower: GatherBy::OnePerKey { keys, last: self.keep == Keep::Last },
+            lower: GatherBy::OnePerKey { keys, last: self.keep == DedupeKeep::Last },
         })])
     }
 }
 
 /// A column by its exact name.
-pub(super) fn column(name: &str) -> Expr {
+pub(super) fn column_expr(name: &str) -> Expr {
     Expr::Column(Column::from_name(name))
 }

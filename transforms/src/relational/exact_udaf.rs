@@ -10,12 +10,12 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use forebay_analyze::Moment;
-use forebay_model::{Decoder, Encoder, Fault};
+use forebay_analyze::MomentAccumulator;
+use forebay_model::{Fault, StateDecoder, StateEncoder};
 
 /// What is computed of the moments of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Statistic {
+pub(super) enum MomentStatistic {
     Sum,
     Mean,
     Min,
@@ -26,8 +26,8 @@ pub(super) enum Statistic {
     Std(u32),
 }
 
-impl Statistic {
-    fn of(self, moment: &mut Moment) -> Option<f64> {
+impl MomentStatistic {
+    fn of(self, moment: &mut MomentAccumulator) -> Option<f64> {
         let [sum, mean, var] = moment.results();
         let count = moment.count();
         let var = |ddof: u32| {
@@ -35,53 +35,53 @@ impl Statistic {
             Some(if ddof == 0 { var? } else { var? * (count as f64 / freedom as f64) })
         };
         match self {
-            Statistic::Sum => sum,
-            Statistic::Mean => mean,
-            Statistic::Min => moment.min(),
-            Statistic::Max => moment.max(),
-            Statistic::Var(ddof) => var(ddof),
-            Statistic::Std(ddof) => var(ddof).map(f64::sqrt),
+            MomentStatistic::Sum => sum,
+            MomentStatistic::Mean => mean,
+            MomentStatistic::Min => moment.min(),
+            MomentStatistic::Max => moment.max(),
+            MomentStatistic::Var(ddof) => var(ddof),
+            MomentStatistic::Std(ddof) => var(ddof).map(f64::sqrt),
         }
     }
 }
 
 /// The aggregate function of one `Float64` column. Nulls and NaN are ignored; null where nothing
 /// else was seen.
-pub(super) fn exact(statistic: Statistic) -> AggregateUDF {
+pub(super) fn exact_aggregate_udf(statistic: MomentStatistic) -> AggregateUDF {
     let name = match statistic {
-        Statistic::Sum => "exact_sum".to_owned(),
-        Statistic::Mean => "exact_mean".to_owned(),
-        Statistic::Min => "exact_min".to_owned(),
-        Statistic::Max => "exact_max".to_owned(),
-        Statistic::Var(ddof) => format!("exact_var_{ddof}"),
-        Statistic::Std(ddof) => format!("exact_std_{ddof}"),
+        MomentStatistic::Sum => "exact_sum".to_owned(),
+        MomentStatistic::Mean => "exact_mean".to_owned(),
+        MomentStatistic::Min => "exact_min".to_owned(),
+        MomentStatistic::Max => "exact_max".to_owned(),
+        MomentStatistic::Var(ddof) => format!("exact_var_{ddof}"),
+        MomentStatistic::Std(ddof) => format!("exact_std_{ddof}"),
     };
     let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
-    AggregateUDF::new_from_impl(Exact { statistic, name, signature })
+    AggregateUDF::new_from_impl(ExactAggregate { statistic, name, signature })
 }
 
 /// The exact aggregates by the names that SQL has for them.
 pub fn exact_aggregates() -> Vec<(&'static str, AggregateUDF)> {
     [
-        ("sum", Statistic::Sum),
-        ("avg", Statistic::Mean),
-        ("var", Statistic::Var(1)),
-        ("var_pop", Statistic::Var(0)),
-        ("stddev", Statistic::Std(1)),
-        ("stddev_pop", Statistic::Std(0)),
+        ("sum", MomentStatistic::Sum),
+        ("avg", MomentStatistic::Mean),
+        ("var", MomentStatistic::Var(1)),
+        ("var_pop", MomentStatistic::Var(0)),
+        ("stddev", MomentStatistic::Std(1)),
+        ("stddev_pop", MomentStatistic::Std(0)),
     ]
-    .map(|(name, statistic)| (name, exact(statistic)))
+    .map(|(name, statistic)| (name, exact_aggregate_udf(statistic)))
     .into()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Exact {
-    statistic: Statistic,
+struct ExactAggregate {
+    statistic: MomentStatistic,
     name: String,
     signature: Signature,
 }
 
-impl AggregateUDFImpl for Exact {
+impl AggregateUDFImpl for ExactAggregate {
     fn name(&self) -> &str {
         &self.name
     }
@@ -99,7 +99,7 @@ impl AggregateUDFImpl for Exact {
     }
 
     fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Groups { statistic: self.statistic, moments: vec![Moment::default()] }))
+        Ok(Box::new(ExactAccumulator { statistic: self.statistic, moments: vec![MomentAccumulator::default()] }))
     }
 
     fn groups_accumulator_supported(&self, _: AccumulatorArgs<'_>) -> bool {
@@ -107,41 +107,42 @@ impl AggregateUDFImpl for Exact {
     }
 
     fn create_groups_accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups { statistic: self.statistic, moments: Vec::new() }))
+        Ok(Box::new(ExactAccumulator { statistic: self.statistic, moments: Vec::new() }))
     }
 }
 
 #[derive(Debug)]
-struct Groups {
-    statistic: Statistic,
-    moments: Vec<Moment>,
+struct ExactAccumulator {
+    statistic: MomentStatistic,
+    moments: Vec<MomentAccumulator>,
 }
 
-fn external(fault: Fault) -> DataFusionError {
+fn external_error(fault: Fault) -> DataFusionError {
     DataFusionError::External(Box::new(fault))
 }
 
-fn only(values: &[ArrayRef]) -> Result<&ArrayRef> {
+fn sole_column(values: &[ArrayRef]) -> Result<&ArrayRef> {
     values.first().ok_or_else(|| DataFusionError::Internal("an aggregate was given no column".to_owned()))
 }
 
-fn encoded(moment: &Moment) -> Result<Vec<u8>> {
+fn encode_moment(moment: &MomentAccumulator) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    moment.encode(&mut Encoder(&mut bytes)).map_err(external)?;
+    moment.encode(&mut StateEncoder(&mut bytes)).map_err(external_error)?;
     Ok(bytes)
 }
 
-fn decoded(mut bytes: &[u8]) -> Result<Moment> {
-    Moment::decode(&mut Decoder(&mut bytes)).map_err(external)
+fn decode_moment(mut bytes: &[u8]) -> Result<MomentAccumulator> {
+    MomentAccumulator::decode(&mut StateDecoder(&mut bytes)).map_err(external_error)
 }
 
-impl Groups {
+impl ExactAccumulator {
     fn bytes(&self) -> usize {
-        self.moments.capacity() * size_of::<Moment>() + self.moments.iter().map(Moment::heap_bytes).sum::<usize>()
+        self.moments.capacity() * size_of::<MomentAccumulator>()
+            + self.moments.iter().map(MomentAccumulator::heap_bytes).sum::<usize>()
     }
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for ExactAccumulator {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -149,8 +150,8 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
         total: usize,
     ) -> Result<()> {
-        self.moments.resize(total, Moment::default());
-        let values = only(values)?.as_primitive::<Float64Type>();
+        self.moments.resize(total, MomentAccumulator::default());
+        let values = sole_column(values)?.as_primitive::<Float64Type>();
         for (row, group) in groups.iter().enumerate() {
             let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
             if counts && values.is_valid(row) {
@@ -161,10 +162,10 @@ impl GroupsAccumulator for Groups {
     }
 
     fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
-        self.moments.resize(total, Moment::default());
-        let states = only(values)?.as_binary::<i32>();
+        self.moments.resize(total, MomentAccumulator::default());
+        let states = sole_column(values)?.as_binary::<i32>();
         for (row, group) in groups.iter().enumerate() {
-            self.moments[*group].merge(&decoded(states.value(row))?);
+            self.moments[*group].merge(&decode_moment(states.value(row))?);
         }
         Ok(())
     }
@@ -177,14 +178,14 @@ impl GroupsAccumulator for Groups {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let moments = emit_to.take_needed(&mut self.moments);
-        let states = moments.iter().map(encoded).collect::<Result<Vec<_>>>()?;
+        let states = moments.iter().map(encode_moment).collect::<Result<Vec<_>>>()?;
         Ok(vec![Arc::new(BinaryArray::from_iter_values(states))])
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        let rows = only(values)?.len();
+        let rows = sole_column(values)?.len();
         let groups: Vec<usize> = (0..rows).collect();
-        let mut each = Groups { statistic: self.statistic, moments: Vec::with_capacity(rows) };
+        let mut each = ExactAccumulator { statistic: self.statistic, moments: Vec::with_capacity(rows) };
         GroupsAccumulator::update_batch(&mut each, values, &groups, filter, rows)?;
         GroupsAccumulator::state(&mut each, EmitTo::All)
     }
@@ -195,17 +196,17 @@ impl GroupsAccumulator for Groups {
 }
 
 /// Without groups: one group that is always there.
-impl Accumulator for Groups {
+impl Accumulator for ExactAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in only(values)?.as_primitive::<Float64Type>().iter().flatten() {
+        for value in sole_column(values)?.as_primitive::<Float64Type>().iter().flatten() {
             self.moments[0].push(value);
         }
         Ok(())
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        for state in only(states)?.as_binary::<i32>().iter().flatten() {
-            self.moments[0].merge(&decoded(state)?);
+        for state in sole_column(states)?.as_binary::<i32>().iter().flatten() {
+            self.moments[0].merge(&decode_moment(state)?);
         }
         Ok(())
     }
@@ -215,7 +216,7 @@ impl Accumulator for Groups {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::Binary(Some(encoded(&self.moments[0])?))])
+        Ok(vec![ScalarValue::Binary(Some(encode_moment(&self.moments[0])?))])
     }
 
     fn size(&self) -> usize {

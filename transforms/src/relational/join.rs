@@ -6,14 +6,16 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
 use arrow::compute::{filter, is_not_null, take};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
-use forebay_analyze::{Vocabulary, VocabularyOrder};
+use forebay_analyze::{TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, codes};
-use forebay_plan::{Ask, Columns, Configured, Keep, Lowered, Map, Op, Scope, Transform};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, LoweredMap, MapOp, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Collect;
-use crate::shared::{KeyIndex, bad_value, finding};
+use super::CollectRows;
+use crate::shared::{KeyIndex, bad_value, finding_at};
 
 /// Columns of another step or source, looked up by key.
 ///
@@ -25,7 +27,7 @@ use crate::shared::{KeyIndex, bad_value, finding};
 /// tables are joined by a SQL query. It is read anew when the artifact is applied.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Join {
+pub struct LookupJoin {
     /// The other step or source.
     pub with: String,
     /// The key columns here.
@@ -35,13 +37,13 @@ pub struct Join {
     pub right_on: Option<Vec<String>>,
     /// What becomes of rows without a match.
     #[serde(default)]
-    pub how: How,
+    pub how: JoinKind,
     /// How many rows here may meet one row there; checked.
     #[serde(default)]
-    pub cardinality: Cardinality,
+    pub cardinality: JoinCardinality,
     /// The other table's columns to bring; where left out, all but its keys.
     #[serde(default)]
-    pub columns: Option<Columns>,
+    pub columns: Option<ColumnSelector>,
     /// Put before the names of the columns that are brought.
     #[serde(default)]
     pub prefix: String,
@@ -53,7 +55,7 @@ pub struct Join {
 /// What becomes of rows without a match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum JoinKind {
     /// They stay, with nulls.
     #[default]
     Left,
@@ -64,7 +66,7 @@ pub enum How {
 /// How many rows here may meet one row there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Cardinality {
+pub enum JoinCardinality {
     /// Any number.
     #[default]
     ManyToOne,
@@ -72,27 +74,27 @@ pub enum Cardinality {
     OneToOne,
 }
 
-impl Configured for Join {
+impl ConfiguredTransform for LookupJoin {
     const NAME: &'static str = "join";
 }
 
-impl Transform for Join {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for LookupJoin {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let other = (scope.other)(&self.with)?;
         let there = self.right_on.as_ref().unwrap_or(&self.on);
         if self.on.is_empty() || there.len() != self.on.len() {
             return Err(bad_value("`on` and `right_on` need one name for each key, and one key at least"));
         }
-        let keys = self.keys(scope, &other, there)?;
+        let keys = self.right_keys(scope, &other, there)?;
         let brought: Vec<&Field> = match &self.columns {
             Some(columns) => columns.resolve(&other)?,
             None => other.fields().iter().map(|field| &**field).filter(|f| !there.contains(f.name())).collect(),
         };
         // The position of the matching row comes first; every column is then taken by itself.
         let row = format!("__row_{}", self.with);
-        let mut ops = vec![self.find(keys, there, &row)];
-        if self.how == How::Inner {
-            ops.push(Op::Keep(Keep {
+        let mut ops = vec![self.match_rows(keys, there, &row)];
+        if self.how == JoinKind::Inner {
+            ops.push(PlanOp::Keep(FilterOp {
                 reads: vec![row.clone()],
                 kernel: Arc::new(|inputs, _| {
                     inputs.iter().map(|rows| Ok(Arc::new(is_not_null(rows)?) as ArrayRef)).collect()
@@ -109,18 +111,18 @@ impl Transform for Join {
                     .column(&name)
                     .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
             }
-            ops.push(self.bring(field, &row, &name));
+            ops.push(self.gather_column(field, &row, &name));
             visible.push(name);
         }
-        ops.push(Op::Project(visible.into_iter().map(|name| (name.clone(), name)).collect()));
+        ops.push(PlanOp::Project(visible.into_iter().map(|name| (name.clone(), name)).collect()));
         Ok(ops)
     }
 }
 
-impl Join {
+impl LookupJoin {
     /// The key columns there, after checking that both sides fit.
-    fn keys(&self, scope: &Scope<'_>, other: &Schema, there: &[String]) -> Result<Vec<(String, DataType)>> {
-        let theirs = Columns(there.to_vec()).resolve(other)?;
+    fn right_keys(&self, scope: &BindScope<'_>, other: &Schema, there: &[String]) -> Result<Vec<(String, DataType)>> {
+        let theirs = ColumnSelector(there.to_vec()).resolve(other)?;
         let mut faults = Vec::new();
         for (here, there) in self.on.iter().zip(&theirs) {
             let here = scope.field(here)?;
@@ -131,21 +133,21 @@ impl Join {
             }
         }
         let keys = theirs.iter().map(|field| (field.name().clone(), field.data_type().clone())).collect();
-        Fault::all(faults).map_or(Ok(keys), Err)
+        Fault::combine(faults).map_or(Ok(keys), Err)
     }
 
-    fn collect(&self, columns: Vec<(String, DataType)>) -> Ask {
+    fn collect_request(&self, columns: Vec<(String, DataType)>) -> AnalyzerRequest {
         let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
-        Ask::new(Collect { columns }, names).of(&self.with)
+        AnalyzerRequest::new(CollectRows { columns }, names).read_from(&self.with)
     }
 
     /// Writes the position of the matching row of the other table.
-    fn find(&self, keys: Vec<(String, DataType)>, there: &[String], row: &str) -> Op {
+    fn match_rows(&self, keys: Vec<(String, DataType)>, there: &[String], row: &str) -> PlanOp {
         let (with, there) = (self.with.clone(), there.to_vec());
         let output = Field::new(row, DataType::UInt32, true);
-        Op::Map(Map::fitted(self.on.clone(), [output], [self.collect(keys)], move |findings| {
-            let index = Index::new(finding(findings, 0)?, &there, &with)?;
-            Ok(Lowered::new(move |inputs, _| {
+        PlanOp::Map(MapOp::fitted(self.on.clone(), [output], [self.collect_request(keys)], move |findings| {
+            let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with)?;
+            Ok(LoweredMap::new(move |inputs, _| {
                 let rows = index.keys.find(inputs)?;
                 let rows = rows.into_iter().map(|row| index.rows.get(row? as usize).copied());
                 Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
@@ -154,36 +156,36 @@ impl Join {
     }
 
     /// Takes one column of the other table.
-    fn bring(&self, field: &Field, row: &str, name: &str) -> Op {
+    fn gather_column(&self, field: &Field, row: &str, name: &str) -> PlanOp {
         let output = field.clone().with_name(name).with_nullable(true);
-        let mut asks = vec![self.collect(vec![(field.name().clone(), field.data_type().clone())])];
-        if self.cardinality == Cardinality::OneToOne {
-            let twice = Vocabulary { min_count: 2, top_k: Some(1), order: VocabularyOrder::CountThenValue };
-            asks.push(Ask::new(twice, [row]));
+        let mut asks = vec![self.collect_request(vec![(field.name().clone(), field.data_type().clone())])];
+        if self.cardinality == JoinCardinality::OneToOne {
+            let twice = TokenVocabulary { min_count: 2, top_k: Some(1), order: VocabularyOrder::CountThenValue };
+            asks.push(AnalyzerRequest::new(twice, [row]));
         }
         let with = self.with.clone();
-        Op::Map(Map::fitted([row], [output.clone()], asks, move |findings| {
+        PlanOp::Map(MapOp::fitted([row], [output.clone()], asks, move |findings| {
             if findings.get(1).is_some_and(|twice| twice.rows() > 0) {
                 let message = format!("several rows meet one row of `{with}`, which was declared one to one");
                 return Err(Fault::new(codes::CARDINALITY, message).hint("set `cardinality: many_to_one`"));
             }
-            let values = finding(findings, 0)?.table().column(0).clone();
+            let values = finding_at(findings, 0)?.table().column(0).clone();
             // The width of a vector is known by now.
             let field = output.clone().with_data_type(values.data_type().clone());
-            let lowered = Lowered::unary(move |rows| Ok(take(&values, rows.as_primitive::<UInt32Type>(), None)?));
+            let lowered = LoweredMap::unary(move |rows| Ok(take(&values, rows.as_primitive::<UInt32Type>(), None)?));
             Ok(lowered.fields(vec![field]))
         }))
     }
 }
 
 /// The other table's rows by key.
-struct Index {
+struct JoinIndex {
     keys: KeyIndex,
     /// Positions in the table of the rows that were indexed: those without a null key.
     rows: Vec<u32>,
 }
 
-impl Index {
+impl JoinIndex {
     fn new(table: &Finding, names: &[String], with: &str) -> Result<Self> {
         let columns = names.iter().map(|name| table.column(name).cloned()).collect::<Result<Vec<_>>>()?;
         let whole = |row: usize| columns.iter().all(|column| column.is_valid(row));
@@ -197,6 +199,6 @@ impl Index {
             Err(Fault::new(codes::CARDINALITY, format!("`{with}` holds the key {key} more than once"))
                 .hint(format!("`dedupe` or `aggregate` `{with}` first")))
         })?;
-        Ok(Index { keys, rows })
+        Ok(JoinIndex { keys, rows })
     }
 }

@@ -7,9 +7,9 @@ mod dedupe;
 mod exact_udaf;
 mod join;
 
-pub use aggregate::{Aggregate, Compute};
+pub use aggregate::{Aggregate, AggregateExpression};
 pub use as_of_join::{AsOfDirection, AsOfJoin};
-pub use collect::{Collect, CollectState};
-pub use dedupe::{Dedupe, Keep};
+pub use collect::{CollectRows, CollectState};
+pub use dedupe::{Dedupe, DedupeKeep};
 pub use exact_udaf::exact_aggregates;
-pub use join::{Cardinality, How, Join};
+pub use join::{JoinCardinality, JoinKind, LookupJoin};

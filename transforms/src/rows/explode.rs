@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, UInt32Array, UInt64Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Configured, Expand, Expanded, Op, Scope, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, ExpandOp, ExpandedRows, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub struct Explode {
     pub keep_empty: bool,
 }
 
-impl Configured for Explode {
+impl ConfiguredTransform for Explode {
     const NAME: &'static str = "explode";
 }
 
 impl Transform for Explode {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let field = scope.field(&self.column)?;
         let Some(element) = element_field(field.data_type()) else {
             let message = format!("`{}` is {}, not a list", field.name(), field.data_type());
@@ -41,18 +41,18 @@ impl Transform for Explode {
         let keep_empty = self.keep_empty;
         let nullable = element.is_nullable() || keep_empty;
         let output = Field::new(field.name(), forebay_model::logical_type(element.data_type()), nullable);
-        Ok(vec![Op::Expand(Expand {
+        Ok(vec![PlanOp::Expand(ExpandOp {
             reads: vec![field.name().clone()],
             writes: vec![output],
             kernel: Arc::new(move |inputs, _| {
                 let column = inputs.first().ok_or_else(|| Fault::internal("a list to explode is missing"))?;
-                exploded(column, keep_empty)
+                explode_list(column, keep_empty)
             }),
         })])
     }
 }
 
-fn exploded(column: &ArrayRef, keep_empty: bool) -> Result<Expanded> {
+fn explode_list(column: &ArrayRef, keep_empty: bool) -> Result<ExpandedRows> {
     let element = element_field(column.data_type()).ok_or_else(|| Fault::internal("not a list"))?;
     let list = DataType::LargeList(Arc::new(element.clone()));
     let column = if *column.data_type() == list { column } else { &cast(column, &list)? };
@@ -71,5 +71,5 @@ fn exploded(column: &ArrayRef, keep_empty: bool) -> Result<Expanded> {
         }
     }
     let column = take(lists.values(), &UInt64Array::from(elements), None)?;
-    Ok(Expanded { picks: UInt32Array::from(picks), columns: vec![column] })
+    Ok(ExpandedRows { picks: UInt32Array::from(picks), columns: vec![column] })
 }

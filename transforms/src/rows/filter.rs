@@ -1,7 +1,7 @@
 //! `filter`: keeps the rows for which a condition is true.
 
 use forebay_model::Result;
-use forebay_plan::{Configured, Keep, Op, Scope, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, FilterOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("format" = "sql"))]
-pub struct Filter(pub String);
+pub struct FilterRows(pub String);
 
-impl Configured for Filter {
+impl ConfiguredTransform for FilterRows {
     const NAME: &'static str = "filter";
 }
 
-impl Transform for Filter {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+impl Transform for FilterRows {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let condition = scope.sql.condition(&self.0, scope.schema)?;
-        Ok(vec![Op::Keep(Keep {
+        Ok(vec![PlanOp::Keep(FilterOp {
             reads: condition.reads,
             kernel: condition.kernel,
             condition: Some(condition.logical),

@@ -4,4 +4,4 @@ mod explode;
 mod filter;
 
 pub use explode::Explode;
-pub use filter::Filter;
+pub use filter::FilterRows;

@@ -4,18 +4,18 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{Fault, Result, Strings, canonical_keys, codes, logical_type};
+use forebay_model::{Fault, Result, StringColumn, canonical_keys, codes, logical_type};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Tokens;
+use super::TokenIndex;
 use super::tokens::gather_ids;
 
 /// Finds the row of a table whose key columns hold the same values.
 #[derive(Debug)]
 pub(crate) enum KeyIndex {
     /// One text column, and the row of the null key.
-    Text(Tokens, Option<u32>),
+    Text(TokenIndex, Option<u32>),
     /// Any columns.
     Rows { converter: RowConverter, types: Vec<DataType>, rows: Rows, table: HashTable<u32> },
 }
@@ -27,9 +27,9 @@ impl KeyIndex {
         if let [key] = keys
             && *key.data_type() == DataType::Utf8
         {
-            let tokens = Tokens::new(key.clone())?;
+            let tokens = TokenIndex::new(key.clone())?;
             let mut null = None;
-            for (row, token) in Strings::of(key)?.values()?.iter().enumerate() {
+            for (row, token) in StringColumn::of(key)?.values()?.iter().enumerate() {
                 let first = match token {
                     Some(token) => tokens.find(token),
                     None => Some(*null.get_or_insert(row as u32)),
@@ -42,7 +42,7 @@ impl KeyIndex {
         }
         let types: Vec<DataType> = keys.iter().map(|key| logical_type(key.data_type())).collect();
         let converter = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
-        let rows = converter.convert_columns(&in_types(keys, &types)?)?;
+        let rows = converter.convert_columns(&cast_keys(keys, &types)?)?;
         let mut table: HashTable<u32> = HashTable::with_capacity(rows.num_rows());
         for (id, row) in rows.iter().enumerate() {
             let hash = xxh3_64(row.as_ref());
@@ -61,7 +61,7 @@ impl KeyIndex {
     pub(crate) fn find(&self, keys: &[ArrayRef]) -> Result<Vec<Option<u32>>> {
         match (self, keys) {
             (KeyIndex::Text(tokens, null), [key]) => {
-                let strings = Strings::of(key)?;
+                let strings = StringColumn::of(key)?;
                 let ids = gather_ids::<arrow::datatypes::UInt32Type>(&strings, |text| Ok(tokens.find(text)))?;
                 if null.is_none() || key.logical_null_count() == 0 {
                     return Ok(ids.iter().collect());
@@ -71,7 +71,7 @@ impl KeyIndex {
                 Ok(ids.iter().enumerate().map(|(row, id)| if is_null(row) { *null } else { id }).collect())
             }
             (KeyIndex::Rows { converter, types, rows, table }, keys) => {
-                let wanted = converter.convert_columns(&in_types(keys, types)?)?;
+                let wanted = converter.convert_columns(&cast_keys(keys, types)?)?;
                 let find = |row: arrow::row::Row<'_>| {
                     table.find(xxh3_64(row.as_ref()), |&known| rows.row(known as usize) == row).copied()
                 };
@@ -82,7 +82,7 @@ impl KeyIndex {
     }
 }
 
-fn in_types(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
+fn cast_keys(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
     if keys.len() != types.len() {
         return Err(Fault::internal("keys do not fit their index"));
     }

@@ -8,10 +8,10 @@ mod numbers;
 mod quantile;
 mod tokens;
 
-pub(crate) use by_key::{Learned, scale_by_moments};
+pub(crate) use by_key::{KeyedMoments, scale_by_moments};
 pub(crate) use keys::KeyIndex;
 pub(crate) use lists::{each_element, element_field, is_text_or_list};
-pub(crate) use names::{bad_value, finding, output_name, replaced};
-pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, rounded};
+pub(crate) use names::{bad_value, finding_at, output_field, output_name};
+pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, to_float_type};
 pub(crate) use quantile::ask_quantiles;
-pub(crate) use tokens::{Memo, Tokens, gather_ids, scaled_hash};
+pub(crate) use tokens::{DictionaryCache, TokenIndex, gather_ids, scaled_hash};

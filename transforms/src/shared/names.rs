@@ -11,7 +11,7 @@ pub(crate) fn output_name(column: &str, suffix: &Option<String>) -> String {
 }
 
 /// The field of an output that stands for a column; it can be null where the column can.
-pub(crate) fn replaced(field: &Field, suffix: &Option<String>, data_type: DataType) -> Field {
+pub(crate) fn output_field(field: &Field, suffix: &Option<String>, data_type: DataType) -> Field {
     Field::new(output_name(field.name(), suffix), data_type, field.is_nullable())
 }
 
@@ -21,6 +21,6 @@ pub(crate) fn bad_value(message: impl Into<String>) -> Fault {
 }
 
 /// One of the findings that an operation asked for.
-pub(crate) fn finding(findings: &[Arc<Finding>], index: usize) -> Result<&Arc<Finding>> {
+pub(crate) fn finding_at(findings: &[Arc<Finding>], index: usize) -> Result<&Arc<Finding>> {
     findings.get(index).ok_or_else(|| Fault::internal("a finding is missing"))
 }

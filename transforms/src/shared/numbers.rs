@@ -65,7 +65,7 @@ pub(crate) fn map_doubles_with_row(
 }
 
 /// Doubles as `Float64` or rounded to `Float32`.
-pub(crate) fn rounded(values: Float64Array, out: &DataType) -> ArrayRef {
+pub(crate) fn to_float_type(values: Float64Array, out: &DataType) -> ArrayRef {
     match out {
         DataType::Float32 => Arc::new(values.unary::<_, Float32Type>(|value| value as f32)),
         _ => Arc::new(values),

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray}
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 use forebay_analyze::TextIndex;
-use forebay_model::{Fault, Finding, Result, Strings, TextRef};
+use forebay_model::{Fault, Finding, Result, StringColumn, TextRef};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A dictionary larger than this multiple of the batch is looked up row by row.
@@ -15,26 +15,26 @@ const VALUES_PER_ROW_MAX: usize = 8;
 
 /// A set of distinct tokens that gives each one's position.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenIndex {
     text: ArrayRef,
     /// Left beside what was learned, or made by whoever looks for a token first: a coordinator does not.
     index: OnceLock<TextIndex>,
 }
 
-impl Tokens {
+impl TokenIndex {
     /// Tokens in one of the string layouts; of equal ones the first counts.
     pub(crate) fn new(text: ArrayRef) -> Result<Self> {
         match TextRef::new(&text) {
-            Some(_) => Ok(Tokens { text, index: OnceLock::new() }),
+            Some(_) => Ok(TokenIndex { text, index: OnceLock::new() }),
             None => Err(Fault::internal("a vocabulary is not text")),
         }
     }
 
     /// Those of a vocabulary, in its order.
-    pub(crate) fn of(finding: &Finding) -> Result<Self> {
-        let tokens = Tokens::new(finding.column("token")?.clone())?;
+    pub(crate) fn from_finding(finding: &Finding) -> Result<Self> {
+        let tokens = TokenIndex::new(finding.column("token")?.clone())?;
         let index = finding.index().and_then(TextIndex::from_bytes);
-        Ok(Tokens { index: index.map(OnceLock::from).unwrap_or_default(), ..tokens })
+        Ok(TokenIndex { index: index.map(OnceLock::from).unwrap_or_default(), ..tokens })
     }
 
     /// How many.
@@ -57,24 +57,24 @@ pub(crate) fn scaled_hash(text: &[u8], seed: u64, slots: u64) -> u64 {
 /// One number for each string, computed once per distinct value; nulls stay null, and `None`
 /// gives null.
 pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
-    strings: &Strings,
+    strings: &StringColumn,
     mut of_text: impl FnMut(&str) -> Result<Option<T::Native>>,
 ) -> Result<PrimitiveArray<T>> {
     let values = strings.values()?;
-    let mut rows = Builder::<T>::new(strings.len());
+    let mut rows = IdArrayBuilder::<T>::new(strings.len());
     match strings {
-        Strings::Plain(_) => {
+        StringColumn::Plain(_) => {
             for text in values.iter() {
                 rows.push(text.map_or(Ok(None), &mut of_text)?);
             }
         }
-        Strings::Dictionary(keys, _) if values.len() > VALUES_PER_ROW_MAX * keys.len() => {
+        StringColumn::Dictionary(keys, _) if values.len() > VALUES_PER_ROW_MAX * keys.len() => {
             for key in keys.iter() {
                 let text = key.and_then(|key| values.get(key as usize));
                 rows.push(text.map_or(Ok(None), &mut of_text)?);
             }
         }
-        Strings::Dictionary(keys, _) => {
+        StringColumn::Dictionary(keys, _) => {
             // Only values that occur are computed.
             let mut known: Vec<Option<Option<T::Native>>> = vec![None; values.len()];
             for key in keys.iter() {
@@ -97,17 +97,17 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
 
 /// What a kernel computed for whole dictionaries. All batches of a row group share one, so that
 /// each distinct value is computed once per row group rather than once per batch.
-pub(crate) struct Memo<T: ArrowPrimitiveType>(Mutex<VecDeque<Remembered<T>>>);
+pub(crate) struct DictionaryCache<T: ArrowPrimitiveType>(Mutex<VecDeque<CachedDictionary<T>>>);
 
-struct Remembered<T: ArrowPrimitiveType> {
+struct CachedDictionary<T: ArrowPrimitiveType> {
     /// Not kept alive; while this is held, no other can have its address.
     values: Weak<dyn Array>,
     /// Absent until the dictionary comes a second time: it may not come again.
     ids: Option<PrimitiveArray<T>>,
 }
 
-impl<T: ArrowPrimitiveType> Remembered<T> {
-    fn is(&self, values: &ArrayRef) -> bool {
+impl<T: ArrowPrimitiveType> CachedDictionary<T> {
+    fn holds(&self, values: &ArrayRef) -> bool {
         std::ptr::addr_eq(self.values.as_ptr(), Arc::as_ptr(values))
     }
 }
@@ -115,27 +115,27 @@ impl<T: ArrowPrimitiveType> Remembered<T> {
 /// Dictionaries that are remembered at most; those whose row group is done are forgotten anyway.
 const REMEMBERED_MAX: usize = 256;
 
-impl<T: ArrowPrimitiveType> Default for Memo<T> {
+impl<T: ArrowPrimitiveType> Default for DictionaryCache<T> {
     fn default() -> Self {
-        Memo(Mutex::default())
+        DictionaryCache(Mutex::default())
     }
 }
 
-impl<T: ArrowPrimitiveType> Memo<T> {
+impl<T: ArrowPrimitiveType> DictionaryCache<T> {
     /// Like [`gather_ids`].
     pub fn gather(
         &self,
-        strings: &Strings,
+        strings: &StringColumn,
         mut of_text: impl FnMut(&str) -> Result<Option<T::Native>>,
     ) -> Result<PrimitiveArray<T>> {
-        let Strings::Dictionary(keys, values) = strings else { return gather_ids(strings, of_text) };
+        let StringColumn::Dictionary(keys, values) = strings else { return gather_ids(strings, of_text) };
         let known = {
             let mut remembered = self.lock()?;
-            match remembered.iter().find(|known| known.is(values)) {
+            match remembered.iter().find(|known| known.holds(values)) {
                 Some(known) => known.ids.clone(),
                 None => {
                     remembered.retain(|known| known.values.strong_count() > 0);
-                    remembered.push_back(Remembered { values: Arc::downgrade(values), ids: None });
+                    remembered.push_back(CachedDictionary { values: Arc::downgrade(values), ids: None });
                     if remembered.len() > REMEMBERED_MAX {
                         remembered.pop_front();
                     }
@@ -147,9 +147,9 @@ impl<T: ArrowPrimitiveType> Memo<T> {
         let ids = match known {
             Some(ids) => ids,
             None => {
-                let plain = gather_ids::<T>(&Strings::Plain(values.clone()), &mut of_text)?;
+                let plain = gather_ids::<T>(&StringColumn::Plain(values.clone()), &mut of_text)?;
                 let mut remembered = self.lock()?;
-                if let Some(known) = remembered.iter_mut().find(|known| known.is(values)) {
+                if let Some(known) = remembered.iter_mut().find(|known| known.holds(values)) {
                     known.ids = Some(plain.clone());
                 }
                 plain
@@ -158,20 +158,20 @@ impl<T: ArrowPrimitiveType> Memo<T> {
         Ok(take(&ids, keys, None)?.as_primitive::<T>().clone())
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, VecDeque<Remembered<T>>>> {
+    fn lock(&self) -> Result<MutexGuard<'_, VecDeque<CachedDictionary<T>>>> {
         self.0.lock().map_err(|_| Fault::internal("another thread failed while it held a dictionary"))
     }
 }
 
-struct Builder<T: ArrowPrimitiveType> {
+struct IdArrayBuilder<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     valid: Vec<bool>,
     nulls: usize,
 }
 
-impl<T: ArrowPrimitiveType> Builder<T> {
+impl<T: ArrowPrimitiveType> IdArrayBuilder<T> {
     fn new(rows: usize) -> Self {
-        Builder { values: Vec::with_capacity(rows), valid: Vec::with_capacity(rows), nulls: 0 }
+        IdArrayBuilder { values: Vec::with_capacity(rows), valid: Vec::with_capacity(rows), nulls: 0 }
     }
 
     fn push(&mut self, value: Option<T::Native>) {

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray, Float32Array};
 use arrow::compute::{DatePart, date_part};
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,9 @@ use crate::shared::bad_value;
 #[serde(deny_unknown_fields)]
 pub struct DateParts {
     /// Columns of dates or timestamps.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CalendarPart>,
     /// Writes the sine and cosine of the part's place in its period instead of the number; `year`
     /// and `is_weekend` stay as they are.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct DateParts {
 /// A part of a date or timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum CalendarPart {
     /// The calendar year.
     Year,
     /// 1 to 4.
@@ -60,64 +60,67 @@ pub enum Part {
     IsWeekend,
 }
 
-impl Part {
+impl CalendarPart {
     fn name(self) -> &'static str {
         match self {
-            Part::Year => "year",
-            Part::Quarter => "quarter",
-            Part::Month => "month",
-            Part::Week => "week",
-            Part::Day => "day",
-            Part::DayOfWeek => "day_of_week",
-            Part::DayOfYear => "day_of_year",
-            Part::Hour => "hour",
-            Part::Minute => "minute",
-            Part::Second => "second",
-            Part::IsWeekend => "is_weekend",
+            CalendarPart::Year => "year",
+            CalendarPart::Quarter => "quarter",
+            CalendarPart::Month => "month",
+            CalendarPart::Week => "week",
+            CalendarPart::Day => "day",
+            CalendarPart::DayOfWeek => "day_of_week",
+            CalendarPart::DayOfYear => "day_of_year",
+            CalendarPart::Hour => "hour",
+            CalendarPart::Minute => "minute",
+            CalendarPart::Second => "second",
+            CalendarPart::IsWeekend => "is_weekend",
         }
     }
 
-    fn of_arrow(self) -> DatePart {
+    fn arrow_part(self) -> DatePart {
         match self {
-            Part::Year => DatePart::Year,
-            Part::Quarter => DatePart::Quarter,
-            Part::Month => DatePart::Month,
-            Part::Week => DatePart::Week,
-            Part::Day => DatePart::Day,
-            Part::DayOfWeek | Part::IsWeekend => DatePart::DayOfWeekMonday0,
-            Part::DayOfYear => DatePart::DayOfYear,
-            Part::Hour => DatePart::Hour,
-            Part::Minute => DatePart::Minute,
-            Part::Second => DatePart::Second,
+            CalendarPart::Year => DatePart::Year,
+            CalendarPart::Quarter => DatePart::Quarter,
+            CalendarPart::Month => DatePart::Month,
+            CalendarPart::Week => DatePart::Week,
+            CalendarPart::Day => DatePart::Day,
+            CalendarPart::DayOfWeek | CalendarPart::IsWeekend => DatePart::DayOfWeekMonday0,
+            CalendarPart::DayOfYear => DatePart::DayOfYear,
+            CalendarPart::Hour => DatePart::Hour,
+            CalendarPart::Minute => DatePart::Minute,
+            CalendarPart::Second => DatePart::Second,
         }
     }
 
     /// The first value and how many there are, where the part comes round.
-    fn period(self) -> Option<(i32, i32)> {
+    fn cycle(self) -> Option<(i32, i32)> {
         match self {
-            Part::Year | Part::IsWeekend => None,
-            Part::Quarter => Some((1, 4)),
-            Part::Month => Some((1, 12)),
-            Part::Week => Some((1, 53)),
-            Part::Day => Some((1, 31)),
-            Part::DayOfWeek => Some((0, 7)),
-            Part::DayOfYear => Some((1, 366)),
-            Part::Hour => Some((0, 24)),
-            Part::Minute | Part::Second => Some((0, 60)),
+            CalendarPart::Year | CalendarPart::IsWeekend => None,
+            CalendarPart::Quarter => Some((1, 4)),
+            CalendarPart::Month => Some((1, 12)),
+            CalendarPart::Week => Some((1, 53)),
+            CalendarPart::Day => Some((1, 31)),
+            CalendarPart::DayOfWeek => Some((0, 7)),
+            CalendarPart::DayOfYear => Some((1, 366)),
+            CalendarPart::Hour => Some((0, 24)),
+            CalendarPart::Minute | CalendarPart::Second => Some((0, 60)),
         }
     }
 }
 
-impl Configured for DateParts {
+impl ConfiguredTransform for DateParts {
     const NAME: &'static str = "date_parts";
 }
 
 impl Transform for DateParts {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.parts.is_empty() {
             return Err(bad_value("`parts` is empty"));
         }
-        let of_clock = self.parts.iter().any(|part| matches!(part, Part::Hour | Part::Minute | Part::Second));
+        let of_clock = self
+            .parts
+            .iter()
+            .any(|part| matches!(part, CalendarPart::Hour | CalendarPart::Minute | CalendarPart::Second));
         let (wanted, dates) = if of_clock { ("a timestamp", false) } else { ("a date or timestamp", true) };
         let fields = scope.typed_columns(&self.columns, wanted, |field| match field.data_type() {
             DataType::Timestamp(..) | DataType::Date64 => true,
@@ -128,18 +131,22 @@ impl Transform for DateParts {
         for field in fields {
             for part in &self.parts {
                 let name = format!("{}_{}", field.name(), part.name());
-                let write = |name: String, data_type, of_part: fn(&ArrayRef, Part) -> ArrayRef| {
+                let write = |name: String, data_type, of_part: fn(&ArrayRef, CalendarPart) -> ArrayRef| {
                     let part = *part;
                     let output = Field::new(name, data_type, field.is_nullable());
-                    Op::Map(Map::new([field.name()], [output], move |inputs, _| {
-                        inputs.iter().map(|column| Ok(of_part(&date_part(column, part.of_arrow())?, part))).collect()
+                    PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
+                        inputs.iter().map(|column| Ok(of_part(&date_part(column, part.arrow_part())?, part))).collect()
                     }))
                 };
-                match (part, part.period()) {
-                    (Part::IsWeekend, _) => ops.push(write(name, DataType::Boolean, is_weekend)),
+                match (part, part.cycle()) {
+                    (CalendarPart::IsWeekend, _) => ops.push(write(name, DataType::Boolean, is_weekend)),
                     (_, Some(_)) if self.cyclic => {
-                        ops.push(write(format!("{name}_sin"), DataType::Float32, |of, part| round(of, part, f64::sin)));
-                        ops.push(write(format!("{name}_cos"), DataType::Float32, |of, part| round(of, part, f64::cos)));
+                        ops.push(write(format!("{name}_sin"), DataType::Float32, |of, part| {
+                            cyclic_encoding(of, part, f64::sin)
+                        }));
+                        ops.push(write(format!("{name}_cos"), DataType::Float32, |of, part| {
+                            cyclic_encoding(of, part, f64::cos)
+                        }));
                     }
                     _ => ops.push(write(name, DataType::Int32, |of, _| of.clone())),
                 }
@@ -149,13 +156,13 @@ impl Transform for DateParts {
     }
 }
 
-fn is_weekend(day: &ArrayRef, _: Part) -> ArrayRef {
+fn is_weekend(day: &ArrayRef, _: CalendarPart) -> ArrayRef {
     Arc::new(BooleanArray::from_unary(day.as_primitive::<Int32Type>(), |day| day >= 5))
 }
 
 /// The sine or cosine of the place in the period.
-fn round(value: &ArrayRef, part: Part, of_angle: fn(f64) -> f64) -> ArrayRef {
-    let (first, count) = part.period().unwrap_or((0, 1));
+fn cyclic_encoding(value: &ArrayRef, part: CalendarPart, of_angle: fn(f64) -> f64) -> ArrayRef {
+    let (first, count) = part.cycle().unwrap_or((0, 1));
     let angle = |value: i32| TAU * f64::from(value - first) / f64::from(count);
     let out: Float32Array = value.as_primitive::<Int32Type>().unary::<_, Float32Type>(|v| of_angle(angle(v)) as f32);
     Arc::new(out)

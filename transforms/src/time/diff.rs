@@ -2,15 +2,15 @@
 
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::{Compute, Keep};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
-use super::naming::Names;
-use super::windows::{Windows, not_empty};
-use super::{FloatType, Gaps, Naming};
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
+use super::windows::{WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy};
 
 /// The value less the value some rows or some time before. The seasonal difference is the one by
 /// the length of the season: `by: [7]` or `by: [7d]`.
@@ -22,11 +22,11 @@ use super::{FloatType, Gaps, Naming};
 /// itself, which a feature of its own label must not: take the `lag` of the difference.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Diff {
+pub struct SeriesDiff {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How far back, in rows or time.
-    pub by: Vec<Length>,
+    pub by: Vec<LengthSpec>,
     /// The event-time column, where the source does not declare it.
     #[serde(default)]
     pub time: Option<String>,
@@ -36,39 +36,39 @@ pub struct Diff {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type of differences of floats.
     #[serde(default)]
     pub dtype: FloatType,
 }
 
-impl Configured for Diff {
+impl ConfiguredTransform for SeriesDiff {
     const NAME: &'static str = "diff";
 }
 
-impl Transform for Diff {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.by, "by")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+impl Transform for SeriesDiff {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.by, "by")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         for field in fields {
             let (keep, data_type) = match field.data_type() {
-                DataType::Int64 | DataType::UInt64 => (Keep::Bits, DataType::Int64),
-                integer if integer.is_integer() => (Keep::Number, DataType::Int64),
-                _ => (Keep::Number, self.dtype.data_type()),
+                DataType::Int64 | DataType::UInt64 => (WordEncoding::Bits, DataType::Int64),
+                integer if integer.is_integer() => (WordEncoding::Number, DataType::Int64),
+                _ => (WordEncoding::Number, self.dtype.data_type()),
             };
-            let input = windows.input(field, keep);
+            let input = windows.add_input(field, keep);
             for length in &self.by {
-                let by = windows.back(*length)?;
-                let name = names.of(field.name(), format!("diff_{length}"), |names| {
+                let by = windows.lookback_length(*length)?;
+                let name = names.column_name(field.name(), format!("diff_{length}"), |names| {
                     Ok(format!("diff{}", names.periods(*length)?))
                 })?;
-                windows.push(input, Compute::Diff { by }, name, data_type.clone());
+                windows.add_output(input, WindowFunction::Diff { by }, name, data_type.clone());
             }
         }
         windows.finish()

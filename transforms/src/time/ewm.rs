@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::fmt;
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::{Compute, Decay, EwmStat, Keep};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::{EwmDecay, EwmStat, WindowFunction, WordEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::length::Length;
-use super::naming::Names;
-use super::windows::{Windows, not_empty};
-use super::{FloatType, Gaps, Naming};
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
+use super::windows::{WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy};
 use crate::shared::bad_value;
 
 /// Exponentially weighted statistics of everything up to the row, or up to `gap` before it.
@@ -27,9 +27,9 @@ use crate::shared::bad_value;
 /// Follows pandas' `ewm`; `std` and `var` are those of `bias=False`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ewm {
+pub struct EwmWindow {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which statistics.
     pub compute: Vec<EwmStatistic>,
     /// The weight of the newest value, above 0 and at most 1.
@@ -52,7 +52,7 @@ pub struct Ewm {
     pub ignore_na: bool,
     /// How far before the row it ends.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// How many values it takes.
     #[serde(default = "one")]
     pub min_periods: u64,
@@ -65,10 +65,10 @@ pub struct Ewm {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type that comes out.
     #[serde(default)]
     pub dtype: FloatType,
@@ -92,7 +92,7 @@ pub enum HalfLife {
     /// A number of rows.
     Rows(f64),
     /// A length of time.
-    Time(Length),
+    Time(LengthSpec),
 }
 
 fn yes() -> bool {
@@ -103,12 +103,12 @@ fn one() -> u64 {
     1
 }
 
-impl Default for Ewm {
+impl Default for EwmWindow {
     fn default() -> Self {
         let (columns, compute, alpha, span, com, half_life, gap) = Default::default();
         let (time, keys, gaps, names, dtype) = Default::default();
         let (adjust, ignore_na, min_periods) = (true, false, 1);
-        Ewm {
+        EwmWindow {
             columns,
             compute,
             alpha,
@@ -128,13 +128,13 @@ impl Default for Ewm {
     }
 }
 
-impl Configured for Ewm {
+impl ConfiguredTransform for EwmWindow {
     const NAME: &'static str = "ewm";
 }
 
-impl Ewm {
+impl EwmWindow {
     /// The decay, its word in names, and the length that a gap has to go with.
-    fn decay(&self, windows: &mut Windows<'_>) -> Result<(Decay, String, Length)> {
+    fn decay(&self, windows: &mut WindowOpBuilder<'_>) -> Result<(EwmDecay, String, LengthSpec)> {
         let within = |value: f64, good: bool, name: &str, range: &str| match good {
             true => Ok(()),
             false => Err(bad_value(format!("`{name}: {value}` is not {range}"))),
@@ -164,39 +164,39 @@ impl Ewm {
                     return Err(bad_value("`adjust: false` does not go with a half-life of time"));
                 }
                 let ticks = length.ticks(&windows.time)?;
-                return Ok((Decay::HalfLife(ticks as f64), format!("half_life{length}"), length));
+                return Ok((EwmDecay::HalfLife(ticks as f64), format!("half_life{length}"), length));
             }
             _ => return Err(bad_value("exactly one of `alpha`, `span`, `com` and `half_life` has to be given")),
         };
         windows.count_rows();
-        Ok((Decay::Alpha(alpha), word, Length::Rows(1)))
+        Ok((EwmDecay::Alpha(alpha), word, LengthSpec::Rows(1)))
     }
 }
 
-impl Transform for Ewm {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.compute, "compute")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+impl Transform for EwmWindow {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.compute, "compute")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         let (decay, word, length) = self.decay(&mut windows)?;
         let gap = windows.gap(self.gap, length, "half_life")?;
         for field in fields {
-            let input = windows.input(field, Keep::Number);
+            let input = windows.add_input(field, WordEncoding::Number);
             for statistic in &self.compute {
                 let (stat, of) = match statistic {
                     EwmStatistic::Mean => (EwmStat::Mean, "mean"),
                     EwmStatistic::Std => (EwmStat::Std, "std"),
                     EwmStatistic::Var => (EwmStat::Var, "var"),
                 };
-                let name = names.of(field.name(), format!("ewm_{of}_{word}"), |names| {
-                    let lag = names.periods(self.gap.unwrap_or(Length::Rows(0)))?;
+                let name = names.column_name(field.name(), format!("ewm_{of}_{word}"), |names| {
+                    let lag = names.periods(self.gap.unwrap_or(LengthSpec::Rows(0)))?;
                     Ok(format!("exponentially_weighted_{of}_lag{lag}_{word}"))
                 })?;
                 let (adjust, ignore_na, min_periods) = (self.adjust, self.ignore_na, self.min_periods);
-                let compute = Compute::Ewm { decay, adjust, ignore_na, stat, gap, min_periods };
-                windows.push(input, compute, name, self.dtype.data_type());
+                let compute = WindowFunction::Ewm { decay, adjust, ignore_na, stat, gap, min_periods };
+                windows.add_output(input, compute, name, self.dtype.data_type());
             }
         }
         windows.finish()
@@ -214,9 +214,9 @@ impl Serialize for HalfLife {
 
 impl<'de> Deserialize<'de> for HalfLife {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct HalfLifeVisitor;
 
-        impl Visitor<'_> for Either {
+        impl Visitor<'_> for HalfLifeVisitor {
             type Value = HalfLife;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,7 +240,7 @@ impl<'de> Deserialize<'de> for HalfLife {
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(HalfLifeVisitor)
     }
 }
 

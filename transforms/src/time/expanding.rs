@@ -1,16 +1,16 @@
 //! `expanding`: statistics of everything so far.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::Frame;
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
-use super::naming::Names;
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
 use super::rolling::one;
-use super::windows::{Taken, Windows, not_empty};
-use super::{FloatType, Gaps, Naming, Statistic};
+use super::windows::{StatisticOptions, WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 
 /// Statistics of everything that a series had up to the row, or up to `gap` before it.
 ///
@@ -23,15 +23,15 @@ use super::{FloatType, Gaps, Naming, Statistic};
 /// pandas' `expanding`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Expanding {
+pub struct ExpandingWindow {
     /// Columns of numbers or booleans.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which statistics.
-    pub compute: Vec<Statistic>,
+    pub compute: Vec<SeriesStatistic>,
     /// How far before the row it ends: the last so many rows, or rows later than `t - gap`, do
     /// not count.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// How many values it takes; 1 where left out, 0 for `count`.
     #[serde(default)]
     pub min_periods: Option<u64>,
@@ -47,50 +47,50 @@ pub struct Expanding {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type of computed numbers.
     #[serde(default)]
     pub dtype: FloatType,
 }
 
-impl Default for Expanding {
+impl Default for ExpandingWindow {
     fn default() -> Self {
         let (columns, compute, gap, min_periods) = Default::default();
         let (time, keys, gaps, names, dtype) = Default::default();
-        Expanding { columns, compute, gap, min_periods, ddof: 1, time, keys, gaps, names, dtype }
+        ExpandingWindow { columns, compute, gap, min_periods, ddof: 1, time, keys, gaps, names, dtype }
     }
 }
 
-impl Configured for Expanding {
+impl ConfiguredTransform for ExpandingWindow {
     const NAME: &'static str = "expanding";
 }
 
-impl Transform for Expanding {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.compute, "compute")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+impl Transform for ExpandingWindow {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.compute, "compute")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
-        let fields = windows.numbers(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
-        let length = self.gap.unwrap_or(Length::Rows(0));
-        let frame = Frame::Expanding { gap: windows.gap(self.gap, length, "gap")? };
+        let fields = windows.computable_columns(&self.columns)?;
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let length = self.gap.unwrap_or(LengthSpec::Rows(0));
+        let frame = SeriesFrame::Expanding { gap: windows.gap(self.gap, length, "gap")? };
         for field in fields {
             for statistic in &self.compute {
-                let unless_set = if *statistic == Statistic::Count { 0 } else { 1 };
-                let taken = Taken {
+                let unless_set = if *statistic == SeriesStatistic::Count { 0 } else { 1 };
+                let taken = StatisticOptions {
                     frame,
                     measure: length,
                     min_periods: self.min_periods.unwrap_or(unless_set),
                     ddof: self.ddof,
                     dtype: self.dtype,
                 };
-                let name = names.of(field.name(), format!("expanding_{}", statistic.word()), |names| {
-                    names.peer("expanding", *statistic, length, "")
+                let name = names.column_name(field.name(), format!("expanding_{}", statistic.word()), |names| {
+                    names.mlforecast_name("expanding", *statistic, length, "")
                 })?;
-                windows.statistic(field, *statistic, name, &taken)?;
+                windows.add_statistic(field, *statistic, name, &taken)?;
             }
         }
         windows.finish()

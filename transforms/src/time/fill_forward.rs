@@ -1,13 +1,13 @@
 //! `fill_forward`: the last value that a series had.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::Compute;
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::WindowFunction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Gaps;
-use super::windows::Windows;
+use super::GapPolicy;
+use super::windows::WindowOpBuilder;
 use crate::shared::{bad_value, output_name};
 
 /// Fills missing values (null and NaN) with the last value of the series before them.
@@ -19,7 +19,7 @@ use crate::shared::{bad_value, output_name};
 #[serde(deny_unknown_fields)]
 pub struct FillForward {
     /// Columns of numbers, booleans, dates or times.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many rows after a value are filled at most; all where left out.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -35,27 +35,31 @@ pub struct FillForward {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where there is a `limit`.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
 }
 
-impl Configured for FillForward {
+impl ConfiguredTransform for FillForward {
     const NAME: &'static str = "fill_forward";
 }
 
 impl Transform for FillForward {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         if let Some(limit) = self.limit {
             if limit == 0 {
                 return Err(bad_value("`limit: 0` fills nothing"));
             }
             windows.count_rows();
         }
-        for field in windows.copied(&self.columns)? {
-            windows.copy(field, output_name(field.name(), &self.suffix), Compute::LastValid { limit: self.limit });
+        for field in windows.copyable_columns(&self.columns)? {
+            windows.add_copy(
+                field,
+                output_name(field.name(), &self.suffix),
+                WindowFunction::LastValid { limit: self.limit },
+            );
         }
         match self.suffix.as_deref() {
-            None | Some("") => Ok(vec![Op::Window(windows.operation()?)]),
+            None | Some("") => Ok(vec![PlanOp::Window(windows.build_window()?)]),
             Some(_) => windows.finish(),
         }
     }

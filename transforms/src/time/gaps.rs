@@ -5,37 +5,37 @@ use forebay_window as window;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::{Length, TimeColumn};
+use super::length::{LengthSpec, TimeColumn};
 use crate::shared::bad_value;
 
 /// What missing periods of a series mean to a step that counts rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Gaps {
+pub enum GapPolicy {
     /// Rows are counted, whatever their times.
     CountRows,
     /// A missing period is a fault.
-    Error(Period),
+    Error(SeriesPeriod),
     /// Missing periods are counted and reported; otherwise rows are counted.
-    Warn(Period),
+    Warn(SeriesPeriod),
     /// Missing periods count as rows. No row comes out for them.
-    Complete(Complete),
+    Complete(GapCompletion),
 }
 
 /// How often a series has a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Period {
+pub struct SeriesPeriod {
     /// The time from one row to the next.
-    pub every: Length,
+    pub every: LengthSpec,
 }
 
 /// How often a series has a row, and what stands for those that are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Complete {
+pub struct GapCompletion {
     /// The time from one row to the next; a step that is no multiple of it is a fault.
-    pub every: Length,
+    pub every: LengthSpec,
     /// The value of a missing period: a missing value (`null`, the default), `zero`, or the one
     /// before it (`forward`).
     #[serde(default)]
@@ -52,34 +52,34 @@ pub enum GapFill {
     Forward,
 }
 
-impl Gaps {
+impl GapPolicy {
     /// The declared period.
-    pub(super) fn every(&self) -> Option<Length> {
+    pub(super) fn every(&self) -> Option<LengthSpec> {
         match self {
-            Gaps::CountRows => None,
-            Gaps::Error(period) | Gaps::Warn(period) => Some(period.every),
-            Gaps::Complete(complete) => Some(complete.every),
+            GapPolicy::CountRows => None,
+            GapPolicy::Error(period) | GapPolicy::Warn(period) => Some(period.every),
+            GapPolicy::Complete(complete) => Some(complete.every),
         }
     }
 
     /// As the windows' plan has it.
-    pub(super) fn of(&self, time: &TimeColumn) -> Result<window::Gaps> {
+    pub(super) fn to_window_gaps(&self, time: &TimeColumn) -> Result<window::GapHandling> {
         let every = match self.every() {
-            None => return Ok(window::Gaps::CountRows),
+            None => return Ok(window::GapHandling::CountRows),
             Some(every) if every.is_zero() => return Err(bad_value("`every` of `gaps` is zero")),
             Some(every) => every.ticks(time)?,
         };
         Ok(match self {
-            Gaps::CountRows => window::Gaps::CountRows,
-            Gaps::Error(_) => window::Gaps::Error { every },
-            Gaps::Warn(_) => window::Gaps::Warn { every },
-            Gaps::Complete(complete) => {
+            GapPolicy::CountRows => window::GapHandling::CountRows,
+            GapPolicy::Error(_) => window::GapHandling::Error { every },
+            GapPolicy::Warn(_) => window::GapHandling::Warn { every },
+            GapPolicy::Complete(complete) => {
                 let fill = match complete.fill {
-                    None => window::Fill::Null,
-                    Some(GapFill::Zero) => window::Fill::Zero,
-                    Some(GapFill::Forward) => window::Fill::Forward,
+                    None => window::PeriodFill::Null,
+                    Some(GapFill::Zero) => window::PeriodFill::Zero,
+                    Some(GapFill::Forward) => window::PeriodFill::Forward,
                 };
-                window::Gaps::Complete { every, fill }
+                window::GapHandling::Complete { every, fill }
             }
         })
     }

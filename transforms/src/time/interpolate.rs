@@ -2,16 +2,16 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use forebay_model::{Result, between};
-use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform, Window};
-use forebay_window::{Compute, Keep};
+use forebay_model::{Result, lerp};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp};
+use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::length::ticks_of;
-use super::windows::{Windows, only_with};
-use super::{FloatType, Gaps};
-use crate::shared::{bad_value, doubles, output_name, rounded};
+use super::windows::{WindowOpBuilder, hide_helper_columns};
+use super::{FloatType, GapPolicy};
+use crate::shared::{bad_value, doubles, output_name, to_float_type};
 
 /// Fills missing values (null and NaN) on the straight line, by time, between the value of the
 /// series before them and the one after them.
@@ -27,7 +27,7 @@ use crate::shared::{bad_value, doubles, output_name, rounded};
 #[serde(deny_unknown_fields)]
 pub struct Interpolate {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How many rows after a value are filled at most; all where left out.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -43,18 +43,18 @@ pub struct Interpolate {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where there is a `limit`.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// The type that comes out.
     #[serde(default)]
     pub dtype: FloatType,
 }
 
-impl Configured for Interpolate {
+impl ConfiguredTransform for Interpolate {
     const NAME: &'static str = "interpolate";
 }
 
 impl Transform for Interpolate {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.limit == Some(0) {
             return Err(bad_value("`limit: 0` fills nothing"));
         }
@@ -62,31 +62,35 @@ impl Transform for Interpolate {
         let before = self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
         let after = self.neighbours(scope, &fields, "after", None, None)?;
         let time = before.time.clone();
-        let mut ops = vec![Op::Window(before), Op::Window(Window { backward: true, ..after })];
+        let mut ops = vec![PlanOp::Window(before), PlanOp::Window(WindowOp { backward: true, ..after })];
         let mut names = Vec::new();
         for field in fields {
             let output = output_name(field.name(), &self.suffix);
             let data_type = self.dtype.data_type();
-            let hidden = ["before", "after"].map(|side| [hidden(side, field), hidden_time(side, field)]);
+            let hidden = ["before", "after"].map(|side| [hidden_name(side, field), hidden_time_name(side, field)]);
             let reads: Vec<String> =
                 [field.name().clone(), time.clone()].into_iter().chain(hidden.into_iter().flatten()).collect();
             names.push(output.clone());
-            ops.push(Op::Map(Map::new(reads, [Field::new(output, data_type.clone(), true)], move |inputs, _| {
-                let [column, time, before, before_time, after, after_time] = inputs else { return Ok(Vec::new()) };
-                let line = on_the_line(column, time, [before, before_time], [after, after_time])?;
-                Ok(vec![rounded(line, &data_type)])
-            })));
+            ops.push(PlanOp::Map(MapOp::new(
+                reads,
+                [Field::new(output, data_type.clone(), true)],
+                move |inputs, _| {
+                    let [column, time, before, before_time, after, after_time] = inputs else { return Ok(Vec::new()) };
+                    let line = interpolate_linearly(column, time, [before, before_time], [after, after_time])?;
+                    Ok(vec![to_float_type(line, &data_type)])
+                },
+            )));
         }
-        ops.push(only_with(scope, names));
+        ops.push(hide_helper_columns(scope, names));
         Ok(ops)
     }
 }
 
-fn hidden(side: &str, field: &Field) -> String {
+fn hidden_name(side: &str, field: &Field) -> String {
     format!("__{side}_{}", field.name())
 }
 
-fn hidden_time(side: &str, field: &Field) -> String {
+fn hidden_time_name(side: &str, field: &Field) -> String {
     format!("__{side}_time_{}", field.name())
 }
 
@@ -94,27 +98,27 @@ impl Interpolate {
     /// The last value at or before each row and its time, for each column.
     fn neighbours(
         &self,
-        scope: &Scope<'_>,
+        scope: &BindScope<'_>,
         fields: &[&Field],
         side: &str,
         limit: Option<u64>,
-        gaps: Option<&Gaps>,
-    ) -> Result<Window> {
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, gaps)?;
+        gaps: Option<&GapPolicy>,
+    ) -> Result<WindowOp> {
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, gaps)?;
         if limit.is_some() {
             windows.count_rows();
         }
         for field in fields {
-            let input = windows.input(field, Keep::Number);
-            windows.push(input, Compute::LastValid { limit }, hidden(side, field), DataType::Float64);
-            let time = Compute::LastValidTime { limit };
-            windows.push(input, time, hidden_time(side, field), DataType::Int64);
+            let input = windows.add_input(field, WordEncoding::Number);
+            windows.add_output(input, WindowFunction::LastValid { limit }, hidden_name(side, field), DataType::Float64);
+            let time = WindowFunction::LastValidTime { limit };
+            windows.add_output(input, time, hidden_time_name(side, field), DataType::Int64);
         }
-        windows.operation()
+        windows.build_window()
     }
 }
 
-fn on_the_line(
+fn interpolate_linearly(
     column: &ArrayRef,
     time: &ArrayRef,
     before: [&ArrayRef; 2],
@@ -132,7 +136,7 @@ fn on_the_line(
         let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
         let now = times.is_valid(row).then(|| times.value(row))?;
         let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
-        Some(if whole > 0.0 { between(from, to, passed / whole) } else { from })
+        Some(if whole > 0.0 { lerp(from, to, passed / whole) } else { from })
     });
     Ok(each.collect())
 }

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::fmt;
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::Compute;
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::WindowFunction;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::length::Length;
-use super::naming::Names;
-use super::windows::{Windows, not_empty};
-use super::{Gaps, Naming};
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
+use super::windows::{WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, GapPolicy};
 use crate::shared::bad_value;
 
 /// The value that a series had some rows or some time ago.
@@ -27,15 +27,15 @@ use crate::shared::bad_value;
 /// integer, which stand for a missing one here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Lag {
+pub struct SeriesLag {
     /// Columns of numbers, booleans, dates or times.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How far back, in rows or time.
-    pub by: Vec<Length>,
+    pub by: Vec<LengthSpec>,
     /// Takes the latest row at or before the time: `true`, or how much older it may be at most
     /// (inclusive). Lengths of time only.
     #[serde(default)]
-    pub as_of: AsOf,
+    pub as_of: LagTolerance,
     /// The event-time column, where the source does not declare it.
     #[serde(default)]
     pub time: Option<String>,
@@ -45,90 +45,91 @@ pub struct Lag {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
 }
 
 /// Whether a value may be older than asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AsOf {
+pub enum LagTolerance {
     /// It is exactly so old.
     #[default]
     Exact,
     /// It may be as old as it is.
     Any,
     /// It may be so much older.
-    Within(Length),
+    Within(LengthSpec),
 }
 
-impl Configured for Lag {
+impl ConfiguredTransform for SeriesLag {
     const NAME: &'static str = "lag";
 }
 
-impl Transform for Lag {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.by, "by")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+impl Transform for SeriesLag {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.by, "by")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
-        let fields = windows.copied(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let fields = windows.copyable_columns(&self.columns)?;
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         let as_of = match self.as_of {
-            AsOf::Exact => None,
-            AsOf::Any => Some(i64::MAX),
-            AsOf::Within(tolerance) => Some(tolerance.ticks(&time)?),
+            LagTolerance::Exact => None,
+            LagTolerance::Any => Some(i64::MAX),
+            LagTolerance::Within(tolerance) => Some(tolerance.ticks(&time)?),
         };
         for field in fields {
             for length in &self.by {
-                let by = windows.back(*length)?;
+                let by = windows.lookback_length(*length)?;
                 if as_of.is_some() && length.is_rows() {
                     return Err(bad_value(format!("`as_of` goes with lengths of time, and `by: {length}` is rows")));
                 }
-                let name = names
-                    .of(field.name(), format!("lag_{length}"), |names| Ok(format!("lag{}", names.periods(*length)?)))?;
-                windows.copy(field, name, Compute::Lag { by, as_of });
+                let name = names.column_name(field.name(), format!("lag_{length}"), |names| {
+                    Ok(format!("lag{}", names.periods(*length)?))
+                })?;
+                windows.add_copy(field, name, WindowFunction::Lag { by, as_of });
             }
         }
         windows.finish()
     }
 }
 
-impl Serialize for AsOf {
+impl Serialize for LagTolerance {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            AsOf::Exact => serializer.serialize_bool(false),
-            AsOf::Any => serializer.serialize_bool(true),
-            AsOf::Within(length) => length.serialize(serializer),
+            LagTolerance::Exact => serializer.serialize_bool(false),
+            LagTolerance::Any => serializer.serialize_bool(true),
+            LagTolerance::Within(length) => length.serialize(serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for AsOf {
+impl<'de> Deserialize<'de> for LagTolerance {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct LagToleranceVisitor;
 
-        impl Visitor<'_> for Either {
-            type Value = AsOf;
+        impl Visitor<'_> for LagToleranceVisitor {
+            type Value = LagTolerance;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false or a length of time")
             }
 
-            fn visit_bool<E: Error>(self, any: bool) -> Result<AsOf, E> {
-                Ok(if any { AsOf::Any } else { AsOf::Exact })
+            fn visit_bool<E: Error>(self, any: bool) -> Result<LagTolerance, E> {
+                Ok(if any { LagTolerance::Any } else { LagTolerance::Exact })
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<AsOf, E> {
-                text.parse().map(AsOf::Within).map_err(E::custom)
+            fn visit_str<E: Error>(self, text: &str) -> Result<LagTolerance, E> {
+                text.parse().map(LagTolerance::Within).map_err(E::custom)
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(LagToleranceVisitor)
     }
 }
 
-impl JsonSchema for AsOf {
+impl JsonSchema for LagTolerance {
     fn schema_name() -> Cow<'static, str> {
         "AsOf".into()
     }

@@ -17,17 +17,17 @@ use crate::shared::bad_value;
 /// A whole number is a number of rows (`7`). Text with a unit is a length of time: `2w`, `7d`,
 /// `12h`, `90m`, `30s`, `500ms`, `us`, `ns`; `7t` is seven steps of a time column of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
+pub enum LengthSpec {
     /// Rows of the series.
     Rows(u64),
     /// A number of units.
-    Time(u32, Unit),
+    Time(u32, LengthUnit),
 }
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
-pub enum Unit {
+pub enum LengthUnit {
     Week,
     Day,
     Hour,
@@ -40,21 +40,21 @@ pub enum Unit {
     Tick,
 }
 
-impl Unit {
-    const ALL: [(Unit, &str, i128); 9] = [
-        (Unit::Week, "w", 7 * 86_400 * SECOND),
-        (Unit::Day, "d", 86_400 * SECOND),
-        (Unit::Hour, "h", 3_600 * SECOND),
-        (Unit::Minute, "m", 60 * SECOND),
-        (Unit::Second, "s", SECOND),
-        (Unit::Millisecond, "ms", 1_000_000),
-        (Unit::Microsecond, "us", 1_000),
-        (Unit::Nanosecond, "ns", 1),
-        (Unit::Tick, "t", 0),
+impl LengthUnit {
+    const ALL: [(LengthUnit, &str, i128); 9] = [
+        (LengthUnit::Week, "w", 7 * 86_400 * SECOND),
+        (LengthUnit::Day, "d", 86_400 * SECOND),
+        (LengthUnit::Hour, "h", 3_600 * SECOND),
+        (LengthUnit::Minute, "m", 60 * SECOND),
+        (LengthUnit::Second, "s", SECOND),
+        (LengthUnit::Millisecond, "ms", 1_000_000),
+        (LengthUnit::Microsecond, "us", 1_000),
+        (LengthUnit::Nanosecond, "ns", 1),
+        (LengthUnit::Tick, "t", 0),
     ];
 
-    fn known(self) -> (&'static str, i128) {
-        let known = Unit::ALL.iter().find(|(unit, ..)| *unit == self);
+    fn text_and_nanoseconds(self) -> (&'static str, i128) {
+        let known = LengthUnit::ALL.iter().find(|(unit, ..)| *unit == self);
         known.map_or(("", 0), |(_, word, nanoseconds)| (*word, *nanoseconds))
     }
 }
@@ -70,7 +70,7 @@ pub(crate) struct TimeColumn {
 
 impl TimeColumn {
     /// Nanoseconds per tick; `None` for integers.
-    fn tick(&self) -> Option<i128> {
+    fn nanoseconds_per_tick(&self) -> Option<i128> {
         Some(match &self.data_type {
             DataType::Date32 => 86_400 * SECOND,
             DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
@@ -82,20 +82,20 @@ impl TimeColumn {
     }
 
     /// A length in ticks of this column, as [`forebay_plan::Map::behind`] wants it.
-    pub fn behind(&self, ticks: i64) -> forebay_window::Length {
-        let nanoseconds = i128::from(ticks) * self.tick().unwrap_or(1);
-        forebay_window::Length::Ticks(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
+    pub fn behind(&self, ticks: i64) -> forebay_window::SeriesLength {
+        let nanoseconds = i128::from(ticks) * self.nanoseconds_per_tick().unwrap_or(1);
+        forebay_window::SeriesLength::Ticks(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
     }
 
     /// Whether a column of this type can be the event time.
-    pub fn accepts(data_type: &DataType) -> bool {
+    pub fn is_time_type(data_type: &DataType) -> bool {
         use DataType as T;
         matches!(data_type, T::Date32 | T::Date64 | T::Timestamp(..) | T::Int8 | T::Int16 | T::Int32 | T::Int64)
             || matches!(data_type, T::UInt8 | T::UInt16 | T::UInt32)
     }
 }
 
-impl Length {
+impl LengthSpec {
     /// In ticks of the time column; a fault where that is no whole number, and for rows.
     pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
         self.in_ticks(time).and_then(|ticks| {
@@ -104,28 +104,28 @@ impl Length {
     }
 
     /// One unit of this length in ticks of the time column; may be less than one.
-    pub(super) fn unit(self) -> Length {
+    pub(super) fn unit(self) -> LengthSpec {
         match self {
-            Length::Rows(_) => Length::Rows(1),
-            Length::Time(_, unit) => Length::Time(1, unit),
+            LengthSpec::Rows(_) => LengthSpec::Rows(1),
+            LengthSpec::Time(_, unit) => LengthSpec::Time(1, unit),
         }
     }
 
     fn in_ticks(self, time: &TimeColumn) -> Result<i128> {
         let name = &time.name;
-        let Length::Time(count, unit) = self else {
+        let LengthSpec::Time(count, unit) = self else {
             return Err(bad_value(format!("`{self}` is a number of rows where a length of time is needed"))
                 .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
         };
         let count = i128::from(count);
-        let Some(tick) = time.tick() else {
-            return if unit == Unit::Tick { Ok(count) } else { Err(not_of_integers(self, name)) };
+        let Some(tick) = time.nanoseconds_per_tick() else {
+            return if unit == LengthUnit::Tick { Ok(count) } else { Err(integer_time_fault(self, name)) };
         };
-        if unit == Unit::Tick {
+        if unit == LengthUnit::Tick {
             return Err(bad_value(format!("`{self}` counts integers, and `{name}` is {}", time.data_type))
                 .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
         }
-        let nanoseconds = count * unit.known().1;
+        let nanoseconds = count * unit.text_and_nanoseconds().1;
         if nanoseconds % tick == 0 {
             return Ok(nanoseconds / tick);
         }
@@ -137,21 +137,21 @@ impl Length {
     }
 
     /// As the windows' plan has it.
-    pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::Length> {
+    pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::SeriesLength> {
         match self {
-            Length::Rows(rows) => Ok(forebay_window::Length::Rows(rows)),
-            Length::Time(..) => Ok(forebay_window::Length::Ticks(self.ticks(time)?)),
+            LengthSpec::Rows(rows) => Ok(forebay_window::SeriesLength::Rows(rows)),
+            LengthSpec::Time(..) => Ok(forebay_window::SeriesLength::Ticks(self.ticks(time)?)),
         }
     }
 
     /// Whether it is nothing.
     pub(super) fn is_zero(self) -> bool {
-        matches!(self, Length::Rows(0) | Length::Time(0, _))
+        matches!(self, LengthSpec::Rows(0) | LengthSpec::Time(0, _))
     }
 
     /// Whether it counts rows.
     pub(super) fn is_rows(self) -> bool {
-        matches!(self, Length::Rows(rows) if rows > 0)
+        matches!(self, LengthSpec::Rows(rows) if rows > 0)
     }
 }
 
@@ -161,27 +161,27 @@ pub(super) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
     Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
-fn not_of_integers(length: Length, name: &str) -> Fault {
+fn integer_time_fault(length: LengthSpec, name: &str) -> Fault {
     Fault::new(codes::BAD_VALUE, format!("`{length}` cannot be told from `{name}`, which is an integer"))
         .hint("count its steps with the unit `t`, such as `7t`, or make it a date or timestamp")
 }
 
-impl From<u64> for Length {
+impl From<u64> for LengthSpec {
     fn from(rows: u64) -> Self {
-        Length::Rows(rows)
+        LengthSpec::Rows(rows)
     }
 }
 
-impl FromStr for Length {
+impl FromStr for LengthSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (count, word) = text.split_at(digits);
         let word = if word == "min" { "m" } else { word };
-        let unit = Unit::ALL.iter().find(|(_, known, _)| *known == word).map(|(unit, ..)| *unit);
+        let unit = LengthUnit::ALL.iter().find(|(_, known, _)| *known == word).map(|(unit, ..)| *unit);
         match (count.parse(), unit) {
-            (Ok(count), Some(unit)) => Ok(Length::Time(count, unit)),
+            (Ok(count), Some(unit)) => Ok(LengthSpec::Time(count, unit)),
             (Ok(rows), None) if word.is_empty() => {
                 Err(format!("`{text}` has no unit: write `{text}d` for days, or without quotes for rows", text = rows))
             }
@@ -190,53 +190,53 @@ impl FromStr for Length {
     }
 }
 
-impl fmt::Display for Length {
+impl fmt::Display for LengthSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Length::Rows(rows) => write!(f, "{rows}"),
-            Length::Time(count, unit) => write!(f, "{count}{}", unit.known().0),
+            LengthSpec::Rows(rows) => write!(f, "{rows}"),
+            LengthSpec::Time(count, unit) => write!(f, "{count}{}", unit.text_and_nanoseconds().0),
         }
     }
 }
 
-impl Serialize for Length {
+impl Serialize for LengthSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Length::Rows(rows) => serializer.serialize_u64(*rows),
-            Length::Time(..) => serializer.collect_str(self),
+            LengthSpec::Rows(rows) => serializer.serialize_u64(*rows),
+            LengthSpec::Time(..) => serializer.collect_str(self),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Length {
+impl<'de> Deserialize<'de> for LengthSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
+        struct LengthVisitor;
 
-        impl Visitor<'_> for Text {
-            type Value = Length;
+        impl Visitor<'_> for LengthVisitor {
+            type Value = LengthSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number of rows (7) or a length of time (7d)")
             }
 
-            fn visit_u64<E: Error>(self, rows: u64) -> Result<Length, E> {
-                Ok(Length::Rows(rows))
+            fn visit_u64<E: Error>(self, rows: u64) -> Result<LengthSpec, E> {
+                Ok(LengthSpec::Rows(rows))
             }
 
-            fn visit_i64<E: Error>(self, rows: i64) -> Result<Length, E> {
-                u64::try_from(rows).map(Length::Rows).map_err(|_| E::custom(format!("`{rows}` would look ahead")))
+            fn visit_i64<E: Error>(self, rows: i64) -> Result<LengthSpec, E> {
+                u64::try_from(rows).map(LengthSpec::Rows).map_err(|_| E::custom(format!("`{rows}` would look ahead")))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Length, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<LengthSpec, E> {
                 text.parse().map_err(E::custom)
             }
         }
 
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(LengthVisitor)
     }
 }
 
-impl JsonSchema for Length {
+impl JsonSchema for LengthSpec {
     fn schema_name() -> Cow<'static, str> {
         "Length".into()
     }

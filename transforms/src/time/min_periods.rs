@@ -21,7 +21,7 @@ pub enum MinPeriods {
 
 impl MinPeriods {
     /// How many values of a window that can hold `rows` rows, where that is known.
-    pub(super) fn of(self, rows: Option<u64>) -> Result<u64> {
+    pub(super) fn resolve_count(self, rows: Option<u64>) -> Result<u64> {
         match (self, rows) {
             (MinPeriods::Count(count), Some(rows)) if count > rows => {
                 Err(bad_value(format!("`min_periods` is {count}, and the window holds {rows} rows at most")))
@@ -47,9 +47,9 @@ impl Serialize for MinPeriods {
 
 impl<'de> Deserialize<'de> for MinPeriods {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
+        struct MinPeriodsVisitor;
 
-        impl Visitor<'_> for Text {
+        impl Visitor<'_> for MinPeriodsVisitor {
             type Value = MinPeriods;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for MinPeriods {
             }
         }
 
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(MinPeriodsVisitor)
     }
 }
 

@@ -5,14 +5,14 @@ use forebay_model::Result;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::{Length, TimeColumn};
-use super::{Gaps, Statistic};
+use super::length::{LengthSpec, TimeColumn};
+use super::{GapPolicy, SeriesStatistic};
 use crate::shared::bad_value;
 
 /// How the new columns are called.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Naming {
+pub enum FeatureNaming {
     /// `qty_lag_7d`, `qty_mean_28d`.
     #[default]
     Default,
@@ -22,38 +22,49 @@ pub enum Naming {
 }
 
 /// Makes the names of one step's columns.
-pub(super) struct Names<'a> {
-    naming: Naming,
+pub(super) struct FeatureNamer<'a> {
+    naming: FeatureNaming,
     several: bool,
     time: &'a TimeColumn,
-    every: Option<Length>,
+    every: Option<LengthSpec>,
 }
 
-impl<'a> Names<'a> {
-    pub fn new(naming: Naming, columns: usize, time: &'a TimeColumn, gaps: Option<&Gaps>) -> Self {
-        Names { naming, several: columns > 1, time, every: gaps.and_then(Gaps::every) }
+impl<'a> FeatureNamer<'a> {
+    pub fn new(naming: FeatureNaming, columns: usize, time: &'a TimeColumn, gaps: Option<&GapPolicy>) -> Self {
+        FeatureNamer { naming, several: columns > 1, time, every: gaps.and_then(GapPolicy::every) }
     }
 
     /// The name of a feature of a column, with what mlforecast calls it.
-    pub fn of(&self, column: &str, usual: String, peer: impl FnOnce(&Self) -> Result<String>) -> Result<String> {
+    pub fn column_name(
+        &self,
+        column: &str,
+        usual: String,
+        peer: impl FnOnce(&Self) -> Result<String>,
+    ) -> Result<String> {
         Ok(match (self.naming, self.several) {
-            (Naming::Default, _) => format!("{column}_{usual}"),
-            (Naming::Mlforecast, true) => format!("{column}_{}", peer(self)?),
-            (Naming::Mlforecast, false) => peer(self)?,
+            (FeatureNaming::Default, _) => format!("{column}_{usual}"),
+            (FeatureNaming::Mlforecast, true) => format!("{column}_{}", peer(self)?),
+            (FeatureNaming::Mlforecast, false) => peer(self)?,
         })
     }
 
     /// mlforecast's name of a statistic; its lag is where the window ends.
-    pub fn peer(&self, kind: &str, statistic: Statistic, gap: Length, rest: &str) -> Result<String> {
-        let quantile = if let Statistic::Quantile(q) = statistic { format!("_p{q}") } else { String::new() };
+    pub fn mlforecast_name(
+        &self,
+        kind: &str,
+        statistic: SeriesStatistic,
+        gap: LengthSpec,
+        rest: &str,
+    ) -> Result<String> {
+        let quantile = if let SeriesStatistic::Quantile(q) = statistic { format!("_p{q}") } else { String::new() };
         Ok(format!("{kind}_{}_lag{}{quantile}{rest}", statistic.snake(), self.periods(gap)?))
     }
 
     /// A length in periods.
-    pub fn periods(&self, length: Length) -> Result<i64> {
+    pub fn periods(&self, length: LengthSpec) -> Result<i64> {
         let ticks = match length {
-            Length::Rows(rows) => return Ok(rows as i64),
-            Length::Time(..) => length.ticks(self.time)?,
+            LengthSpec::Rows(rows) => return Ok(rows as i64),
+            LengthSpec::Time(..) => length.ticks(self.time)?,
         };
         let every = match (self.every, &self.time.data_type) {
             (Some(every), _) => every.ticks(self.time)?.max(1),

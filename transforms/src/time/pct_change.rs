@@ -1,15 +1,15 @@
 //! `pct_change`: the relative change since earlier rows.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::{Compute, Keep};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
-use super::naming::Names;
-use super::windows::{Windows, not_empty};
-use super::{FloatType, Gaps, Naming};
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
+use super::windows::{WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy};
 
 /// The value divided by the value some rows or some time before, less one.
 ///
@@ -23,9 +23,9 @@ use super::{FloatType, Gaps, Naming};
 #[serde(deny_unknown_fields)]
 pub struct PctChange {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// How far back, in rows or time.
-    pub by: Vec<Length>,
+    pub by: Vec<LengthSpec>,
     /// The event-time column, where the source does not declare it.
     #[serde(default)]
     pub time: Option<String>,
@@ -35,34 +35,34 @@ pub struct PctChange {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type that comes out.
     #[serde(default)]
     pub dtype: FloatType,
 }
 
-impl Configured for PctChange {
+impl ConfiguredTransform for PctChange {
     const NAME: &'static str = "pct_change";
 }
 
 impl Transform for PctChange {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.by, "by")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.by, "by")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         for field in fields {
-            let input = windows.input(field, Keep::Number);
+            let input = windows.add_input(field, WordEncoding::Number);
             for length in &self.by {
-                let by = windows.back(*length)?;
-                let name = names.of(field.name(), format!("pct_change_{length}"), |names| {
+                let by = windows.lookback_length(*length)?;
+                let name = names.column_name(field.name(), format!("pct_change_{length}"), |names| {
                     Ok(format!("pct_change{}", names.periods(*length)?))
                 })?;
-                windows.push(input, Compute::PctChange { by }, name, self.dtype.data_type());
+                windows.add_output(input, WindowFunction::PctChange { by }, name, self.dtype.data_type());
             }
         }
         windows.finish()

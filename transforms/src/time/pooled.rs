@@ -5,18 +5,18 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::{Length, ticks_of};
-use super::pooled_sample::{Sample, of_values};
-use super::pooled_table::{Cell, Groups, ask_moments, key_fields};
+use super::length::{LengthSpec, ticks_of};
+use super::pooled_sample::{PooledSample, statistic_of_cells};
+use super::pooled_table::{PooledCell, PooledTable, ask_moments, key_fields};
 use super::rolling::one;
-use super::windows::{not_empty, time_column};
-use super::{Closed, FloatType, Statistic};
-use crate::shared::{bad_value, finding, rounded};
+use super::windows::{require_not_empty, time_column};
+use super::{ClosedWindow, FloatType, SeriesStatistic};
+use crate::shared::{bad_value, finding_at, to_float_type};
 
 /// Statistics of a window of time over all series, or over those of the row's group.
 ///
@@ -37,27 +37,27 @@ use crate::shared::{bad_value, finding, rounded};
 /// that it was made with, and knows nothing of the rows that it is applied to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Pooled {
+pub struct PooledWindow {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which statistics.
-    pub compute: Vec<Statistic>,
+    pub compute: Vec<SeriesStatistic>,
     /// The columns that tell groups apart; all rows are one group where left out.
     #[serde(default)]
     pub by: Vec<String>,
     /// How long windows are, lengths of time; everything up to `t - gap` where left out.
     #[serde(default)]
-    pub over: Vec<Length>,
+    pub over: Vec<LengthSpec>,
     /// How far before the row windows end, a length of time: a feature then uses data at or before
     /// `t - gap` only.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// Makes one number of a group's rows of each time first: the total demand of a day, say.
     #[serde(default)]
-    pub aggregate: Option<PerTime>,
+    pub aggregate: Option<TimeAggregate>,
     /// Which ends belong to the window.
     #[serde(default)]
-    pub closed: Closed,
+    pub closed: ClosedWindow,
     /// How many values it takes (with `aggregate`, times); 1 where left out, 0 for `count`.
     #[serde(default)]
     pub min_periods: Option<u64>,
@@ -76,7 +76,7 @@ pub struct Pooled {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // The names say it.
-pub enum PerTime {
+pub enum TimeAggregate {
     Sum,
     Mean,
     Min,
@@ -84,44 +84,44 @@ pub enum PerTime {
     Count,
 }
 
-impl PerTime {
-    fn of(self, cell: &Cell) -> f64 {
+impl TimeAggregate {
+    fn cell_value(self, cell: &PooledCell) -> f64 {
         match self {
-            PerTime::Sum => cell.sum,
-            PerTime::Mean => cell.mean,
-            PerTime::Min => cell.min,
-            PerTime::Max => cell.max,
-            PerTime::Count => cell.count as f64,
+            TimeAggregate::Sum => cell.sum,
+            TimeAggregate::Mean => cell.mean,
+            TimeAggregate::Min => cell.min,
+            TimeAggregate::Max => cell.max,
+            TimeAggregate::Count => cell.count as f64,
         }
     }
 
-    fn word(self) -> &'static str {
+    fn name_prefix(self) -> &'static str {
         match self {
-            PerTime::Sum => "sum_",
-            PerTime::Mean => "mean_",
-            PerTime::Min => "min_",
-            PerTime::Max => "max_",
-            PerTime::Count => "count_",
+            TimeAggregate::Sum => "sum_",
+            TimeAggregate::Mean => "mean_",
+            TimeAggregate::Min => "min_",
+            TimeAggregate::Max => "max_",
+            TimeAggregate::Count => "count_",
         }
     }
 }
 
-impl Default for Pooled {
+impl Default for PooledWindow {
     fn default() -> Self {
         let (columns, compute, by, over, gap, aggregate) = Default::default();
         let (closed, min_periods, time, dtype) = Default::default();
-        Pooled { columns, compute, by, over, gap, aggregate, closed, min_periods, ddof: 1, time, dtype }
+        PooledWindow { columns, compute, by, over, gap, aggregate, closed, min_periods, ddof: 1, time, dtype }
     }
 }
 
-impl Configured for Pooled {
+impl ConfiguredTransform for PooledWindow {
     const NAME: &'static str = "pooled";
 }
 
 /// One output.
 #[derive(Clone)]
-struct Output {
-    statistic: Statistic,
+struct PooledOutput {
+    statistic: SeriesStatistic,
     /// In ticks; absent where windows have no beginning.
     over: Option<i64>,
     unit: f64,
@@ -130,32 +130,32 @@ struct Output {
 
 /// What a window is and what is made of it.
 #[derive(Clone, Copy)]
-struct Window {
+struct PooledEvaluator {
     gap: i64,
-    closed: Closed,
-    aggregate: Option<PerTime>,
+    closed: ClosedWindow,
+    aggregate: Option<TimeAggregate>,
     min_periods: Option<u64>,
     ddof: u8,
 }
 
-impl Transform for Pooled {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.compute, "compute")?;
+impl Transform for PooledWindow {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.compute, "compute")?;
         let time = time_column(scope, Self::NAME, &self.time)?;
         let gap = self.gap.filter(|gap| !gap.is_zero()).map_or(Ok(0), |gap| gap.ticks(&time))?;
         let fields = scope.numeric_columns(&self.columns)?;
         let keys = key_fields(scope, &self.by)?;
         let group = if self.by.is_empty() { "all".to_owned() } else { self.by.join("_") };
-        let aggregate = self.aggregate.map_or("", PerTime::word);
+        let aggregate = self.aggregate.map_or("", TimeAggregate::name_prefix);
         let mut outputs = Vec::new();
         let mut names = Vec::new();
         for length in self.over.iter().copied().map(Some).chain(self.over.is_empty().then_some(None)) {
             for statistic in self.compute.iter().copied() {
                 statistic.of(self.ddof, None)?;
-                if length.is_some_and(Length::is_zero) {
+                if length.is_some_and(LengthSpec::is_zero) {
                     return Err(bad_value("a window of no length holds nothing"));
                 }
-                if self.aggregate.is_none() && !of_all_values(statistic) {
+                if self.aggregate.is_none() && !follows_from_moments(statistic) {
                     let message = format!("`{}` of all rows' values is not kept for each time", statistic.snake());
                     return Err(bad_value(message).hint("say what is made of the rows of a time: `aggregate: sum`"));
                 }
@@ -173,12 +173,12 @@ impl Transform for Pooled {
                     Some(length) => format!("{group}_{aggregate}{}_{length}", statistic.word()),
                     None => format!("{group}_{aggregate}expanding_{}", statistic.word()),
                 });
-                outputs.push(Output { statistic, over, unit, data_type });
+                outputs.push(PooledOutput { statistic, over, unit, data_type });
             }
         }
         let (closed, min_periods, ddof) = (self.closed, self.min_periods, self.ddof);
         let behind = time.behind(gap);
-        let window = Window { gap, closed, aggregate: self.aggregate, min_periods, ddof };
+        let window = PooledEvaluator { gap, closed, aggregate: self.aggregate, min_periods, ddof };
         let reads: Vec<String> = self.by.iter().cloned().chain([time.name.clone()]).collect();
         let each = fields.into_iter().map(|field| {
             let ask = ask_moments(scope, field, &keys, &time)?;
@@ -186,36 +186,36 @@ impl Transform for Pooled {
             let writes = writes
                 .map(|(name, output)| Field::new(format!("{}_{name}", field.name()), output.data_type.clone(), true));
             let (keys, whole, outputs) = (keys.len(), field.data_type().is_integer(), outputs.clone());
-            let map = Map::fitted(reads.clone(), writes.collect::<Vec<_>>(), [ask], move |findings| {
-                let groups = Groups::new(finding(findings, 0)?, keys, keys, whole)?;
+            let map = MapOp::fitted(reads.clone(), writes.collect::<Vec<_>>(), [ask], move |findings| {
+                let groups = PooledTable::new(finding_at(findings, 0)?, keys, keys, whole)?;
                 let outputs = outputs.clone();
-                Ok(Lowered::new(move |inputs, rows| {
+                Ok(LoweredMap::new(move |inputs, rows| {
                     let (Some(time), keys) = (inputs.last(), &inputs[..inputs.len().saturating_sub(1)]) else {
                         return Ok(Vec::new());
                     };
-                    let found = groups.find(keys, rows)?;
+                    let found = groups.find_groups(keys, rows)?;
                     window.over_rows(&groups, &found, time, &outputs)
                 }))
             });
-            Ok(Op::Map(map.behind(behind)))
+            Ok(PlanOp::Map(map.data_age(behind)))
         });
         each.collect()
     }
 }
 
 /// Whether a statistic of all values follows from the moments of each time.
-fn of_all_values(statistic: Statistic) -> bool {
-    use Statistic as S;
+fn follows_from_moments(statistic: SeriesStatistic) -> bool {
+    use SeriesStatistic as S;
     matches!(statistic, S::Mean | S::Sum | S::Count | S::Std | S::Var | S::Min | S::Max)
 }
 
-impl Window {
+impl PooledEvaluator {
     fn over_rows(
         &self,
-        groups: &Groups,
+        groups: &PooledTable,
         found: &[Option<u32>],
         time: &ArrayRef,
-        outputs: &[Output],
+        outputs: &[PooledOutput],
     ) -> Result<Vec<ArrayRef>> {
         let times = ticks_of(time)?;
         // Many rows of a batch have the same group and time.
@@ -244,19 +244,19 @@ impl Window {
                 DataType::Int64 => {
                     Arc::new(each.map(|count| count.map(|count| count as i64)).collect::<Int64Array>()) as ArrayRef
                 }
-                _ => rounded(each.collect::<Float64Array>(), &output.data_type),
+                _ => to_float_type(each.collect::<Float64Array>(), &output.data_type),
             }
         });
         Ok(columns.collect())
     }
 
-    fn result(&self, output: &Output, cells: &[Cell], time: i64) -> Option<f64> {
+    fn result(&self, output: &PooledOutput, cells: &[PooledCell], time: i64) -> Option<f64> {
         let end = time.saturating_sub(self.gap);
         let (with_start, with_end) = match self.closed {
-            Closed::Right => (false, true),
-            Closed::Left => (true, false),
-            Closed::Both => (true, true),
-            Closed::Neither => (false, false),
+            ClosedWindow::Right => (false, true),
+            ClosedWindow::Left => (true, false),
+            ClosedWindow::Both => (true, true),
+            ClosedWindow::Neither => (false, false),
         };
         let from = output.over.map_or(0, |over| {
             let start = end.saturating_sub(over);
@@ -268,13 +268,14 @@ impl Window {
             None => cells.iter().map(|cell| cell.count).sum(),
             Some(_) => cells.len() as u64,
         };
-        let unless_set = if output.statistic == Statistic::Count { 0 } else { 1 };
+        let unless_set = if output.statistic == SeriesStatistic::Count { 0 } else { 1 };
         if count < self.min_periods.unwrap_or(unless_set) {
             return None;
         }
-        let Some(aggregate) = self.aggregate else { return of_values(output.statistic, self.ddof, cells) };
+        let Some(aggregate) = self.aggregate else { return statistic_of_cells(output.statistic, self.ddof, cells) };
         let times: Vec<i64> = cells.iter().map(|cell| cell.time).collect();
-        let values: Vec<f64> = cells.iter().map(|cell| aggregate.of(cell)).collect();
-        Sample { times: &times, values: &values, now: time, unit: output.unit, ddof: self.ddof }.of(output.statistic)
+        let values: Vec<f64> = cells.iter().map(|cell| aggregate.cell_value(cell)).collect();
+        PooledSample { times: &times, values: &values, now: time, unit: output.unit, ddof: self.ddof }
+            .of(output.statistic)
     }
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
-use forebay_plan::{Lowered, Map, Scope};
+use forebay_plan::{BindScope, LoweredMap, MapOp};
 
 use super::length::{TimeColumn, ticks_of};
-use super::pooled_table::{Groups, ask_moments, key_fields, own_key};
-use crate::shared::finding;
+use super::pooled_table::{PooledTable, ask_moments, key_fields, slot_key_field};
+use crate::shared::finding_at;
 
 /// Values and their sum up to each cell of each group.
-struct Totals {
-    groups: Groups,
+struct RunningTotals {
+    groups: PooledTable,
     totals: Vec<(f64, f64)>,
 }
 
-impl Totals {
-    fn new(groups: Groups) -> Self {
+impl RunningTotals {
+    fn new(groups: PooledTable) -> Self {
         let mut totals = vec![(0.0, 0.0); groups.cells.len()];
         let mut group = 0;
         let mut range = groups.range(Some(group));
@@ -32,11 +32,11 @@ impl Totals {
             running = (running.0 + cell.count as f64, running.1 + cell.sum);
             totals[place] = running;
         }
-        Totals { groups, totals }
+        RunningTotals { groups, totals }
     }
 
     /// The mean of a group's values at or before a time.
-    fn mean(&self, group: Option<u32>, until: i64) -> Option<f64> {
+    fn mean_until(&self, group: Option<u32>, until: i64) -> Option<f64> {
         let range = self.groups.range(group);
         let cells = &self.groups.cells[range.clone()];
         let seen = cells.partition_point(|cell| cell.time <= until);
@@ -48,35 +48,35 @@ impl Totals {
 /// Writes the mean of the group's values in the row's slot divided by that of all its values, both
 /// at or before `t - gap`; null where there is none. Rows without a slot do not count.
 pub(super) fn pooled_index(
-    scope: &Scope<'_>,
+    scope: &BindScope<'_>,
     field: &Field,
     parents: &[String],
     slot: &str,
     time: &TimeColumn,
     gap: i64,
     output: &str,
-) -> Result<Map> {
+) -> Result<MapOp> {
     let mut keys = key_fields(scope, parents)?;
-    keys.push(own_key(slot));
+    keys.push(slot_key_field(slot));
     let ask = ask_moments(scope, field, &keys, time)?;
     let reads: Vec<String> = keys.iter().map(|key| key.name().clone()).chain([time.name.clone()]).collect();
     let (keys, whole) = (keys.len(), field.data_type().is_integer());
-    let map = Map::fitted(reads, [Field::new(output, DataType::Float64, true)], [ask], move |findings| {
-        let finding = finding(findings, 0)?;
-        let slots = Totals::new(Groups::new(finding, keys, keys, whole)?);
-        let all = Totals::new(Groups::new(finding, keys - 1, keys, whole)?);
-        Ok(Lowered::new(move |inputs, rows| {
-            let of_slot = slots.groups.find(&inputs[..keys], rows)?;
-            let of_all = all.groups.find(&inputs[..keys - 1], rows)?;
+    let map = MapOp::fitted(reads, [Field::new(output, DataType::Float64, true)], [ask], move |findings| {
+        let finding = finding_at(findings, 0)?;
+        let slots = RunningTotals::new(PooledTable::new(finding, keys, keys, whole)?);
+        let all = RunningTotals::new(PooledTable::new(finding, keys - 1, keys, whole)?);
+        Ok(LoweredMap::new(move |inputs, rows| {
+            let of_slot = slots.groups.find_groups(&inputs[..keys], rows)?;
+            let of_all = all.groups.find_groups(&inputs[..keys - 1], rows)?;
             let times = ticks_of(&inputs[keys])?;
             let index = |row: usize| {
                 let told = times.is_valid(row) && inputs[keys - 1].is_valid(row);
                 let until = told.then(|| times.value(row).saturating_sub(gap))?;
-                let index = slots.mean(of_slot[row], until)? / all.mean(of_all[row], until)?;
+                let index = slots.mean_until(of_slot[row], until)? / all.mean_until(of_all[row], until)?;
                 index.is_finite().then_some(index)
             };
             Ok(vec![Arc::new((0..rows).map(index).collect::<Float64Array>()) as ArrayRef])
         }))
     });
-    Ok(map.behind(time.behind(gap)))
+    Ok(map.data_age(time.behind(gap)))
 }

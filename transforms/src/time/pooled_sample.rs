@@ -1,36 +1,36 @@
 //! Statistics of a few numbers in order of time.
 
-use super::Statistic;
-use super::pooled_table::Cell;
+use super::SeriesStatistic;
+use super::pooled_table::PooledCell;
 
 /// A statistic of all values in these cells; `None` where there are too few of them.
-pub(super) fn of_values(statistic: Statistic, ddof: u8, cells: &[Cell]) -> Option<f64> {
+pub(super) fn statistic_of_cells(statistic: SeriesStatistic, ddof: u8, cells: &[PooledCell]) -> Option<f64> {
     let count: u64 = cells.iter().map(|cell| cell.count).sum();
     let n = count as f64;
-    let sum = || total(cells.iter().map(|cell| cell.sum));
+    let sum = || neumaier_sum(cells.iter().map(|cell| cell.sum));
     match statistic {
-        Statistic::Count => return Some(n),
-        Statistic::Sum => return Some(sum()),
+        SeriesStatistic::Count => return Some(n),
+        SeriesStatistic::Sum => return Some(sum()),
         _ if count == 0 => return None,
         _ => {}
     }
     match statistic {
-        Statistic::Mean => Some(sum() / n),
-        Statistic::Min => cells.iter().map(|cell| cell.min).reduce(f64::min),
-        Statistic::Max => cells.iter().map(|cell| cell.max).reduce(f64::max),
-        Statistic::Var | Statistic::Std => {
+        SeriesStatistic::Mean => Some(sum() / n),
+        SeriesStatistic::Min => cells.iter().map(|cell| cell.min).reduce(f64::min),
+        SeriesStatistic::Max => cells.iter().map(|cell| cell.max).reduce(f64::max),
+        SeriesStatistic::Var | SeriesStatistic::Std => {
             let mean = sum() / n;
-            let spread = |cell: &Cell| cell.count as f64 * (cell.var + (cell.mean - mean) * (cell.mean - mean));
+            let spread = |cell: &PooledCell| cell.count as f64 * (cell.var + (cell.mean - mean) * (cell.mean - mean));
             let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
-            let var = total(cells.iter().map(spread)) / freedom as f64;
-            Some(if statistic == Statistic::Var { var } else { var.sqrt() })
+            let var = neumaier_sum(cells.iter().map(spread)) / freedom as f64;
+            Some(if statistic == SeriesStatistic::Var { var } else { var.sqrt() })
         }
         _ => None,
     }
 }
 
 /// One number for each time.
-pub(super) struct Sample<'a> {
+pub(super) struct PooledSample<'a> {
     pub times: &'a [i64],
     pub values: &'a [f64],
     /// The row's own time.
@@ -40,37 +40,37 @@ pub(super) struct Sample<'a> {
     pub ddof: u8,
 }
 
-impl Sample<'_> {
+impl PooledSample<'_> {
     /// A statistic; `None` where there are too few values.
-    pub fn of(&self, statistic: Statistic) -> Option<f64> {
+    pub fn of(&self, statistic: SeriesStatistic) -> Option<f64> {
         let values = self.values;
         let n = values.len() as f64;
         match statistic {
-            Statistic::Count => return Some(n),
-            Statistic::Sum => return Some(total(values.iter().copied())),
+            SeriesStatistic::Count => return Some(n),
+            SeriesStatistic::Sum => return Some(neumaier_sum(values.iter().copied())),
             _ if values.is_empty() => return None,
             _ => {}
         }
-        let mean = total(values.iter().copied()) / n;
+        let mean = neumaier_sum(values.iter().copied()) / n;
         match statistic {
-            Statistic::Count | Statistic::Sum => None,
-            Statistic::Mean => Some(mean),
-            Statistic::Min => values.iter().copied().reduce(f64::min),
-            Statistic::Max => values.iter().copied().reduce(f64::max),
-            Statistic::First => values.first().copied(),
-            Statistic::Last => values.last().copied(),
-            Statistic::Median => Some(self.quantile(0.5)),
-            Statistic::Quantile(q) => Some(self.quantile(q)),
-            Statistic::ZeroShare => Some(values.iter().filter(|value| **value == 0.0).count() as f64 / n),
-            Statistic::NUnique => Some(self.sorted().chunk_by(|a, b| a == b).count() as f64),
-            Statistic::Var => self.var(mean),
-            Statistic::Std => self.var(mean).map(f64::sqrt),
-            Statistic::Skew => {
+            SeriesStatistic::Count | SeriesStatistic::Sum => None,
+            SeriesStatistic::Mean => Some(mean),
+            SeriesStatistic::Min => values.iter().copied().reduce(f64::min),
+            SeriesStatistic::Max => values.iter().copied().reduce(f64::max),
+            SeriesStatistic::First => values.first().copied(),
+            SeriesStatistic::Last => values.last().copied(),
+            SeriesStatistic::Median => Some(self.quantile(0.5)),
+            SeriesStatistic::Quantile(q) => Some(self.quantile(q)),
+            SeriesStatistic::ZeroShare => Some(values.iter().filter(|value| **value == 0.0).count() as f64 / n),
+            SeriesStatistic::NUnique => Some(self.sorted().chunk_by(|a, b| a == b).count() as f64),
+            SeriesStatistic::Var => self.var(mean),
+            SeriesStatistic::Std => self.var(mean).map(f64::sqrt),
+            SeriesStatistic::Skew => {
                 let (m2, m3) = (self.moment(mean, 2), self.moment(mean, 3));
                 let skew = if m2 == 0.0 { 0.0 } else { (n * (n - 1.0)).sqrt() / (n - 2.0) * m3 / m2.powf(1.5) };
                 (n >= 3.0).then_some(skew)
             }
-            Statistic::Kurtosis => {
+            SeriesStatistic::Kurtosis => {
                 let (m2, m4) = (self.moment(mean, 2), self.moment(mean, 4));
                 let kurtosis = match m2 == 0.0 {
                     // As in `rolling`, which follows pandas.
@@ -82,14 +82,14 @@ impl Sample<'_> {
                 };
                 (n >= 4.0).then_some(kurtosis)
             }
-            Statistic::Slope => {
+            SeriesStatistic::Slope => {
                 let places: Vec<f64> = self.times.iter().map(|time| self.ago(*time)).collect();
-                let middle = total(places.iter().copied()) / n;
-                let spread = total(places.iter().map(|x| (x - middle) * (x - middle)));
-                let along = total(places.iter().zip(values).map(|(x, y)| (x - middle) * (y - mean)));
+                let middle = neumaier_sum(places.iter().copied()) / n;
+                let spread = neumaier_sum(places.iter().map(|x| (x - middle) * (x - middle)));
+                let along = neumaier_sum(places.iter().zip(values).map(|(x, y)| (x - middle) * (y - mean)));
                 (spread > 0.0).then(|| -along / spread)
             }
-            Statistic::SinceNonzero => {
+            SeriesStatistic::SinceNonzero => {
                 let last = values.iter().zip(self.times).rfind(|(value, _)| **value != 0.0)?;
                 Some(self.ago(*last.1))
             }
@@ -102,12 +102,12 @@ impl Sample<'_> {
     }
 
     fn moment(&self, mean: f64, power: i32) -> f64 {
-        total(self.values.iter().map(|value| (value - mean).powi(power))) / self.values.len() as f64
+        neumaier_sum(self.values.iter().map(|value| (value - mean).powi(power))) / self.values.len() as f64
     }
 
     fn var(&self, mean: f64) -> Option<f64> {
         let freedom = self.values.len().checked_sub(usize::from(self.ddof)).filter(|freedom| *freedom > 0)?;
-        Some(total(self.values.iter().map(|value| (value - mean) * (value - mean))) / freedom as f64)
+        Some(neumaier_sum(self.values.iter().map(|value| (value - mean) * (value - mean))) / freedom as f64)
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -126,7 +126,7 @@ impl Sample<'_> {
 }
 
 /// A sum with the lost digits carried along (Neumaier).
-fn total(values: impl Iterator<Item = f64>) -> f64 {
+fn neumaier_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for value in values {
         let next = sum + value;

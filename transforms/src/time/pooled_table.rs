@@ -3,16 +3,16 @@
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{partition, take};
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_analyze::KeyMoments;
+use forebay_analyze::GroupedMoments;
 use forebay_model::{Fault, Finding, Result, canonical_keys, codes};
-use forebay_plan::{Ask, Scope};
+use forebay_plan::{AnalyzerRequest, BindScope};
 
 use super::length::{TimeColumn, ticks_of};
 use crate::shared::{KeyIndex, doubles};
 
 /// The rows of one group at one time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cell {
+pub(super) struct PooledCell {
     pub time: i64,
     /// Values that are neither null nor NaN; at least one.
     pub count: u64,
@@ -25,15 +25,20 @@ pub(super) struct Cell {
 }
 
 /// Cells by group, each group's in order of time.
-pub(super) struct Groups {
+pub(super) struct PooledTable {
     /// Absent where all rows are one group.
     index: Option<KeyIndex>,
     starts: Vec<usize>,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<PooledCell>,
 }
 
 /// Asks for the moments of a column for each combination of keys and time.
-pub(super) fn ask_moments(scope: &Scope<'_>, field: &Field, keys: &[Field], time: &TimeColumn) -> Result<Ask> {
+pub(super) fn ask_moments(
+    scope: &BindScope<'_>,
+    field: &Field,
+    keys: &[Field],
+    time: &TimeColumn,
+) -> Result<AnalyzerRequest> {
     for key in keys {
         if key.data_type().is_nested() {
             let message = format!("`{}` is {}, which cannot tell groups apart", key.name(), key.data_type());
@@ -43,10 +48,10 @@ pub(super) fn ask_moments(scope: &Scope<'_>, field: &Field, keys: &[Field], time
     scope.field(field.name())?;
     let types = keys.iter().map(|key| key.data_type().clone()).chain([time.data_type.clone()]).collect();
     let inputs = [field.name()].into_iter().chain(keys.iter().map(Field::name)).chain([&time.name]).cloned();
-    Ok(Ask::new(KeyMoments { keys: types }, inputs.collect::<Vec<String>>()))
+    Ok(AnalyzerRequest::new(GroupedMoments { keys: types }, inputs.collect::<Vec<String>>()))
 }
 
-impl Groups {
+impl PooledTable {
     /// Groups by the first `keys` of the finding's columns; its `time`-th holds the times. Rows
     /// with a null in it, or between the keys and it, are left out. Sums of `whole` numbers are
     /// rounded to what they are.
@@ -78,10 +83,10 @@ impl Groups {
                 let sum = count as f64 * mean;
                 let sum = if whole { sum.round() } else { sum };
                 let (min, max, var) = (min.value(row), max.value(row), var.value(row));
-                cells.push(Cell { time: times.value(row), count, sum, mean, var, min, max });
+                cells.push(PooledCell { time: times.value(row), count, sum, mean, var, min, max });
             }
             // Keys between the group's and the time keep their order where times are equal.
-            cells[start..].sort_by_key(|cell: &Cell| cell.time);
+            cells[start..].sort_by_key(|cell: &PooledCell| cell.time);
         }
         starts.push(cells.len());
         let firsts: UInt32Array = ranges.iter().map(|range| range.start as u32).collect();
@@ -92,11 +97,11 @@ impl Groups {
                 Some(KeyIndex::new(&keys, |_, _| Ok(()))?)
             }
         };
-        Ok(Groups { index, starts, cells })
+        Ok(PooledTable { index, starts, cells })
     }
 
     /// The group of each row, by its key columns; `None` where it was never seen.
-    pub fn find(&self, keys: &[ArrayRef], rows: usize) -> Result<Vec<Option<u32>>> {
+    pub fn find_groups(&self, keys: &[ArrayRef], rows: usize) -> Result<Vec<Option<u32>>> {
         match &self.index {
             Some(index) => index.find(keys),
             None => Ok(vec![Some(0); rows]),
@@ -111,11 +116,11 @@ impl Groups {
 }
 
 /// Key columns by name.
-pub(super) fn key_fields(scope: &Scope<'_>, names: &[String]) -> Result<Vec<Field>> {
+pub(super) fn key_fields(scope: &BindScope<'_>, names: &[String]) -> Result<Vec<Field>> {
     names.iter().map(|name| scope.field(name).cloned()).collect()
 }
 
 /// A key column that the step itself writes.
-pub(super) fn own_key(name: &str) -> Field {
+pub(super) fn slot_key_field(name: &str) -> Field {
     Field::new(name, DataType::Int64, true)
 }

@@ -1,15 +1,15 @@
 //! `rolling`: statistics of the last rows or the last stretch of time.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::Frame;
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
-use super::naming::Names;
-use super::windows::{Taken, Windows, not_empty};
-use super::{FloatType, Gaps, MinPeriods, Naming, Statistic};
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
+use super::windows::{StatisticOptions, WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy, MinPeriods, SeriesStatistic};
 use crate::shared::bad_value;
 
 /// Statistics of a window that ends at the row, or `gap` before it.
@@ -24,19 +24,19 @@ use crate::shared::bad_value;
 /// pandas' `rolling`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Rolling {
+pub struct RollingWindow {
     /// Columns of numbers or booleans.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which statistics.
-    pub compute: Vec<Statistic>,
+    pub compute: Vec<SeriesStatistic>,
     /// How long windows are, in rows or time.
-    pub over: Vec<Length>,
+    pub over: Vec<LengthSpec>,
     /// How far before the row windows end: a feature then uses data at or before `t - gap` only.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// Which ends belong to the window.
     #[serde(default)]
-    pub closed: Closed,
+    pub closed: ClosedWindow,
     /// How many values it takes: a count, or a share of the rows such as `50%`. Where left out,
     /// the whole window by rows and 1 by time; 0 for `count`.
     #[serde(default)]
@@ -53,10 +53,10 @@ pub struct Rolling {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type of computed numbers.
     #[serde(default)]
     pub dtype: FloatType,
@@ -66,18 +66,18 @@ pub(super) fn one() -> u8 {
     1
 }
 
-impl Default for Rolling {
+impl Default for RollingWindow {
     fn default() -> Self {
         let (columns, compute, over, gap, closed, min_periods) = Default::default();
         let (time, keys, gaps, names, dtype) = Default::default();
-        Rolling { columns, compute, over, gap, closed, min_periods, ddof: 1, time, keys, gaps, names, dtype }
+        RollingWindow { columns, compute, over, gap, closed, min_periods, ddof: 1, time, keys, gaps, names, dtype }
     }
 }
 
 /// Which ends of a window belong to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Closed {
+pub enum ClosedWindow {
     /// `(t - w, t]`.
     #[default]
     Right,
@@ -89,71 +89,71 @@ pub enum Closed {
     Neither,
 }
 
-impl Closed {
-    pub(super) fn of(self) -> forebay_window::Closed {
+impl ClosedWindow {
+    pub(super) fn to_window_closed(self) -> forebay_window::ClosedEnds {
         match self {
-            Closed::Right => forebay_window::Closed::Right,
-            Closed::Left => forebay_window::Closed::Left,
-            Closed::Both => forebay_window::Closed::Both,
-            Closed::Neither => forebay_window::Closed::Neither,
+            ClosedWindow::Right => forebay_window::ClosedEnds::Right,
+            ClosedWindow::Left => forebay_window::ClosedEnds::Left,
+            ClosedWindow::Both => forebay_window::ClosedEnds::Both,
+            ClosedWindow::Neither => forebay_window::ClosedEnds::Neither,
         }
     }
 
     /// How many periods a window of so many spans holds.
-    fn holds(self, periods: u64) -> u64 {
+    fn periods_held(self, periods: u64) -> u64 {
         match self {
-            Closed::Right | Closed::Left => periods,
-            Closed::Both => periods.saturating_add(1),
-            Closed::Neither => periods.saturating_sub(1),
+            ClosedWindow::Right | ClosedWindow::Left => periods,
+            ClosedWindow::Both => periods.saturating_add(1),
+            ClosedWindow::Neither => periods.saturating_sub(1),
         }
     }
 }
 
-impl Configured for Rolling {
+impl ConfiguredTransform for RollingWindow {
     const NAME: &'static str = "rolling";
 }
 
-impl Transform for Rolling {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.compute, "compute")?;
-        not_empty(&self.over, "over")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+impl Transform for RollingWindow {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.compute, "compute")?;
+        require_not_empty(&self.over, "over")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
-        let fields = windows.numbers(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let fields = windows.computable_columns(&self.columns)?;
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         for field in fields {
             for length in &self.over {
                 if length.is_zero() {
                     return Err(bad_value(format!("a window of `over: {length}` holds nothing")));
                 }
                 let (over, gap) = (windows.length(*length)?, windows.gap(self.gap, *length, "over")?);
-                let frame = Frame::Rolling { over, gap, closed: self.closed.of() };
-                let periods = match (length, self.gaps.as_ref().and_then(Gaps::every)) {
-                    (Length::Rows(rows), _) => Some(*rows),
+                let frame = SeriesFrame::Rolling { over, gap, closed: self.closed.to_window_closed() };
+                let periods = match (length, self.gaps.as_ref().and_then(GapPolicy::every)) {
+                    (LengthSpec::Rows(rows), _) => Some(*rows),
                     (_, Some(every)) => Some((length.ticks(&time)? / every.ticks(&time)?.max(1)) as u64),
                     _ => None,
                 };
-                let holds = periods.map(|periods| self.closed.holds(periods));
+                let holds = periods.map(|periods| self.closed.periods_held(periods));
                 for statistic in &self.compute {
                     let min_periods = match (self.min_periods, length, statistic) {
-                        (Some(wanted), ..) => wanted.of(holds)?,
-                        (None, _, Statistic::Count) => 0,
-                        (None, Length::Rows(rows), _) => (*rows).min(self.closed.holds(*rows)),
-                        (None, Length::Time(..), _) => 1,
+                        (Some(wanted), ..) => wanted.resolve_count(holds)?,
+                        (None, _, SeriesStatistic::Count) => 0,
+                        (None, LengthSpec::Rows(rows), _) => (*rows).min(self.closed.periods_held(*rows)),
+                        (None, LengthSpec::Time(..), _) => 1,
                     };
-                    let name = names.of(field.name(), format!("{}_{length}", statistic.word()), |names| {
+                    let name = names.column_name(field.name(), format!("{}_{length}", statistic.word()), |names| {
                         let mut rest = format!("_window_size{}", names.periods(*length)?);
                         if self.min_periods.is_some() {
                             rest += &format!("_min_samples{min_periods}");
                         }
-                        names.peer("rolling", *statistic, self.gap.unwrap_or(Length::Rows(0)), &rest)
+                        names.mlforecast_name("rolling", *statistic, self.gap.unwrap_or(LengthSpec::Rows(0)), &rest)
                     })?;
                     let (ddof, dtype) = (self.ddof, self.dtype);
-                    windows.statistic(
+                    windows.add_statistic(
                         field,
                         *statistic,
                         name,
-                        &Taken { frame, measure: *length, min_periods, ddof, dtype },
+                        &StatisticOptions { frame, measure: *length, min_periods, ddof, dtype },
                     )?;
                 }
             }

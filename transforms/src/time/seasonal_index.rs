@@ -2,15 +2,15 @@
 
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::{Compute, Keep};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
+use super::length::LengthSpec;
 use super::pooled_index::pooled_index;
-use super::windows::{Windows, only_with};
-use super::{FloatType, Gaps, SeasonalPeriod};
+use super::windows::{WindowOpBuilder, hide_helper_columns};
+use super::{FloatType, GapPolicy, SeasonalPeriod};
 use crate::shared::bad_value;
 
 /// The hidden column of slots.
@@ -34,18 +34,18 @@ const SLOT: &str = "__slot";
 #[serde(deny_unknown_fields)]
 pub struct SeasonalIndex {
     /// Columns of numbers.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// What comes round: `day_of_week`, `month`, ..., or `expression: "..."`.
     pub period: SeasonalPeriod,
     /// How far before the row the past ends.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// How many values the slot takes.
     #[serde(default = "one")]
     pub min_periods: u64,
     /// Draws the index of slots with few values toward a parent's.
     #[serde(default)]
-    pub shrink: Option<Shrink>,
+    pub shrink: Option<IndexShrinkage>,
     /// The event-time column, where the source does not declare it.
     #[serde(default)]
     pub time: Option<String>,
@@ -55,7 +55,7 @@ pub struct SeasonalIndex {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// The type that comes out.
     #[serde(default)]
     pub dtype: FloatType,
@@ -64,7 +64,7 @@ pub struct SeasonalIndex {
 /// Draws an index toward its parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Shrink {
+pub struct IndexShrinkage {
     /// How many values the parent counts as.
     pub strength: f64,
     /// The columns of the group whose index is the parent, `[]` for that of all series together;
@@ -79,29 +79,29 @@ fn one() -> u64 {
 
 impl SeasonalIndex {
     /// The index of these columns, without a gap.
-    pub fn new(columns: impl Into<Columns>, period: SeasonalPeriod) -> Self {
+    pub fn new(columns: impl Into<ColumnSelector>, period: SeasonalPeriod) -> Self {
         let (gap, shrink, time, keys, gaps, dtype) = Default::default();
         SeasonalIndex { columns: columns.into(), period, gap, min_periods: 1, shrink, time, keys, gaps, dtype }
     }
 }
 
-impl Configured for SeasonalIndex {
+impl ConfiguredTransform for SeasonalIndex {
     const NAME: &'static str = "seasonal_index";
 }
 
 impl Transform for SeasonalIndex {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
-        let mut ops = vec![Op::Map(self.period.slot(scope, &time, SLOT)?)];
-        let gap = windows.gap(self.gap, self.gap.unwrap_or(Length::Rows(0)), "gap")?;
+        let mut ops = vec![PlanOp::Map(self.period.slot_map(scope, &time, SLOT)?)];
+        let gap = windows.gap(self.gap, self.gap.unwrap_or(LengthSpec::Rows(0)), "gap")?;
         let strength = self.shrink.as_ref().map_or(0.0, |shrink| shrink.strength);
         if !(strength >= 0.0 && strength.is_finite()) {
             return Err(bad_value(format!("`strength: {strength}` is not a number of values")));
         }
         let parents = self.shrink.as_ref().and_then(|shrink| shrink.parent.as_ref());
-        let slot = windows.input(&Field::new(SLOT, DataType::Int64, true), Keep::Bits);
+        let slot = windows.add_input(&Field::new(SLOT, DataType::Int64, true), WordEncoding::Bits);
         let mut names = Vec::new();
         for field in fields {
             let parent = match parents {
@@ -117,21 +117,21 @@ impl Transform for SeasonalIndex {
                         None => 0,
                     };
                     let name = format!("__parent_{}", field.name());
-                    ops.push(Op::Map(pooled_index(scope, field, parents, SLOT, &time, gap, &name)?));
-                    Some(windows.input(&Field::new(name, DataType::Float64, true), Keep::Number))
+                    ops.push(PlanOp::Map(pooled_index(scope, field, parents, SLOT, &time, gap, &name)?));
+                    Some(windows.add_input(&Field::new(name, DataType::Float64, true), WordEncoding::Number))
                 }
             };
-            let input = windows.input(field, Keep::Number);
+            let input = windows.add_input(field, WordEncoding::Number);
             let name = match &self.period {
                 SeasonalPeriod::Expression(_) => format!("{}_seasonal_index", field.name()),
-                period => format!("{}_{}_index", field.name(), period.word()),
+                period => format!("{}_{}_index", field.name(), period.column_infix()),
             };
-            let compute = Compute::SeasonalIndex { slot, gap, min_periods: self.min_periods, strength, parent };
-            windows.push(input, compute, name.clone(), self.dtype.data_type());
+            let compute = WindowFunction::SeasonalIndex { slot, gap, min_periods: self.min_periods, strength, parent };
+            windows.add_output(input, compute, name.clone(), self.dtype.data_type());
             names.push(name);
         }
         ops.extend(windows.finish()?);
-        ops.push(only_with(scope, names));
+        ops.push(hide_helper_columns(scope, names));
         Ok(ops)
     }
 }

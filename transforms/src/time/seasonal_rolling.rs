@@ -1,16 +1,16 @@
 //! `seasonal_rolling`: statistics of the same place in the last seasons.
 
 use forebay_model::Result;
-use forebay_plan::{Columns, Configured, Op, Scope, Transform};
-use forebay_window::Frame;
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::Length;
-use super::naming::Names;
+use super::length::LengthSpec;
+use super::naming::FeatureNamer;
 use super::rolling::one;
-use super::windows::{Taken, Windows, not_empty};
-use super::{FloatType, Gaps, MinPeriods, Naming, Statistic};
+use super::windows::{StatisticOptions, WindowOpBuilder, require_not_empty};
+use super::{FeatureNaming, FloatType, GapPolicy, MinPeriods, SeriesStatistic};
 use crate::shared::bad_value;
 
 /// Statistics of every season-th row: the mean of the last four Mondays, say.
@@ -27,16 +27,16 @@ use crate::shared::bad_value;
 #[serde(deny_unknown_fields)]
 pub struct SeasonalRolling {
     /// Columns of numbers or booleans.
-    pub columns: Columns,
+    pub columns: ColumnSelector,
     /// Which statistics.
-    pub compute: Vec<Statistic>,
+    pub compute: Vec<SeriesStatistic>,
     /// The distance from one season to the next, in rows or time.
-    pub season: Length,
+    pub season: LengthSpec,
     /// Over how many seasons.
     pub over: Vec<u64>,
     /// How far before the row the last one is.
     #[serde(default)]
-    pub gap: Option<Length>,
+    pub gap: Option<LengthSpec>,
     /// How many values it takes: a count, or a share of `over` such as `50%`. Where left out,
     /// `over` by rows and 1 by time; 0 for `count`.
     #[serde(default)]
@@ -53,10 +53,10 @@ pub struct SeasonalRolling {
     pub keys: Option<Vec<String>>,
     /// What missing periods mean; has to be said where rows are counted.
     #[serde(default)]
-    pub gaps: Option<Gaps>,
+    pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
     #[serde(default)]
-    pub names: Naming,
+    pub names: FeatureNaming,
     /// The type of computed numbers.
     #[serde(default)]
     pub dtype: FloatType,
@@ -66,23 +66,23 @@ impl Default for SeasonalRolling {
     fn default() -> Self {
         let (columns, compute, over, gap, min_periods) = Default::default();
         let (time, keys, gaps, names, dtype) = Default::default();
-        let (season, ddof) = (Length::Rows(1), 1);
+        let (season, ddof) = (LengthSpec::Rows(1), 1);
         SeasonalRolling { columns, compute, season, over, gap, min_periods, ddof, time, keys, gaps, names, dtype }
     }
 }
 
-impl Configured for SeasonalRolling {
+impl ConfiguredTransform for SeasonalRolling {
     const NAME: &'static str = "seasonal_rolling";
 }
 
 impl Transform for SeasonalRolling {
-    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
-        not_empty(&self.compute, "compute")?;
-        not_empty(&self.over, "over")?;
-        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        require_not_empty(&self.compute, "compute")?;
+        require_not_empty(&self.over, "over")?;
+        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
         let time = windows.time.clone();
-        let fields = windows.numbers(&self.columns)?;
-        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let fields = windows.computable_columns(&self.columns)?;
+        let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         if self.season.is_zero() {
             return Err(bad_value(format!("`season: {}` is no distance", self.season)));
         }
@@ -94,28 +94,33 @@ impl Transform for SeasonalRolling {
                 }
                 for statistic in &self.compute {
                     let min_periods = match (self.min_periods, statistic) {
-                        (Some(wanted), _) => wanted.of(Some(over))?,
-                        (None, Statistic::Count) => 0,
+                        (Some(wanted), _) => wanted.resolve_count(Some(over))?,
+                        (None, SeriesStatistic::Count) => 0,
                         (None, _) if self.season.is_rows() => over,
                         (None, _) => 1,
                     };
                     let usual = format!("seasonal_{}_{}x{over}", statistic.word(), self.season);
-                    let name = names.of(field.name(), usual, |names| {
+                    let name = names.column_name(field.name(), usual, |names| {
                         let season = names.periods(self.season)?;
                         let mut rest = format!("_season_length{season}_window_size{over}");
                         if self.min_periods.is_some() {
                             rest += &format!("_min_samples{min_periods}");
                         }
-                        names.peer("seasonal_rolling", *statistic, self.gap.unwrap_or(Length::Rows(0)), &rest)
+                        names.mlforecast_name(
+                            "seasonal_rolling",
+                            *statistic,
+                            self.gap.unwrap_or(LengthSpec::Rows(0)),
+                            &rest,
+                        )
                     })?;
-                    let taken = Taken {
-                        frame: Frame::Seasonal { season, over, gap },
+                    let taken = StatisticOptions {
+                        frame: SeriesFrame::Seasonal { season, over, gap },
                         measure: self.season,
                         min_periods,
                         ddof: self.ddof,
                         dtype: self.dtype,
                     };
-                    windows.statistic(field, *statistic, name, &taken)?;
+                    windows.add_statistic(field, *statistic, name, &taken)?;
                 }
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{DatePart, cast, date_part};
 use arrow::datatypes::{DataType, Field, Int64Type, UInt64Type};
-use forebay_model::{Fault, Result, Strings, codes};
-use forebay_plan::{Map, Scope};
+use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_plan::{BindScope, MapOp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,7 +37,7 @@ pub enum SeasonalPeriod {
 
 impl SeasonalPeriod {
     /// The word in names.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn column_infix(&self) -> &'static str {
         match self {
             SeasonalPeriod::DayOfWeek => "day_of_week",
             SeasonalPeriod::DayOfMonth => "day_of_month",
@@ -51,7 +51,7 @@ impl SeasonalPeriod {
     }
 
     /// Writes the slot of each row as an integer.
-    pub(super) fn slot(&self, scope: &Scope<'_>, time: &TimeColumn, name: &str) -> Result<Map> {
+    pub(super) fn slot_map(&self, scope: &BindScope<'_>, time: &TimeColumn, name: &str) -> Result<MapOp> {
         let output = Field::new(name, DataType::Int64, true);
         let part = match self {
             SeasonalPeriod::DayOfWeek => DatePart::DayOfWeekMonday0,
@@ -64,13 +64,13 @@ impl SeasonalPeriod {
             SeasonalPeriod::Expression(text) => {
                 let expression = scope.expression(text)?;
                 let data_type = expression.field.data_type();
-                if !(data_type.is_string() || whole(data_type)) {
+                if !(data_type.is_string() || is_integer_like(data_type)) {
                     let message = format!("`{text}` is {data_type}, not an integer, text, boolean or date");
                     return Err(Fault::new(codes::EXPRESSION, message).hint("round or cast it inside the expression"));
                 }
                 let kernel = expression.kernel;
-                return Ok(Map::new(expression.reads, [output], move |inputs, rows| {
-                    kernel(inputs, rows)?.iter().map(as_integers).collect()
+                return Ok(MapOp::new(expression.reads, [output], move |inputs, rows| {
+                    kernel(inputs, rows)?.iter().map(slot_integers).collect()
                 }));
             }
         };
@@ -86,18 +86,18 @@ impl SeasonalPeriod {
                 .column(&time.name)
                 .hint("give the slot as `period: { expression: ... }`"));
         }
-        Ok(Map::new([&time.name], [output], move |inputs, _| {
-            inputs.iter().map(|column| as_integers(&date_part(column, part)?)).collect()
+        Ok(MapOp::new([&time.name], [output], move |inputs, _| {
+            inputs.iter().map(|column| slot_integers(&date_part(column, part)?)).collect()
         }))
     }
 }
 
-fn whole(data_type: &DataType) -> bool {
+fn is_integer_like(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Boolean | DataType::Date32 | DataType::Date64)
 }
 
 /// Integers as they are, text by a hash of 64 bits.
-fn as_integers(column: &ArrayRef) -> Result<ArrayRef> {
+fn slot_integers(column: &ArrayRef) -> Result<ArrayRef> {
     if !column.data_type().is_string() && !matches!(column.data_type(), DataType::Dictionary(..)) {
         let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
         // Slots are told apart and nothing else, so that unsigned ones may go by their bits.
@@ -108,6 +108,6 @@ fn as_integers(column: &ArrayRef) -> Result<ArrayRef> {
     }
     // The least integer stands for a missing one.
     let hash = |text: &str| (xxh3_64(text.as_bytes()) as i64).max(i64::MIN + 1);
-    let slots: Int64Array = Strings::of(column)?.map(|text| text.map(hash))?.into_iter().collect();
+    let slots: Int64Array = StringColumn::of(column)?.map(|text| text.map(hash))?.into_iter().collect();
     Ok(Arc::new(slots))
 }

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_window::Stat;
+use forebay_window::WindowStat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::shared::bad_value;
 /// A statistic of the values in a window. Null and NaN are no values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Statistic {
+pub enum SeriesStatistic {
     /// The mean.
     Mean,
     /// The sum.
@@ -69,47 +69,47 @@ impl FloatType {
     }
 }
 
-impl Statistic {
+impl SeriesStatistic {
     /// As the windows' plan has it; `unit` is the ticks of one unit of time, absent for rows.
-    pub(super) fn of(self, ddof: u8, unit: Option<i64>) -> Result<Stat> {
+    pub(super) fn of(self, ddof: u8, unit: Option<i64>) -> Result<WindowStat> {
         Ok(match self {
-            Statistic::Mean => Stat::Mean,
-            Statistic::Sum => Stat::Sum,
-            Statistic::Std => Stat::Std { ddof },
-            Statistic::Var => Stat::Var { ddof },
-            Statistic::Min => Stat::Min,
-            Statistic::Max => Stat::Max,
-            Statistic::Median => Stat::Quantile(0.5),
-            Statistic::Quantile(q) if (0.0..=1.0).contains(&q) => Stat::Quantile(q),
-            Statistic::Quantile(q) => return Err(bad_value(format!("`quantile: {q}` is not between 0 and 1"))),
-            Statistic::Count => Stat::Count,
-            Statistic::Skew => Stat::Skew,
-            Statistic::Kurtosis => Stat::Kurtosis,
-            Statistic::First => Stat::First,
-            Statistic::Last => Stat::Last,
-            Statistic::NUnique => Stat::Unique,
-            Statistic::Slope => Stat::Slope { unit },
-            Statistic::ZeroShare => Stat::ZeroShare,
-            Statistic::SinceNonzero => Stat::SinceNonzero { unit },
+            SeriesStatistic::Mean => WindowStat::Mean,
+            SeriesStatistic::Sum => WindowStat::Sum,
+            SeriesStatistic::Std => WindowStat::Std { ddof },
+            SeriesStatistic::Var => WindowStat::Var { ddof },
+            SeriesStatistic::Min => WindowStat::Min,
+            SeriesStatistic::Max => WindowStat::Max,
+            SeriesStatistic::Median => WindowStat::Quantile(0.5),
+            SeriesStatistic::Quantile(q) if (0.0..=1.0).contains(&q) => WindowStat::Quantile(q),
+            SeriesStatistic::Quantile(q) => return Err(bad_value(format!("`quantile: {q}` is not between 0 and 1"))),
+            SeriesStatistic::Count => WindowStat::Count,
+            SeriesStatistic::Skew => WindowStat::Skew,
+            SeriesStatistic::Kurtosis => WindowStat::Kurtosis,
+            SeriesStatistic::First => WindowStat::First,
+            SeriesStatistic::Last => WindowStat::Last,
+            SeriesStatistic::NUnique => WindowStat::Unique,
+            SeriesStatistic::Slope => WindowStat::Slope { unit },
+            SeriesStatistic::ZeroShare => WindowStat::ZeroShare,
+            SeriesStatistic::SinceNonzero => WindowStat::SinceNonzero { unit },
         })
     }
 
     /// Whether it measures a distance, in rows or in time.
     pub(super) fn measures(self) -> bool {
-        matches!(self, Statistic::Slope | Statistic::SinceNonzero)
+        matches!(self, SeriesStatistic::Slope | SeriesStatistic::SinceNonzero)
     }
 
     /// Whether it copies a value.
     pub(super) fn copies(self) -> bool {
-        matches!(self, Statistic::First | Statistic::Last)
+        matches!(self, SeriesStatistic::First | SeriesStatistic::Last)
     }
 
     /// The type that comes out of a column of type `of`.
     pub(super) fn data_type(self, of: &DataType, float: FloatType, by_rows: bool) -> DataType {
         match self {
-            Statistic::First | Statistic::Last => of.clone(),
-            Statistic::Count | Statistic::NUnique => DataType::Int64,
-            Statistic::SinceNonzero if by_rows => DataType::Int64,
+            SeriesStatistic::First | SeriesStatistic::Last => of.clone(),
+            SeriesStatistic::Count | SeriesStatistic::NUnique => DataType::Int64,
+            SeriesStatistic::SinceNonzero if by_rows => DataType::Int64,
             _ => float.data_type(),
         }
     }
@@ -117,7 +117,7 @@ impl Statistic {
     /// The word in names: `mean`, `q90`.
     pub(super) fn word(self) -> String {
         match self {
-            Statistic::Quantile(q) => format!("q{}", (q * 1e10).round() / 1e8),
+            SeriesStatistic::Quantile(q) => format!("q{}", (q * 1e10).round() / 1e8),
             other => other.snake().to_owned(),
         }
     }
@@ -125,23 +125,23 @@ impl Statistic {
     /// The word in a spec.
     pub(super) fn snake(self) -> &'static str {
         match self {
-            Statistic::Mean => "mean",
-            Statistic::Sum => "sum",
-            Statistic::Std => "std",
-            Statistic::Var => "var",
-            Statistic::Min => "min",
-            Statistic::Max => "max",
-            Statistic::Median => "median",
-            Statistic::Quantile(_) => "quantile",
-            Statistic::Count => "count",
-            Statistic::Skew => "skew",
-            Statistic::Kurtosis => "kurtosis",
-            Statistic::First => "first",
-            Statistic::Last => "last",
-            Statistic::NUnique => "n_unique",
-            Statistic::Slope => "slope",
-            Statistic::ZeroShare => "zero_share",
-            Statistic::SinceNonzero => "since_nonzero",
+            SeriesStatistic::Mean => "mean",
+            SeriesStatistic::Sum => "sum",
+            SeriesStatistic::Std => "std",
+            SeriesStatistic::Var => "var",
+            SeriesStatistic::Min => "min",
+            SeriesStatistic::Max => "max",
+            SeriesStatistic::Median => "median",
+            SeriesStatistic::Quantile(_) => "quantile",
+            SeriesStatistic::Count => "count",
+            SeriesStatistic::Skew => "skew",
+            SeriesStatistic::Kurtosis => "kurtosis",
+            SeriesStatistic::First => "first",
+            SeriesStatistic::Last => "last",
+            SeriesStatistic::NUnique => "n_unique",
+            SeriesStatistic::Slope => "slope",
+            SeriesStatistic::ZeroShare => "zero_share",
+            SeriesStatistic::SinceNonzero => "since_nonzero",
         }
     }
 }

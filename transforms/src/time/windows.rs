@@ -4,46 +4,46 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Columns, Op, Scope, Window};
+use forebay_plan::{BindScope, ColumnSelector, PlanOp, WindowOp};
 use forebay_window as window;
-use forebay_window::{Compute, Frame, Function, Keep, WindowInput, WindowPlan};
+use forebay_window::{SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan, WordEncoding};
 
-use super::length::{Length, TimeColumn};
-use super::{FloatType, Gaps, Statistic};
+use super::length::{LengthSpec, TimeColumn};
+use super::{FloatType, GapPolicy, SeriesStatistic};
 use crate::shared::bad_value;
 
 /// The window operation of one step while it is put together.
-pub(super) struct Windows<'a> {
-    scope: &'a Scope<'a>,
+pub(super) struct WindowOpBuilder<'a> {
+    scope: &'a BindScope<'a>,
     step: &'static str,
     pub time: TimeColumn,
     keys: Vec<(String, DataType)>,
-    gaps: Option<&'a Gaps>,
+    gaps: Option<&'a GapPolicy>,
     counts_rows: bool,
     reads: Vec<String>,
     inputs: Vec<WindowInput>,
-    functions: Vec<Function>,
+    functions: Vec<WindowOutput>,
     writes: Vec<Field>,
 }
 
 /// How a statistic of a column is taken.
-pub(super) struct Taken {
-    pub frame: Frame,
+pub(super) struct StatisticOptions {
+    pub frame: SeriesFrame,
     /// The length that tells the unit of slopes and distances.
-    pub measure: Length,
+    pub measure: LengthSpec,
     pub min_periods: u64,
     pub ddof: u8,
     pub dtype: FloatType,
 }
 
-impl<'a> Windows<'a> {
+impl<'a> WindowOpBuilder<'a> {
     /// Finds the time and the keys, declared here or by the source.
     pub fn new(
-        scope: &'a Scope<'a>,
+        scope: &'a BindScope<'a>,
         step: &'static str,
         time: &Option<String>,
         keys: &Option<Vec<String>>,
-        gaps: Option<&'a Gaps>,
+        gaps: Option<&'a GapPolicy>,
     ) -> Result<Self> {
         let time = time_column(scope, step, time)?;
         let Some(names) = keys.as_ref().or(scope.series.keys.as_ref()) else {
@@ -60,30 +60,30 @@ impl<'a> Windows<'a> {
             keys.push((name.clone(), field.data_type().clone()));
         }
         let (reads, inputs, functions, writes) = Default::default();
-        Ok(Windows { scope, step, time, keys, gaps, counts_rows: false, reads, inputs, functions, writes })
+        Ok(WindowOpBuilder { scope, step, time, keys, gaps, counts_rows: false, reads, inputs, functions, writes })
     }
 
     /// Columns that can be computed with.
-    pub fn numbers(&self, columns: &Columns) -> Result<Vec<&'a Field>> {
+    pub fn computable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
         self.scope.typed_columns(columns, "a number or boolean", |field| {
             field.data_type().is_numeric() || *field.data_type() == DataType::Boolean
         })
     }
 
     /// Columns whose values can be copied from row to row.
-    pub fn copied(&self, columns: &Columns) -> Result<Vec<&'a Field>> {
+    pub fn copyable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
         let wanted = "a number, boolean, date or time";
-        self.scope.typed_columns(columns, wanted, |field| kept(field.data_type()).is_some())
+        self.scope.typed_columns(columns, wanted, |field| copy_encoding(field.data_type()).is_some())
     }
 
     /// A length as the plan has it.
-    pub fn length(&mut self, length: Length) -> Result<window::Length> {
+    pub fn length(&mut self, length: LengthSpec) -> Result<window::SeriesLength> {
         self.counts_rows |= length.is_rows();
         length.of(&self.time)
     }
 
     /// A length back from the row, which is not the row itself.
-    pub fn back(&mut self, by: Length) -> Result<window::Length> {
+    pub fn lookback_length(&mut self, by: LengthSpec) -> Result<window::SeriesLength> {
         if by.is_zero() {
             return Err(bad_value(format!("`by: {by}` is the row itself")));
         }
@@ -91,9 +91,9 @@ impl<'a> Windows<'a> {
     }
 
     /// A gap beside a length of the same kind.
-    pub fn gap(&mut self, gap: Option<Length>, beside: Length, name: &str) -> Result<window::Length> {
+    pub fn gap(&mut self, gap: Option<LengthSpec>, beside: LengthSpec, name: &str) -> Result<window::SeriesLength> {
         match gap.filter(|gap| !gap.is_zero()) {
-            None => Ok(window::Length::ZERO),
+            None => Ok(window::SeriesLength::ZERO),
             Some(gap) if gap.is_rows() != beside.is_rows() => {
                 let message = format!("`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time");
                 Err(bad_value(message))
@@ -108,7 +108,7 @@ impl<'a> Windows<'a> {
     }
 
     /// Adds a column that functions read.
-    pub fn input(&mut self, field: &Field, keep: Keep) -> usize {
+    pub fn add_input(&mut self, field: &Field, keep: WordEncoding) -> usize {
         let input = WindowInput { data_type: field.data_type().clone(), keep };
         let known =
             self.reads.iter().zip(&self.inputs).position(|(name, known)| name == field.name() && *known == input);
@@ -120,55 +120,61 @@ impl<'a> Windows<'a> {
     }
 
     /// Adds an output that copies values of a column.
-    pub fn copy(&mut self, field: &Field, name: String, compute: Compute) {
-        let keep = kept(field.data_type()).unwrap_or(Keep::Number);
-        let input = self.input(field, keep);
-        self.push(input, compute, name, field.data_type().clone());
+    pub fn add_copy(&mut self, field: &Field, name: String, compute: WindowFunction) {
+        let keep = copy_encoding(field.data_type()).unwrap_or(WordEncoding::Number);
+        let input = self.add_input(field, keep);
+        self.add_output(input, compute, name, field.data_type().clone());
     }
 
     /// Adds an output.
-    pub fn push(&mut self, input: usize, compute: Compute, name: String, data_type: DataType) {
+    pub fn add_output(&mut self, input: usize, compute: WindowFunction, name: String, data_type: DataType) {
         self.writes.push(Field::new(name, data_type.clone(), true));
-        self.functions.push(Function { input, compute, data_type });
+        self.functions.push(WindowOutput { input, compute, data_type });
     }
 
     /// Adds a statistic of a column.
-    pub fn statistic(&mut self, field: &Field, statistic: Statistic, name: String, taken: &Taken) -> Result<()> {
+    pub fn add_statistic(
+        &mut self,
+        field: &Field,
+        statistic: SeriesStatistic,
+        name: String,
+        taken: &StatisticOptions,
+    ) -> Result<()> {
         let unit = match taken.measure {
-            Length::Time(..) if statistic.measures() => Some(taken.measure.unit().ticks(&self.time)?),
+            LengthSpec::Time(..) if statistic.measures() => Some(taken.measure.unit().ticks(&self.time)?),
             _ => None,
         };
         self.counts_rows |= statistic.measures() && unit.is_none();
         let stat = statistic.of(taken.ddof, unit)?;
-        let compute = Compute::Window { frame: taken.frame, stat, min_periods: taken.min_periods };
+        let compute = WindowFunction::Window { frame: taken.frame, stat, min_periods: taken.min_periods };
         let data_type = statistic.data_type(field.data_type(), taken.dtype, unit.is_none());
         if statistic.copies() {
-            self.copy(field, name, compute);
+            self.add_copy(field, name, compute);
         } else {
-            let input = self.input(field, Keep::Number);
-            self.push(input, compute, name, data_type);
+            let input = self.add_input(field, WordEncoding::Number);
+            self.add_output(input, compute, name, data_type);
         }
         Ok(())
     }
 
     /// The operation, whose new columns must not exist yet.
-    pub fn finish(self) -> Result<Vec<Op>> {
+    pub fn finish(self) -> Result<Vec<PlanOp>> {
         let schema = self.scope.schema;
         let clash = self.writes.iter().find(|field| schema.field_with_name(field.name()).is_ok());
         if let Some(field) = clash {
-            return Err(self.clash(field.name()));
+            return Err(self.name_clash_fault(field.name()));
         }
-        Ok(vec![Op::Window(self.operation()?)])
+        Ok(vec![PlanOp::Window(self.build_window()?)])
     }
 
-    fn clash(&self, name: &str) -> Fault {
+    fn name_clash_fault(&self, name: &str) -> Fault {
         Fault::new(codes::COLUMN_CLASH, format!("`{}` writes `{name}`, which exists already", self.step))
             .column(name)
             .hint("rename the old one, or drop it before this step")
     }
 
     /// The operation, whose outputs may replace what it reads.
-    pub fn operation(self) -> Result<Window> {
+    pub fn build_window(self) -> Result<WindowOp> {
         if self.counts_rows && self.gaps.is_none() {
             let message = format!("`{}` counts rows: say what a missing period of a series means", self.step);
             return Err(Fault::new(codes::MISSING_FIELD, message).hint(
@@ -177,36 +183,36 @@ impl<'a> Windows<'a> {
         }
         let of_series = |name: &String| *name == self.time.name || self.keys.iter().any(|(key, _)| key == name);
         if let Some(field) = self.writes.iter().find(|field| of_series(field.name())) {
-            return Err(self.clash(field.name()));
+            return Err(self.name_clash_fault(field.name()));
         }
-        let gaps = self.gaps.map_or(Ok(window::Gaps::CountRows), |gaps| gaps.of(&self.time))?;
+        let gaps = self.gaps.map_or(Ok(window::GapHandling::CountRows), |gaps| gaps.to_window_gaps(&self.time))?;
         let (names, keys) = self.keys.into_iter().unzip();
         let (inputs, functions) = (self.inputs, self.functions);
         let plan = WindowPlan { time: self.time.data_type, keys, inputs, functions, gaps };
         let (reads, writes) = (self.reads, self.writes);
-        Ok(Window { time: self.time.name, keys: names, reads, writes, plan: Arc::new(plan), backward: false })
+        Ok(WindowOp { time: self.time.name, keys: names, reads, writes, plan: Arc::new(plan), backward: false })
     }
 }
 
 /// Leaves the columns that were there and the new ones, so that helpers are hidden.
-pub(super) fn only_with(scope: &Scope<'_>, new: impl IntoIterator<Item = String>) -> Op {
+pub(super) fn hide_helper_columns(scope: &BindScope<'_>, new: impl IntoIterator<Item = String>) -> PlanOp {
     let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
     for name in new {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    Op::Project(names.into_iter().map(|name| (name.clone(), name)).collect())
+    PlanOp::Project(names.into_iter().map(|name| (name.clone(), name)).collect())
 }
 
 /// The event-time column, declared here or by the source.
-pub(crate) fn time_column(scope: &Scope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
+pub(crate) fn time_column(scope: &BindScope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
     let Some(name) = time.as_ref().or(scope.series.time.as_ref()) else {
         return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the event-time column"))
             .hint("declare `time` at the source or here"));
     };
     let field = scope.field(name)?;
-    if !TimeColumn::accepts(field.data_type()) {
+    if !TimeColumn::is_time_type(field.data_type()) {
         let message = format!("`{name}` is {}, not a date, timestamp or signed integer", field.data_type());
         return Err(Fault::new(codes::COLUMN_TYPE, message).column(name).hint("`cast` it before this step"));
     }
@@ -214,20 +220,20 @@ pub(crate) fn time_column(scope: &Scope<'_>, step: &str, time: &Option<String>) 
 }
 
 /// How values of a type are kept so that copies are exact; `None` where they cannot be.
-fn kept(data_type: &DataType) -> Option<Keep> {
+fn copy_encoding(data_type: &DataType) -> Option<WordEncoding> {
     use DataType as T;
     match data_type {
-        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => Some(Keep::Number),
-        T::Float16 | T::Float32 | T::Float64 => Some(Keep::Number),
+        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => Some(WordEncoding::Number),
+        T::Float16 | T::Float32 | T::Float64 => Some(WordEncoding::Number),
         T::Int64 | T::UInt64 | T::Date32 | T::Date64 | T::Timestamp(..) | T::Time32(_) | T::Time64(_) => {
-            Some(Keep::Bits)
+            Some(WordEncoding::Bits)
         }
-        T::Duration(_) => Some(Keep::Bits),
+        T::Duration(_) => Some(WordEncoding::Bits),
         _ => None,
     }
 }
 
 /// A fault for a list of the configuration that is empty.
-pub(super) fn not_empty<T>(list: &[T], name: &str) -> Result<()> {
+pub(super) fn require_not_empty<T>(list: &[T], name: &str) -> Result<()> {
     if list.is_empty() { Err(bad_value(format!("`{name}` is empty"))) } else { Ok(()) }
 }

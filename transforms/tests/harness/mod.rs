@@ -14,8 +14,11 @@ use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Sch
 use arrow::row::{RowConverter, SortField};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::*;
-use forebay_plan::{Base, Bound, Carry, Chain, Gather, GatherBy, Given, Op, Sql, Stream, Told, Want, Way, bind};
-use forebay_window::{Compute, Engine, Rows};
+use forebay_plan::{
+    BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, OpChain, OpStream, PlanOp,
+    PrecomputedOutputs, SqlCompiler, WindowRowOrder, bind,
+};
+use forebay_window::{InputRows, WindowEngine, WindowFunction};
 use serde_json::Value;
 
 /// A column for a table: name and values.
@@ -23,29 +26,30 @@ pub fn col(name: &str, values: impl Array + 'static) -> (String, ArrayRef) {
     (name.to_owned(), Arc::new(values))
 }
 
-pub type Table = Vec<(String, ArrayRef)>;
+pub type NamedColumns = Vec<(String, ArrayRef)>;
 
-fn batch(table: &Table) -> RecordBatch {
+fn batch(table: &NamedColumns) -> RecordBatch {
     let columns = table.iter().map(|(name, column)| (name.as_str(), column.clone(), true));
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
 /// Runs `step` over `input` and compares with `expect`.
-pub fn check(step: Value, input: Table, expect: Table) {
+pub fn check(step: Value, input: NamedColumns, expect: NamedColumns) {
     check_nodes(vec![("out", "this", vec![step])], vec![("this", input)], expect);
 }
 
 /// Runs several steps, one after the other.
-pub fn check_steps(steps: Vec<Value>, input: Table, expect: Table) {
+pub fn check_steps(steps: Vec<Value>, input: NamedColumns, expect: NamedColumns) {
     check_nodes(vec![("out", "this", steps)], vec![("this", input)], expect);
 }
 
 /// Runs nodes over sources; the node `out` is compared.
-pub fn check_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, Table)>, expect: Table) {
+pub fn check_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, NamedColumns)>, expect: NamedColumns) {
     let expect = batch(&expect);
     for layout in layouts() {
         for rows in [1, 3, usize::MAX] {
-            let sources = sources.iter().map(|(name, table)| (*name, laid_out(&batch(table), &layout))).collect();
+            let sources =
+                sources.iter().map(|(name, table)| (*name, with_text_layout(&batch(table), &layout))).collect();
             let actual = run(&nodes, &sources, rows).unwrap();
             assert_same(&actual, &expect, &format!("{layout:?}, {rows} rows a batch, {nodes:?}"));
         }
@@ -53,11 +57,15 @@ pub fn check_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, Tab
 }
 
 /// Runs a step that has to fail with this code, and gives the fault.
-pub fn check_fault(step: Value, input: Table, code: Code) -> Fault {
+pub fn check_fault(step: Value, input: NamedColumns, code: FaultCode) -> Fault {
     check_fault_nodes(vec![("out", "this", vec![step])], vec![("this", input)], code)
 }
 
-pub fn check_fault_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, Table)>, code: Code) -> Fault {
+pub fn check_fault_nodes(
+    nodes: Vec<(&str, &str, Vec<Value>)>,
+    sources: Vec<(&str, NamedColumns)>,
+    code: FaultCode,
+) -> Fault {
     let sources = sources.iter().map(|(name, table)| (*name, batch(table))).collect();
     let fault = run(&nodes, &sources, usize::MAX).expect_err("the step should have failed");
     assert_eq!(fault.code().name, code.name, "{fault}");
@@ -75,7 +83,7 @@ fn layouts() -> Vec<DataType> {
     ]
 }
 
-fn laid_out(batch: &RecordBatch, layout: &DataType) -> RecordBatch {
+fn with_text_layout(batch: &RecordBatch, layout: &DataType) -> RecordBatch {
     let columns = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8 => cast(column, layout).unwrap(),
         _ => column.clone(),
@@ -143,7 +151,7 @@ pub fn run(
     sources: &BTreeMap<&str, RecordBatch>,
     batch_rows: usize,
 ) -> Result<RecordBatch> {
-    let source = |name: &str| Source {
+    let source = |name: &str| PipelineSource {
         name: name.to_owned(),
         format: "memory".to_owned(),
         config: Value::Null,
@@ -153,7 +161,7 @@ pub fn run(
         lookback: None,
         at: None,
     };
-    let node = |(name, from, steps): &(&str, &str, Vec<Value>)| Node {
+    let node = |(name, from, steps): &(&str, &str, Vec<Value>)| PipelineNode {
         name: (*name).to_owned(),
         input: NodeInput::From((*from).to_owned()),
         fit_on: None,
@@ -174,8 +182,9 @@ pub fn run(
         watched: Vec::new(),
     };
     let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
-    let bound = bind(&pipeline, &forebay_transforms::registry(), &Sql::default(), &datasets)?;
-    let mut machine = Machine { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
+    let bound = bind(&pipeline, &forebay_transforms::registry(), &SqlCompiler::default(), &datasets)?;
+    let mut machine =
+        PipelineInterpreter { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
     for ask in 0..bound.asks.len() {
         let finding = machine.learn(ask)?;
         machine.findings.push(Arc::new(finding));
@@ -184,18 +193,18 @@ pub fn run(
     machine.rows(&flow.streams, &flow.schema)
 }
 
-struct Machine<'a> {
-    bound: &'a Bound,
+struct PipelineInterpreter<'a> {
+    bound: &'a BoundPipeline,
     sources: &'a BTreeMap<&'a str, RecordBatch>,
     batch_rows: usize,
     findings: Vec<Arc<Finding>>,
     gathered: BTreeMap<usize, RecordBatch>,
 }
 
-impl Machine<'_> {
+impl PipelineInterpreter<'_> {
     fn learn(&mut self, ask: usize) -> Result<Finding> {
         let ask = &self.bound.asks[ask];
-        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
         let analyzer = &ask.ask.analyzer;
         let mut state = analyzer.zero(&scratch)?;
         for stream in &ask.streams {
@@ -213,27 +222,31 @@ impl Machine<'_> {
 
     fn chain(
         &mut self,
-        stream: &Stream,
+        stream: &OpStream,
         columns: &[String],
-        give: &mut dyn FnMut(&[Field], Input<'_>) -> Result<()>,
+        give: &mut dyn FnMut(&[Field], AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<()> {
         let whole = self.base(stream.base)?;
         let needed: Vec<usize> = (0..stream.ops.len()).collect();
         let names: Vec<String> = whole.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let wants = [Want { after: stream.ops.len(), columns: columns.to_vec(), part: None }];
+        let wants = [ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None }];
         let chain = {
             let findings = &self.findings;
             let finding = |ask: usize| Ok(findings[ask].clone());
-            let way = |op: usize| if self.is_backward(op) { Way::Sorted } else { Way::Time };
-            let told = Told { finding: &finding, way: &way };
-            Chain::new(self.bound, stream, &needed, &names, &wants, told)?
+            let way = |op: usize| if self.is_backward(op) { WindowRowOrder::Sorted } else { WindowRowOrder::Time };
+            let told = ChainContext { finding: &finding, way: &way };
+            OpChain::new(self.bound, stream, &needed, &names, &wants, told)?
         };
         let fields = chain.fields(0).to_vec();
         let mut carry = Carry::default();
-        let sorted: Vec<usize> =
-            chain.windows().iter().filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
+        let sorted: Vec<usize> = chain
+            .windows()
+            .iter()
+            .filter(|window| window.way == WindowRowOrder::Sorted)
+            .map(|window| window.op)
+            .collect();
         for op in sorted {
-            carry.give(op, Box::new(self.outputs_backward(op)?));
+            carry.set_precomputed(op, Box::new(self.outputs_backward(op)?));
         }
         let mut row = 0;
         while row < whole.num_rows() || row == 0 {
@@ -250,12 +263,12 @@ impl Machine<'_> {
     }
 
     fn is_backward(&self, op: usize) -> bool {
-        matches!(&self.bound.ops[op].op, Op::Window(window) if window.backward)
+        matches!(&self.bound.ops[op].op, PlanOp::Window(window) if window.backward)
     }
 
     /// The outputs of a window that reads series from their end.
-    fn outputs_backward(&mut self, op: usize) -> Result<Backward> {
-        let Op::Window(window) = &self.bound.ops[op].op else { panic!("not a window") };
+    fn outputs_backward(&mut self, op: usize) -> Result<BackwardOutputs> {
+        let PlanOp::Window(window) = &self.bound.ops[op].op else { panic!("not a window") };
         let flow = &self.bound.window_inputs[&op];
         let rows = self.rows(&flow.streams, &flow.schema)?;
         let last_first = UInt64Array::from_iter_values((0..rows.num_rows() as u64).rev());
@@ -269,22 +282,23 @@ impl Machine<'_> {
         plan.time = DataType::Int64;
         let (keys, inputs) = (window.keys.iter().map(column).collect::<Vec<_>>(), window.reads.iter().map(column));
         let (time, inputs) = (negated(&column(&window.time)), inputs.collect::<Vec<_>>());
-        let pushed = Rows { keys: &keys, time: &time, inputs: &inputs, rows: rows.num_rows() };
+        let pushed = InputRows { keys: &keys, time: &time, inputs: &inputs, rows: rows.num_rows() };
         let emit = vec![true; plan.functions.len()];
-        let outputs = Engine::new(Arc::new(plan)).push(&pushed, &emit)?;
+        let outputs = WindowEngine::new(Arc::new(plan)).push(&pushed, &emit)?;
         let each = outputs.iter().zip(&window.plan.functions).map(|(output, function)| match function.compute {
-            Compute::LastValidTime { .. } => negated(&turned(output)),
+            WindowFunction::LastValidTime { .. } => negated(&turned(output)),
             _ => turned(output),
         });
-        Ok(Backward { outputs: each.collect(), row: 0 })
+        Ok(BackwardOutputs { outputs: each.collect(), row: 0 })
     }
 
-    fn rows(&mut self, streams: &[Stream], schema: &SchemaRef) -> Result<RecordBatch> {
+    fn rows(&mut self, streams: &[OpStream], schema: &SchemaRef) -> Result<RecordBatch> {
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let mut batches = Vec::new();
         for stream in streams {
             self.chain(stream, &names, &mut |fields, input| {
-                let columns: Vec<ArrayRef> = input.columns.iter().zip(fields).map(|(c, f)| plain(c, f)).collect();
+                let columns: Vec<ArrayRef> =
+                    input.columns.iter().zip(fields).map(|(c, f)| to_declared_type(c, f)).collect();
                 let fields = fields.iter().map(|f| f.clone().with_nullable(true)).collect::<Vec<_>>();
                 batches.push(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap());
                 Ok(())
@@ -295,20 +309,21 @@ impl Machine<'_> {
 
     fn base(&mut self, base: usize) -> Result<RecordBatch> {
         let op = match &self.bound.bases[base] {
-            Base::Source(name) => return Ok(self.sources[name.as_str()].clone()),
-            Base::Gathered(op) => *op,
+            BaseDataset::Source(name) => return Ok(self.sources[name.as_str()].clone()),
+            BaseDataset::Gathered(op) => *op,
         };
         if let Some(known) = self.gathered.get(&op) {
             return Ok(known.clone());
         }
-        let Op::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
+        let PlanOp::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::OnePerKey { keys, last } => {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
                 let kept = one_per_key(&self.rows(&flow.streams, &flow.schema)?, keys, *last);
                 let fields = gather.schema.fields().iter();
-                let columns = fields.map(|field| plain(kept.column_by_name(field.name()).unwrap(), field)).collect();
+                let columns =
+                    fields.map(|field| to_declared_type(kept.column_by_name(field.name()).unwrap(), field)).collect();
                 let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
                 self.gathered.insert(op, whole.clone());
                 return Ok(whole);
@@ -324,7 +339,7 @@ impl Machine<'_> {
                 columns.push((field.name().clone(), column.clone(), true));
             }
             let positions: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..rows.num_rows() as u64));
-            columns.push((Gather::ROW.to_owned(), positions, false));
+            columns.push((GatherOp::ROW.to_owned(), positions, false));
             let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
             let parts: Vec<Vec<RecordBatch>> = (0..3)
                 .map(|part| {
@@ -347,7 +362,8 @@ impl Machine<'_> {
         let batches = if batches.is_empty() { vec![RecordBatch::new_empty(schema)] } else { batches };
         let whole = concat_batches(&batches[0].schema(), &batches)?;
         let fields = gather.schema.fields().iter();
-        let columns = fields.map(|field| plain(whole.column_by_name(field.name()).unwrap(), field)).collect();
+        let columns =
+            fields.map(|field| to_declared_type(whole.column_by_name(field.name()).unwrap(), field)).collect();
         let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
         self.gathered.insert(op, whole.clone());
         Ok(whole)
@@ -370,12 +386,12 @@ fn one_per_key(rows: &RecordBatch, keys: &[String], last: bool) -> RecordBatch {
     take_record_batch(rows, &UInt32Array::from(kept)).unwrap()
 }
 
-struct Backward {
+struct BackwardOutputs {
     outputs: Vec<ArrayRef>,
     row: usize,
 }
 
-impl Given for Backward {
+impl PrecomputedOutputs for BackwardOutputs {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         self.row += rows;
         let wanted = self.outputs.iter().zip(emit).filter(|(_, emit)| **emit);
@@ -384,7 +400,7 @@ impl Given for Backward {
 }
 
 /// The column in the layout of its logical type, which has to be the declared one.
-fn plain(column: &ArrayRef, field: &Field) -> ArrayRef {
+fn to_declared_type(column: &ArrayRef, field: &Field) -> ArrayRef {
     let logical = logical_type(column.data_type());
     assert_eq!(&logical, field.data_type(), "`{}` is of another type than declared", field.name());
     assert!(

@@ -11,39 +11,39 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::nvrtc::{result, sys};
 use forebay_model::{Fault, Result, codes};
 
-use super::libraries::{self, Library};
+use super::libraries::{self, LibraryStatus};
 use super::report;
 
 /// Compute capability of a device: `sm_<major><minor>` is its architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Architecture {
+pub struct GpuArchitecture {
     pub major: i32,
     pub minor: i32,
 }
 
-impl fmt::Display for Architecture {
+impl fmt::Display for GpuArchitecture {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "sm_{}{}", self.major, self.minor)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct CubinKey {
     source: &'static str,
     options: Vec<String>,
     version: (i32, i32),
 }
 
-static COMPILED: Mutex<Option<HashMap<Key, Vec<u8>>>> = Mutex::new(None);
+static COMPILED: Mutex<Option<HashMap<CubinKey, Vec<u8>>>> = Mutex::new(None);
 
 /// Fails, and says what to install, unless the library is there.
-pub fn need(found: Library, library: &str, package: &str) -> Result<()> {
+pub fn require_library(found: LibraryStatus, library: &str, package: &str) -> Result<()> {
     let message = match found {
-        Library::Found => return Ok(()),
-        Library::Absent => format!("the library {library} is not found, which a GPU needs"),
-        Library::Lacks(symbol) => format!("the library {library} is too old: it lacks `{symbol}`"),
+        LibraryStatus::Found => return Ok(()),
+        LibraryStatus::Absent => format!("the library {library} is not found, which a GPU needs"),
+        LibraryStatus::Lacks(symbol) => format!("the library {library} is too old: it lacks `{symbol}`"),
     };
-    let package = report::wheel(package);
+    let package = report::wheel_name(package);
     Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
         "install CUDA's libraries, or `pip install {package}` into the active virtual environment; or leave `device` out"
     )))
@@ -51,8 +51,8 @@ pub fn need(found: Library, library: &str, package: &str) -> Result<()> {
 
 /// The compiler's version.
 #[allow(unsafe_code, reason = "a foreign function")]
-pub fn version() -> Result<(i32, i32)> {
-    need(libraries::compiler(), "NVRTC", "nvidia-cuda-nvrtc")?;
+pub fn nvrtc_version() -> Result<(i32, i32)> {
+    require_library(libraries::nvrtc_status(), "NVRTC", "nvidia-cuda-nvrtc")?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both pointers are valid for the call.
     unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }
@@ -61,29 +61,29 @@ pub fn version() -> Result<(i32, i32)> {
     Ok((major, minor))
 }
 
-fn options(defines: &[&str], architecture: Architecture) -> Vec<String> {
+fn compiler_options(defines: &[&str], architecture: GpuArchitecture) -> Vec<String> {
     let mut options = vec![format!("--gpu-architecture={architecture}"), "--fmad=false".to_owned()];
     options.extend(defines.iter().map(|define| format!("-D{define}")));
     options
 }
 
 /// Machine code of a source. Products and sums are rounded one by one, as on the host.
-pub fn cubin(source: &'static str, defines: &[&str], architecture: Architecture) -> Result<Vec<u8>> {
-    let key = Key { source, options: options(defines, architecture), version: version()? };
+pub fn cubin(source: &'static str, defines: &[&str], architecture: GpuArchitecture) -> Result<Vec<u8>> {
+    let key = CubinKey { source, options: compiler_options(defines, architecture), version: nvrtc_version()? };
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let compiled = compiled.get_or_insert_default();
     if let Some(code) = compiled.get(&key) {
         return Ok(code.clone());
     }
-    let code = Program::compile(source, &key.options)?.cubin()?;
+    let code = NvrtcHandle::compile(source, &key.options)?.cubin()?;
     compiled.insert(key, code.clone());
     Ok(code)
 }
 
 /// A program of NVRTC, which is destroyed with it.
-struct Program(sys::nvrtcProgram);
+struct NvrtcHandle(sys::nvrtcProgram);
 
-impl Drop for Program {
+impl Drop for NvrtcHandle {
     #[allow(unsafe_code, reason = "a foreign function")]
     fn drop(&mut self) {
         // SAFETY: the program was created, and is used by nothing else.
@@ -91,12 +91,12 @@ impl Drop for Program {
     }
 }
 
-impl Program {
+impl NvrtcHandle {
     #[allow(unsafe_code, reason = "a foreign function")]
-    fn compile(source: &str, options: &[String]) -> Result<Program> {
+    fn compile(source: &str, options: &[String]) -> Result<NvrtcHandle> {
         let text =
             CString::new(source).map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
-        let program = Program(result::create_program(&text, None).map_err(failed)?);
+        let program = NvrtcHandle(result::create_program(&text, None).map_err(nvrtc_fault)?);
         // SAFETY: the program is alive.
         unsafe { result::compile_program(program.0, options) }.map_err(|error| program.refused(error, options))?;
         Ok(program)
@@ -108,7 +108,7 @@ impl Program {
         let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
         let log = CStr::from_bytes_until_nul(bytemuck::cast_slice(&log)).map(CStr::to_string_lossy);
         let log = log.unwrap_or_default();
-        failed(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or("")))
+        nvrtc_fault(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or("")))
     }
 
     /// Machine code of the architecture that the options name.
@@ -116,15 +116,15 @@ impl Program {
     fn cubin(&self) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is compiled.
-        unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut bytes) }.result().map_err(failed)?;
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut bytes) }.result().map_err(nvrtc_fault)?;
         let mut code = vec![0_u8; bytes];
         // SAFETY: the buffer is as long as NVRTC asks.
-        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result().map_err(failed)?;
+        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result().map_err(nvrtc_fault)?;
         Ok(code)
     }
 }
 
-fn failed(error: result::NvrtcError) -> Fault {
+fn nvrtc_fault(error: result::NvrtcError) -> Fault {
     Fault::internal("a kernel cannot be compiled").cause(error)
 }
 
@@ -136,19 +136,19 @@ mod tests {
     use crate::feed::cuda::CHECKSUM_KERNEL;
     use crate::train::{KERNELS, SOURCE};
 
-    const ARCHITECTURES: [Architecture; 4] = [
-        Architecture { major: 7, minor: 5 },
-        Architecture { major: 8, minor: 0 },
-        Architecture { major: 9, minor: 0 },
-        Architecture { major: 10, minor: 0 },
+    const ARCHITECTURES: [GpuArchitecture; 4] = [
+        GpuArchitecture { major: 7, minor: 5 },
+        GpuArchitecture { major: 8, minor: 0 },
+        GpuArchitecture { major: 9, minor: 0 },
+        GpuArchitecture { major: 10, minor: 0 },
     ];
 
     /// NVRTC needs no GPU: `pip install nvidia-cuda-nvrtc` is enough. `FOREBAY_REQUIRE_NVRTC` makes its absence a
     /// failure.
     #[test]
     fn kernels_compile_for_every_architecture() {
-        if libraries::compiler() != Library::Found {
-            assert!(std::env::var_os("FOREBAY_REQUIRE_NVRTC").is_none(), "NVRTC: {:?}", libraries::compiler());
+        if libraries::nvrtc_status() != LibraryStatus::Found {
+            assert!(std::env::var_os("FOREBAY_REQUIRE_NVRTC").is_none(), "NVRTC: {:?}", libraries::nvrtc_status());
             let _ = writeln!(std::io::stderr(), "skipped: no NVRTC found");
             return;
         }
@@ -156,7 +156,7 @@ mod tests {
             for (source, defines, kernels) in
                 [(CHECKSUM_KERNEL, &[][..], &["checksum"][..]), (SOURCE, &[], KERNELS), (SOURCE, &["BF16"], KERNELS)]
             {
-                let program = Program::compile(source, &options(defines, architecture)).unwrap();
+                let program = NvrtcHandle::compile(source, &compiler_options(defines, architecture)).unwrap();
                 // An ELF file, whose table of names has the kernels.
                 let code = program.cubin().unwrap();
                 assert_eq!(code.get(..4), Some(&b"\x7fELF"[..]), "{architecture}");
@@ -171,12 +171,12 @@ mod tests {
             }
         }
         let compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = compiled.as_ref().unwrap().keys().filter(|key| key.version == version().unwrap()).count();
+        let kept = compiled.as_ref().unwrap().keys().filter(|key| key.version == nvrtc_version().unwrap()).count();
         assert!(kept >= 3 * ARCHITECTURES.len(), "{kept} are kept");
     }
 
     #[allow(unsafe_code)]
-    fn ptx(program: &Program) -> String {
+    fn ptx(program: &NvrtcHandle) -> String {
         // SAFETY: the program is compiled.
         let text = unsafe { result::get_ptx(program.0) }.unwrap();
         CStr::from_bytes_until_nul(bytemuck::cast_slice(&text)).unwrap().to_string_lossy().into_owned()
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_source_that_does_not_compile_tells_its_first_error() {
-        if libraries::compiler() != Library::Found {
+        if libraries::nvrtc_status() != LibraryStatus::Found {
             return;
         }
         let fault = cubin("extern \"C\" __global__ void broken() { nonsense; }", &[], ARCHITECTURES[1]).unwrap_err();

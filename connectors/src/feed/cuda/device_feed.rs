@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::{CudaEvent, CudaSlice, DevicePtr, DriverError, result, sys};
-use forebay_feed::{Batch, Config, Cursor, Feed, Layout, Receipt, Stats};
+use forebay_feed::{BatchLayout, DeliveryDigest, Feed, FeedBatch, FeedCursor, FeedOptions, FeedStats};
 use forebay_model::{Fault, Result, codes};
 
-use super::pinned::pinned;
-use super::{Cuda, failed, keeping_context};
-use crate::feed::device::Device;
+use super::pinned::as_pinned;
+use super::{CudaDevice, driver_fault, with_saved_context};
+use crate::feed::device::ComputeDevice;
 
 /// Batches that a consumer may hold beside the present one and the one before it.
 const HELD_MAX: usize = 64;
@@ -55,36 +55,36 @@ impl ConsumerStream {
 /// A feed whose batches lie on a device.
 pub struct DeviceFeed {
     feed: Feed,
-    slots: Arc<Slots>,
+    slots: Arc<DeviceSlotPool>,
     /// Batches that are copied or being copied.
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<PrefetchedBatch>,
     prefetch: usize,
     /// Where the feed stands after the last batch that was handed over.
-    cursor: Cursor,
+    cursor: FeedCursor,
     /// What comes after the batches ahead.
     fault: Option<Fault>,
-    delivered: Stats,
+    delivered: FeedStats,
     copied_bytes: u64,
 }
 
-struct Ahead {
+struct PrefetchedBatch {
     batch: DeviceBatch,
-    cursor: Cursor,
+    cursor: FeedCursor,
 }
 
 /// What a feed and its copies did since this was asked last.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceStats {
     /// What the feed did.
-    pub feed: Stats,
+    pub feed: FeedStats,
     /// Bytes copied to the device.
     pub copied_bytes: u64,
 }
 
 /// A batch on a device. Dropping it gives the slot back.
 pub struct DeviceBatch {
-    slots: Arc<Slots>,
-    slot: Option<Slot>,
+    slots: Arc<DeviceSlotPool>,
+    slot: Option<DeviceSlot>,
     /// Streams that were told to wait for it: those that may compute with it.
     streams: Mutex<Vec<ConsumerStream>>,
     epoch: u64,
@@ -92,10 +92,10 @@ pub struct DeviceBatch {
     rows: usize,
     shape_rows: usize,
     bytes: usize,
-    receipt: Receipt,
+    receipt: DeliveryDigest,
 }
 
-struct Slot {
+struct DeviceSlot {
     memory: CudaSlice<u8>,
     copied: CudaEvent,
     /// Work of the consumer that reads what was copied last.
@@ -103,29 +103,30 @@ struct Slot {
 }
 
 /// Slots on a device.
-struct Slots {
-    cuda: Arc<Cuda>,
-    layout: Layout,
+struct DeviceSlotPool {
+    cuda: Arc<CudaDevice>,
+    layout: BatchLayout,
     /// Slots that are kept when no batch needs them.
     kept: usize,
-    state: Mutex<SlotState>,
+    state: Mutex<SlotPoolState>,
     process: u32,
 }
 
 #[derive(Default)]
-struct SlotState {
-    free: VecDeque<Slot>,
+struct SlotPoolState {
+    free: VecDeque<DeviceSlot>,
     all: usize,
 }
 
 impl DeviceFeed {
     /// Starts a feed that copies up to `prefetch` batches ahead, which is at least 1.
-    pub fn start(cuda: Arc<Cuda>, config: Config, prefetch: usize) -> Result<DeviceFeed> {
-        let feed = Feed::start(Config { allocator: Arc::new(cuda.pinned()), ..config })?;
+    pub fn start(cuda: Arc<CudaDevice>, config: FeedOptions, prefetch: usize) -> Result<DeviceFeed> {
+        let feed = Feed::start(FeedOptions { allocator: Arc::new(cuda.pinned()), ..config })?;
         // The present batch, and the one before it, which most loops drop only when they have got the next.
         let kept = prefetch + 2;
         let layout = feed.layout().clone();
-        let slots = Arc::new(Slots { cuda, layout, kept, state: Mutex::default(), process: std::process::id() });
+        let slots =
+            Arc::new(DeviceSlotPool { cuda, layout, kept, state: Mutex::default(), process: std::process::id() });
         Ok(DeviceFeed {
             cursor: feed.cursor().clone(),
             feed,
@@ -133,13 +134,13 @@ impl DeviceFeed {
             ahead: VecDeque::new(),
             prefetch,
             fault: None,
-            delivered: Stats::default(),
+            delivered: FeedStats::default(),
             copied_bytes: 0,
         })
     }
 
     /// Where the feed stands after the last batch that was handed over.
-    pub fn cursor(&self) -> &Cursor {
+    pub fn cursor(&self) -> &FeedCursor {
         &self.cursor
     }
 
@@ -150,8 +151,8 @@ impl DeviceFeed {
 
     /// What the feed did since this was asked last.
     pub fn take_stats(&mut self) -> DeviceStats {
-        let Stats { steps, rows, bytes, .. } = std::mem::take(&mut self.delivered);
-        let feed = Stats { steps, rows, bytes, ..self.feed.take_stats() };
+        let FeedStats { steps, rows, bytes, .. } = std::mem::take(&mut self.delivered);
+        let feed = FeedStats { steps, rows, bytes, ..self.feed.take_stats() };
         DeviceStats { feed, copied_bytes: std::mem::take(&mut self.copied_bytes) }
     }
 
@@ -163,7 +164,7 @@ impl DeviceFeed {
                 return Some(Err(fault));
             }
             match self.feed.next_within(patience)? {
-                Ok(Some(batch)) => match self.send(batch) {
+                Ok(Some(batch)) => match self.prefetch_batch(batch) {
                     Ok(()) => {}
                     Err(fault) => return Some(Err(fault)),
                 },
@@ -171,7 +172,7 @@ impl DeviceFeed {
                 Err(fault) => return Some(Err(fault)),
             }
         }
-        let Ahead { batch, cursor } = self.ahead.pop_front()?;
+        let PrefetchedBatch { batch, cursor } = self.ahead.pop_front()?;
         self.cursor = cursor;
         self.delivered.steps += 1;
         self.delivered.rows += batch.rows as u64;
@@ -188,21 +189,21 @@ impl DeviceFeed {
             && self.feed.is_ready()
             && let Some(Ok(Some(batch))) = self.feed.next_within(Duration::ZERO)
         {
-            self.fault = self.send(batch).err();
+            self.fault = self.prefetch_batch(batch).err();
         }
     }
 
-    fn send(&mut self, batch: Batch) -> Result<()> {
+    fn prefetch_batch(&mut self, batch: FeedBatch) -> Result<()> {
         let cursor = self.feed.cursor().clone();
-        let batch = Slots::send(&self.slots, &batch)?;
+        let batch = DeviceSlotPool::copy_batch(&self.slots, &batch)?;
         self.copied_bytes += self.slots.layout.bytes as u64;
-        self.ahead.push_back(Ahead { batch, cursor });
+        self.ahead.push_back(PrefetchedBatch { batch, cursor });
         Ok(())
     }
 }
 
-impl Slots {
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
+impl DeviceSlotPool {
+    fn lock(&self) -> MutexGuard<'_, SlotPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,11 +214,11 @@ impl Slots {
     }
 
     /// A slot that nothing reads any more once the copies stream has come to its present end.
-    fn take(&self) -> Result<Slot> {
+    fn take_slot(&self) -> Result<DeviceSlot> {
         let mut state = self.lock();
         if let Some(mut slot) = state.free.pop_front() {
             drop(state);
-            self.await_release(&mut slot).map_err(failed("wait for an event"))?;
+            self.await_release(&mut slot).map_err(driver_fault("wait for an event"))?;
             return Ok(slot);
         }
         if state.all >= self.kept + HELD_MAX {
@@ -225,22 +226,25 @@ impl Slots {
             return Err(Fault::new(codes::MEMORY, message)
                 .hint("drop each batch, or copy (`clone`) what you keep, before the next ones"));
         }
-        let slot =
-            Slot { memory: self.cuda.memory(self.layout.bytes)?, copied: self.cuda.event()?, released: Vec::new() };
+        let slot = DeviceSlot {
+            memory: self.cuda.memory(self.layout.bytes)?,
+            copied: self.cuda.event()?,
+            released: Vec::new(),
+        };
         state.all += 1;
         Ok(slot)
     }
 
     /// Lets the copies stream wait for the consumer.
-    fn await_release(&self, slot: &mut Slot) -> Result<(), DriverError> {
+    fn await_release(&self, slot: &mut DeviceSlot) -> Result<(), DriverError> {
         slot.released.drain(..).try_for_each(|event| self.cuda.copies().wait(&event))
     }
 
     /// Queues the copy of a batch; its own slot goes back to the feed, which waits for the copy before it writes.
-    fn send(slots: &Arc<Slots>, batch: &Batch) -> Result<DeviceBatch> {
-        let from = batch.slot().and_then(pinned).ok_or_else(|| Fault::internal("a batch without pinned memory"))?;
+    fn copy_batch(slots: &Arc<DeviceSlotPool>, batch: &FeedBatch) -> Result<DeviceBatch> {
+        let from = batch.slot().and_then(as_pinned).ok_or_else(|| Fault::internal("a batch without pinned memory"))?;
         let copies = slots.cuda.copies();
-        let mut slot = slots.take()?;
+        let mut slot = slots.take_slot()?;
         let copied = from.copy_to(copies, &mut slot.memory).and_then(|()| slot.copied.record(copies));
         let sent = DeviceBatch {
             slots: slots.clone(),
@@ -253,10 +257,10 @@ impl Slots {
             bytes: batch.bytes(),
             receipt: batch.receipt(),
         };
-        copied.map(|()| sent).map_err(failed("copy a batch"))
+        copied.map(|()| sent).map_err(driver_fault("copy a batch"))
     }
 
-    fn give_back(&self, mut slot: Slot) {
+    fn return_slot(&self, mut slot: DeviceSlot) {
         let mut state = self.lock();
         if state.all <= self.kept {
             return state.free.push_back(slot);
@@ -268,14 +272,14 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for DeviceSlotPool {
     fn drop(&mut self) {
         let free = std::mem::take(&mut self.lock().free);
         if self.process != std::process::id() {
             // After a fork the device is the parent's.
             return std::mem::forget(free);
         }
-        keeping_context(|| {
+        with_saved_context(|| {
             for mut slot in free {
                 // Memory is freed in the order of the copies stream; a device that failed has said so.
                 let _ = self.await_release(&mut slot);
@@ -296,7 +300,7 @@ impl DeviceBatch {
     }
 
     /// Where its parts lie.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &BatchLayout {
         &self.slots.layout
     }
 
@@ -321,7 +325,7 @@ impl DeviceBatch {
     }
 
     /// A hash of the rows and their places, where the feed was asked for receipts.
-    pub fn receipt(&self) -> Receipt {
+    pub fn receipt(&self) -> DeliveryDigest {
         self.receipt
     }
 
@@ -342,7 +346,7 @@ impl DeviceBatch {
                 )
             }
         };
-        keeping_context(waits).map_err(failed("let the consumer's stream wait"))?;
+        with_saved_context(waits).map_err(driver_fault("let the consumer's stream wait"))?;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if !streams.contains(&stream) {
             streams.push(stream);
@@ -351,7 +355,7 @@ impl DeviceBatch {
     }
 
     /// Records how far the consumer's streams are.
-    fn release(&mut self, slot: &mut Slot) {
+    fn record_release(&mut self, slot: &mut DeviceSlot) {
         let context = self.slots.cuda.context();
         let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
         let record = |stream: &ConsumerStream| -> Result<CudaEvent, DriverError> {
@@ -380,9 +384,9 @@ impl Drop for DeviceBatch {
         if self.slots.process != std::process::id() {
             return std::mem::forget(slot);
         }
-        keeping_context(|| {
-            self.release(&mut slot);
-            self.slots.give_back(slot);
+        with_saved_context(|| {
+            self.record_release(&mut slot);
+            self.slots.return_slot(slot);
         });
     }
 }

@@ -11,7 +11,7 @@ use libloading::Library as Loaded;
 
 /// What was found of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
+pub enum LibraryStatus {
     /// It has every symbol that is called.
     Found,
     /// The loader does not find it.
@@ -79,50 +79,50 @@ const PRODUCTS: [&str; 6] = [
 
 /// The driver's library, libcuda.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
-pub fn driver() -> Library {
+pub fn driver_status() -> LibraryStatus {
     // SAFETY: libcuda is the driver's own library, which every CUDA program loads.
-    unsafe { check(driver::sys::is_culib_present(), || driver::sys::culib(), &DRIVER) }
+    unsafe { check_symbols(driver::sys::is_culib_present(), || driver::sys::culib(), &DRIVER) }
 }
 
 /// The compiler of kernels, NVRTC.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
-pub fn compiler() -> Library {
+pub fn nvrtc_status() -> LibraryStatus {
     load_from_known_places();
     // SAFETY: NVRTC comes with CUDA.
-    unsafe { check(nvrtc::sys::is_culib_present(), || nvrtc::sys::culib(), &COMPILER) }
+    unsafe { check_symbols(nvrtc::sys::is_culib_present(), || nvrtc::sys::culib(), &COMPILER) }
 }
 
 /// Products of matrices, cuBLAS.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
-pub fn products() -> Library {
+pub fn cublas_status() -> LibraryStatus {
     load_from_known_places();
     // SAFETY: cuBLAS comes with CUDA.
-    unsafe { check(cublas::sys::is_culib_present(), || cublas::sys::culib(), &PRODUCTS) }
+    unsafe { check_symbols(cublas::sys::is_culib_present(), || cublas::sys::culib(), &PRODUCTS) }
 }
 
 /// The file of the driver's library, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
 pub fn driver_file() -> Option<PathBuf> {
     // SAFETY: as `driver`; the library is taken only where it is.
-    unsafe { driver::sys::is_culib_present().then(|| driver::sys::culib()) }.and_then(|lib| file_of(lib, &DRIVER))
+    unsafe { driver::sys::is_culib_present().then(|| driver::sys::culib()) }.and_then(|lib| mapped_file(lib, &DRIVER))
 }
 
 /// The file of NVRTC, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
-pub fn compiler_file() -> Option<PathBuf> {
+pub fn nvrtc_file() -> Option<PathBuf> {
     // SAFETY: as `compiler`; the library is taken only where it is.
-    unsafe { nvrtc::sys::is_culib_present().then(|| nvrtc::sys::culib()) }.and_then(|lib| file_of(lib, &COMPILER))
+    unsafe { nvrtc::sys::is_culib_present().then(|| nvrtc::sys::culib()) }.and_then(|lib| mapped_file(lib, &COMPILER))
 }
 
 /// The file of cuBLAS, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
-pub fn products_file() -> Option<PathBuf> {
+pub fn cublas_file() -> Option<PathBuf> {
     // SAFETY: as `products`; the library is taken only where it is.
-    unsafe { cublas::sys::is_culib_present().then(|| cublas::sys::culib()) }.and_then(|lib| file_of(lib, &PRODUCTS))
+    unsafe { cublas::sys::is_culib_present().then(|| cublas::sys::culib()) }.and_then(|lib| mapped_file(lib, &PRODUCTS))
 }
 
 /// The mapped file that holds the first of the symbols that are there. Only Linux lists what is mapped.
-fn file_of(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
+fn mapped_file(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
     #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
     // SAFETY: the address is only compared.
     let found = |symbol: &&str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.ok().map(|at| *at as usize);
@@ -137,15 +137,15 @@ fn file_of(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
     maps.lines().find_map(file)
 }
 
-fn check(present: bool, library: impl FnOnce() -> &'static Loaded, symbols: &[&'static str]) -> Library {
+fn check_symbols(present: bool, library: impl FnOnce() -> &'static Loaded, symbols: &[&'static str]) -> LibraryStatus {
     if !present {
-        return Library::Absent;
+        return LibraryStatus::Absent;
     }
     let library = library();
     #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
     // SAFETY: addresses are only looked up, and never followed.
     let has = |symbol: &str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_ok();
-    symbols.iter().find(|symbol| !has(symbol)).map_or(Library::Found, |symbol| Library::Lacks(symbol))
+    symbols.iter().find(|symbol| !has(symbol)).map_or(LibraryStatus::Found, |symbol| LibraryStatus::Lacks(symbol))
 }
 
 /// How the names of libraries begin, in the order in which they need each other.
@@ -159,9 +159,9 @@ fn load_from_known_places() {
         #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
         // SAFETY: these are CUDA's own libraries, which are looked for anyhow.
         let on_the_path = unsafe { nvrtc::sys::is_culib_present() && cublas::sys::is_culib_present() };
-        let places = if on_the_path { Vec::new() } else { places() };
+        let places = if on_the_path { Vec::new() } else { library_directories() };
         let named = |stem: &str| {
-            let files = places.iter().flat_map(|place| children(place));
+            let files = places.iter().flat_map(|place| sorted_entries(place));
             files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(stem))).collect()
         };
         #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
@@ -172,7 +172,7 @@ fn load_from_known_places() {
 }
 
 /// Directories that may hold CUDA's libraries: of CUDA itself, then of wheels (`nvidia/*/lib` in `site-packages`).
-pub fn places() -> Vec<PathBuf> {
+pub fn library_directories() -> Vec<PathBuf> {
     let roots = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let toolkits = roots.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);
     let toolkits = toolkits.flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
@@ -182,13 +182,15 @@ pub fn places() -> Vec<PathBuf> {
         PathBuf::from("/usr/lib"),
         PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".local/lib"),
     ]);
-    let packages = pythons.flat_map(|lib| children(&lib)).filter(|path| path.to_string_lossy().contains("/python3"));
+    let packages =
+        pythons.flat_map(|lib| sorted_entries(&lib)).filter(|path| path.to_string_lossy().contains("/python3"));
     let packages = packages.flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
-    let wheels = packages.flat_map(|packages| children(&packages.join("nvidia"))).map(|package| package.join("lib"));
+    let wheels =
+        packages.flat_map(|packages| sorted_entries(&packages.join("nvidia"))).map(|package| package.join("lib"));
     toolkits.chain(wheels).filter(|place| place.is_dir()).collect()
 }
 
-fn children(directory: &Path) -> Vec<PathBuf> {
+fn sorted_entries(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();

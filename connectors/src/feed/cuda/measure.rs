@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, result};
 use forebay_feed::{
-    Batch, Block, Blocks, Config, Dataset, Features, Feed, Field, HostMemory, Order, SlotAllocator, SlotMemory, Stats,
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedBatch, FeedOptions, FeedStats,
+    HostMemory, SampleOrder, SlotAllocator, SlotMemory,
 };
-use forebay_model::{Fault, Id, Result, codes};
+use forebay_model::{ContentId, Fault, Result, codes};
 
 use super::pinned::PinnedBuffer;
-use super::{CHECKSUM_KERNEL, Cuda, checksum, failed};
-use crate::feed::{Delivered, Device, Stage, run_stage};
+use super::{CHECKSUM_KERNEL, CudaDevice, checksum, driver_fault};
+use crate::feed::{ComputeDevice, DeliveredBatch, DeviceStage, run_stage};
 
 /// Numbers of a row of the batches that are checked.
 const COLUMNS: usize = 64;
@@ -39,7 +40,7 @@ pub struct CopyRates {
 
 /// Copies to measure.
 #[derive(Debug, Clone, Copy)]
-pub struct Copies {
+pub struct CopyBenchmark {
     /// Bytes of each.
     pub bytes: usize,
     /// Copies of a round.
@@ -48,44 +49,50 @@ pub struct Copies {
     pub rounds: usize,
 }
 
-impl Copies {
+impl CopyBenchmark {
     /// Measures both kinds on a device.
-    pub fn measure(&self, cuda: &Cuda) -> Result<CopyRates> {
+    pub fn measure(&self, cuda: &CudaDevice) -> Result<CopyRates> {
         let buffer = |_| PinnedBuffer::new(cuda.context(), self.bytes);
         let mut from = (0..HOST_BUFFERS).map(buffer).collect::<Result<Vec<_>>>()?;
         let mut to = (0..DEVICE_BUFFERS).map(|_| cuda.memory(self.bytes)).collect::<Result<Vec<_>>>()?;
         // The first round of each warms up.
-        self.plain(cuda, &from, &to)?;
-        self.ring(cuda, &mut from, &mut to)?;
+        self.time_plain_copies(cuda, &from, &to)?;
+        self.time_ring_copies(cuda, &mut from, &mut to)?;
         let mut best = CopyRates { plain: 0.0, ring: 0.0 };
         for _ in 0..self.rounds {
-            best.plain = best.plain.max(self.rate(self.plain(cuda, &from, &to)?));
-            best.ring = best.ring.max(self.rate(self.ring(cuda, &mut from, &mut to)?));
+            best.plain = best.plain.max(self.bytes_per_second(self.time_plain_copies(cuda, &from, &to)?));
+            best.ring = best.ring.max(self.bytes_per_second(self.time_ring_copies(cuda, &mut from, &mut to)?));
         }
         Ok(best)
     }
 
-    fn rate(&self, took: Duration) -> f64 {
+    fn bytes_per_second(&self, took: Duration) -> f64 {
         (self.bytes * self.count) as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// The driver's call in a loop. One stream keeps the order of copies into the same buffer.
-    fn plain(&self, cuda: &Cuda, from: &[PinnedBuffer], to: &[CudaSlice<u8>]) -> Result<Duration> {
+    fn time_plain_copies(&self, cuda: &CudaDevice, from: &[PinnedBuffer], to: &[CudaSlice<u8>]) -> Result<Duration> {
         let stream = cuda.copies();
-        cuda.context().bind_to_thread().map_err(failed("copy"))?;
+        cuda.context().bind_to_thread().map_err(driver_fault("copy"))?;
         let begin = Instant::now();
         for (from, to) in from.iter().cycle().zip(to.iter().cycle()).take(self.count) {
             let (address, _) = to.device_ptr(stream);
             #[allow(unsafe_code, reason = "the driver's call")]
             // SAFETY: both buffers have so many bytes, and outlive the copy, which is waited for below.
-            unsafe { result::memcpy_htod_async(address, from.bytes(), stream.cu_stream()) }.map_err(failed("copy"))?;
+            unsafe { result::memcpy_htod_async(address, from.bytes(), stream.cu_stream()) }
+                .map_err(driver_fault("copy"))?;
         }
         cuda.finish()?;
         Ok(begin.elapsed())
     }
 
     /// What happens to each batch, without filling it and without computing.
-    fn ring(&self, cuda: &Cuda, from: &mut [PinnedBuffer], to: &mut [CudaSlice<u8>]) -> Result<Duration> {
+    fn time_ring_copies(
+        &self,
+        cuda: &CudaDevice,
+        from: &mut [PinnedBuffer],
+        to: &mut [CudaSlice<u8>],
+    ) -> Result<Duration> {
         let events = || -> Result<Vec<_>> { to.iter().map(|_| cuda.event()).collect() };
         let (mut copied, mut computed) = (events()?, events()?);
         let begin = Instant::now();
@@ -105,7 +112,7 @@ impl Copies {
 
 /// Batches whose checksums are computed on the device and on the host.
 #[derive(Debug, Clone, Copy)]
-pub struct Deliveries {
+pub struct DeliveryCheck {
     /// How many batches.
     pub batches: u32,
     /// Rows of each: of 64 numbers in single precision.
@@ -116,37 +123,38 @@ pub struct Deliveries {
 
 /// How batches arrived.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct DeliveryReport {
     /// Batches whose checksum on the device is another than on the host.
     pub wrong: usize,
     /// How the feed kept up, without any pause of the consumer.
-    pub stats: Stats,
+    pub stats: FeedStats,
 }
 
-impl Deliveries {
+impl DeliveryCheck {
     /// Sends shuffled batches through the ring as fast as they come, and compares the checksum of each.
-    pub fn check(&self, cuda: &Cuda) -> Result<Arrived> {
-        let rows = rows()?;
-        let sums = cuda.compute().alloc_zeros::<u64>(self.batches as usize).map_err(failed("allocate checksums"))?;
+    pub fn check_batches(&self, cuda: &CudaDevice) -> Result<DeliveryReport> {
+        let rows = distinct_block()?;
+        let sums =
+            cuda.compute().alloc_zeros::<u64>(self.batches as usize).map_err(driver_fault("allocate checksums"))?;
         cuda.finish()?;
-        let mut stage = OnDevice { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum")?, sums };
+        let mut stage = ChecksumStage { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum")?, sums };
         let stats = run_stage(&mut self.feed(&rows, Arc::new(cuda.pinned()))?, cuda, &mut stage)?;
-        let device = cuda.compute().clone_dtoh(&stage.sums).map_err(failed("copy checksums back"))?;
+        let device = cuda.compute().clone_dtoh(&stage.sums).map_err(driver_fault("copy checksums back"))?;
         cuda.finish()?;
-        let host = self.on_host(&rows)?;
+        let host = self.host_checksums(&rows)?;
         if host.len() != self.batches as usize || stats.steps != u64::from(self.batches) {
             return Err(Fault::internal("a feed gave another number of batches than it should"));
         }
         let wrong = device.iter().zip(&host).filter(|(device, host)| device != host).count();
-        Ok(Arrived { wrong, stats })
+        Ok(DeliveryReport { wrong, stats })
     }
 
     fn feed(&self, rows: &RecordBatch, allocator: Arc<dyn SlotAllocator>) -> Result<Feed> {
         let all = u64::from(self.batches) * u64::from(self.batch_rows);
-        let source = Arc::new(Repeated { block: rows.clone(), rows: all });
-        let dense = (0..COLUMNS).map(|column| Field::new(format!("x{column}"))).collect();
-        let features = Features { dense, ..Features::default() };
-        let mut config = Config::new(vec![source], features, Order::shuffled(1, WINDOW_ROWS));
+        let source = Arc::new(RepeatedBlock { block: rows.clone(), rows: all });
+        let dense = (0..COLUMNS).map(|column| FeatureField::new(format!("x{column}"))).collect();
+        let features = BatchFeatures { dense, ..BatchFeatures::default() };
+        let mut config = FeedOptions::new(vec![source], features, SampleOrder::shuffled(1, WINDOW_ROWS));
         (config.batch_rows, config.threads, config.allocator) = (self.batch_rows, self.threads, allocator);
         // Threads of the host hold a batch each while they compute.
         config.slots_max = config.slots_max.max(2 * self.threads);
@@ -154,10 +162,10 @@ impl Deliveries {
     }
 
     /// The checksums of the same batches; threads take one at a time.
-    fn on_host(&self, rows: &RecordBatch) -> Result<Vec<u64>> {
+    fn host_checksums(&self, rows: &RecordBatch) -> Result<Vec<u64>> {
         let feed = Mutex::new(self.feed(rows, Arc::new(HostMemory))?);
         let sums = Mutex::new(vec![0; self.batches as usize]);
-        let take = || -> Option<Result<Batch>> { feed.lock().unwrap_or_else(PoisonError::into_inner).next() };
+        let take = || -> Option<Result<FeedBatch>> { feed.lock().unwrap_or_else(PoisonError::into_inner).next() };
         let work = || -> Result<()> {
             while let Some(batch) = take() {
                 let batch = batch?;
@@ -180,7 +188,7 @@ impl Deliveries {
 }
 
 /// A block of numbers, each of which occurs once.
-fn rows() -> Result<RecordBatch> {
+fn distinct_block() -> Result<RecordBatch> {
     let columns = (0..COLUMNS).map(|column| {
         let values = (0..BLOCK_ROWS).map(|row| (row * COLUMNS as u32 + column as u32) as f32);
         (format!("x{column}"), Arc::new(Float32Array::from_iter_values(values)) as ArrayRef)
@@ -189,22 +197,22 @@ fn rows() -> Result<RecordBatch> {
 }
 
 /// The same block again and again, in memory: reading costs nothing. The last one ends with the rows.
-struct Repeated {
+struct RepeatedBlock {
     block: RecordBatch,
     rows: u64,
 }
 
-impl Repeated {
+impl RepeatedBlock {
     fn rows_of(&self, block: u64) -> u64 {
         (self.rows - block * u64::from(BLOCK_ROWS)).min(u64::from(BLOCK_ROWS))
     }
 }
 
-impl Blocks for Repeated {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for RepeatedBlock {
+    fn dataset(&self) -> BlockDataset {
         let blocks = 0..self.rows.div_ceil(u64::from(BLOCK_ROWS));
-        let blocks = blocks.map(|block| Block { rows: self.rows_of(block), ..Block::default() });
-        Dataset::new(Id::of(b"repeated"), blocks.collect::<Vec<_>>())
+        let blocks = blocks.map(|block| DatasetBlock { rows: self.rows_of(block), ..DatasetBlock::default() });
+        BlockDataset::new(ContentId::of(b"repeated"), blocks.collect::<Vec<_>>())
     }
 
     fn read(
@@ -221,13 +229,13 @@ impl Blocks for Repeated {
 }
 
 /// Computes the checksum of each batch on the device.
-struct OnDevice {
+struct ChecksumStage {
     kernel: CudaFunction,
     sums: CudaSlice<u64>,
 }
 
-impl Stage<Cuda> for OnDevice {
-    fn step(&mut self, batch: Delivered<'_, Cuda>) -> Result<()> {
+impl DeviceStage<CudaDevice> for ChecksumStage {
+    fn step(&mut self, batch: DeliveredBatch<'_, CudaDevice>) -> Result<()> {
         let step = batch.step as usize;
         let too_many = || Fault::new(codes::LIMIT, "more batches came than were asked for");
         let mut sum = self.sums.try_slice_mut(step..step + 1).ok_or_else(too_many)?;

@@ -30,7 +30,7 @@ use cudarc::driver::{
 use forebay_feed::{SlotAllocator, SlotMemory};
 use forebay_model::Result;
 
-use super::failed;
+use super::driver_fault;
 
 /// Slots of a feed in page-locked memory.
 pub struct PinnedMemory(pub(super) Arc<CudaContext>);
@@ -60,7 +60,7 @@ impl SlotMemory for LentBuffer {
     }
 
     fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        self.1.synchronize().map_err(failed("finish the consumer's copies"))?;
+        self.1.synchronize().map_err(driver_fault("finish the consumer's copies"))?;
         self.0.wait_and_write()
     }
 }
@@ -90,7 +90,7 @@ unsafe impl Sync for PinnedBuffer {}
 impl PinnedBuffer {
     /// Zeroed memory of so many bytes, aligned to a page.
     pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedBuffer> {
-        let fault = failed("lock memory");
+        let fault = driver_fault("lock memory");
         let copied = context.new_event(Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC)).map_err(&fault)?;
         #[allow(unsafe_code, reason = "the memory is not set")]
         // SAFETY: all of it is written below, before anything reads it.
@@ -121,7 +121,7 @@ impl PinnedBuffer {
     }
 
     fn wait_and_write(&mut self) -> Result<&mut [u8]> {
-        self.copied.synchronize().map_err(failed("finish a copy"))?;
+        self.copied.synchronize().map_err(driver_fault("finish a copy"))?;
         #[allow(unsafe_code, reason = "memory of the driver")]
         // SAFETY: so many bytes lie there, no copy uses them any more, and the buffer is borrowed alone.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.slice.len()) })
@@ -173,7 +173,7 @@ impl HostSlice<u8> for PinnedBuffer {
 }
 
 /// The slot as page-locked memory, where it is.
-pub fn pinned(slot: &dyn SlotMemory) -> Option<&PinnedBuffer> {
+pub fn as_pinned(slot: &dyn SlotMemory) -> Option<&PinnedBuffer> {
     let any: &dyn Any = slot;
     any.downcast_ref()
 }

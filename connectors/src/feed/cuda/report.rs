@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use cudarc::cublas::sys as cublas;
 use cudarc::driver::sys as driver;
 
-use super::libraries::{self, Library};
-use super::{compile, found};
+use super::libraries::{self, LibraryStatus};
+use super::{compile, describe_devices};
 use crate::feed::{CudaLibrary, CudaReport};
 
 /// The first driver of the CUDA version that wheels without a suffix are made for.
@@ -14,58 +14,61 @@ const WHEELS_DRIVER: i32 = 13_000;
 
 /// The libraries and devices of this machine. Never panics: a library is called only if it has every symbol.
 pub fn report() -> CudaReport {
-    let driver = Looked {
+    let driver = LibraryProbe {
         name: "driver",
-        found: libraries::driver(),
+        found: libraries::driver_status(),
         file: libraries::driver_file(),
         version: driver_version().map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
         remedy: "install NVIDIA's driver, as with `sudo apt install nvidia-driver-580`; a container starts with `--gpus all`"
             .to_owned(),
     };
-    let compiler = Looked {
+    let compiler = LibraryProbe {
         name: "NVRTC",
-        found: libraries::compiler(),
-        file: libraries::compiler_file(),
-        version: compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
-        remedy: install("nvidia-cuda-nvrtc"),
+        found: libraries::nvrtc_status(),
+        file: libraries::nvrtc_file(),
+        version: compile::nvrtc_version().ok().map(|(major, minor)| format!("{major}.{minor}")),
+        remedy: install_hint("nvidia-cuda-nvrtc"),
     };
-    let products = Looked {
+    let products = LibraryProbe {
         name: "cuBLAS",
-        found: libraries::products(),
-        file: libraries::products_file(),
-        version: products_version(),
-        remedy: install("nvidia-cublas"),
+        found: libraries::cublas_status(),
+        file: libraries::cublas_file(),
+        version: cublas_version(),
+        remedy: install_hint("nvidia-cublas"),
     };
-    CudaReport { libraries: [driver, compiler, products].map(Looked::tell).into(), devices: found() }
+    CudaReport {
+        libraries: [driver, compiler, products].map(LibraryProbe::into_library).into(),
+        devices: describe_devices(),
+    }
 }
 
 /// The wheel of PyPI with a library for the driver of this machine.
-pub fn wheel(package: &str) -> String {
+pub fn wheel_name(package: &str) -> String {
     let suffix = if driver_version().is_some_and(|version| version < WHEELS_DRIVER) { "-cu12" } else { "" };
     format!("{package}{suffix}")
 }
 
-fn install(package: &str) -> String {
-    format!("`pip install {}` into the active virtual environment", wheel(package))
+fn install_hint(package: &str) -> String {
+    format!("`pip install {}` into the active virtual environment", wheel_name(package))
 }
 
-struct Looked {
+struct LibraryProbe {
     name: &'static str,
-    found: Library,
+    found: LibraryStatus,
     file: Option<PathBuf>,
     version: Option<String>,
     remedy: String,
 }
 
-impl Looked {
-    fn tell(self) -> CudaLibrary {
+impl LibraryProbe {
+    fn into_library(self) -> CudaLibrary {
         let file = self.file.map_or_else(|| "an unknown file".to_owned(), |file| file.display().to_string());
         let (found, remedy) = match self.found {
-            Library::Found => {
+            LibraryStatus::Found => {
                 (format!("{}, {file}", self.version.unwrap_or_else(|| "unknown version".to_owned())), None)
             }
-            Library::Absent => ("not found".to_owned(), Some(self.remedy)),
-            Library::Lacks(symbol) => (format!("too old, lacks `{symbol}`, {file}"), Some(self.remedy)),
+            LibraryStatus::Absent => ("not found".to_owned(), Some(self.remedy)),
+            LibraryStatus::Lacks(symbol) => (format!("too old, lacks `{symbol}`, {file}"), Some(self.remedy)),
         };
         CudaLibrary { name: self.name, found, remedy }
     }
@@ -76,15 +79,15 @@ impl Looked {
 fn driver_version() -> Option<i32> {
     let mut version = 0;
     // SAFETY: the driver has the function, and the pointer is valid for the call.
-    let answer =
-        (libraries::driver() == Library::Found).then(|| unsafe { driver::cuDriverGetVersion(&raw mut version) })?;
+    let answer = (libraries::driver_status() == LibraryStatus::Found)
+        .then(|| unsafe { driver::cuDriverGetVersion(&raw mut version) })?;
     answer.result().ok().map(|()| version)
 }
 
 #[allow(unsafe_code, reason = "a foreign function")]
-fn products_version() -> Option<String> {
+fn cublas_version() -> Option<String> {
     use cublas::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    if libraries::products() != Library::Found {
+    if libraries::cublas_status() != LibraryStatus::Found {
         return None;
     }
     let part = |which| {

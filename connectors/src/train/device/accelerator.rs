@@ -5,41 +5,41 @@ use std::sync::Arc;
 use forebay_feed::SlotAllocator;
 use forebay_model::Result;
 
-use crate::feed::Device;
-use crate::train::matrix::Lies;
+use crate::feed::ComputeDevice;
+use crate::train::matrix::MatrixLayout;
 use crate::train::place::Precision;
 
 /// A device that can train: beside a queue for copies it has one for computation, into which everything goes
 /// that is said here. Addresses are those of the device's memory, in bytes.
-pub trait Accelerator: Device {
+pub trait Accelerator: ComputeDevice {
     /// Kernels and products of matrices in a precision.
     type Program;
     /// Memory of the host for what is read back later.
     type Letter;
 
     /// Where a feed gets its slots.
-    fn slots(&self) -> Arc<dyn SlotAllocator>;
+    fn slot_allocator(&self) -> Arc<dyn SlotAllocator>;
 
     /// Makes the kernels ready.
-    fn program(&self, precision: Precision) -> Result<Self::Program>;
+    fn load_program(&self, precision: Precision) -> Result<Self::Program>;
 
     /// Where memory begins.
     fn address(&self, memory: &Self::Memory) -> u64;
 
     /// Writes to the beginning of some memory; the bytes are taken over before the call comes back.
-    fn put(&self, bytes: &[u8], to: &mut Self::Memory) -> Result<()>;
+    fn upload(&self, bytes: &[u8], to: &mut Self::Memory) -> Result<()>;
 
     /// Waits for everything so far, and reads the beginning of some memory.
-    fn get(&self, from: &Self::Memory, bytes: &mut [u8]) -> Result<()>;
+    fn download(&self, from: &Self::Memory, bytes: &mut [u8]) -> Result<()>;
 
     /// Memory of the host for so many bytes.
-    fn letter(&self, bytes: usize) -> Result<Self::Letter>;
+    fn allocate_readback(&self, bytes: usize) -> Result<Self::Letter>;
 
     /// Copies the beginning of some memory into a letter, later.
-    fn send(&self, from: &Self::Memory, letter: &mut Self::Letter) -> Result<()>;
+    fn enqueue_readback(&self, from: &Self::Memory, letter: &mut Self::Letter) -> Result<()>;
 
     /// Waits until what was sent last has come, and for everything before it.
-    fn open(&self, letter: &mut Self::Letter, bytes: &mut [u8]) -> Result<()>;
+    fn wait_readback(&self, letter: &mut Self::Letter, bytes: &mut [u8]) -> Result<()>;
 
     /// Starts a kernel with its arguments, of which the first is the number of threads.
     ///
@@ -53,12 +53,12 @@ pub trait Accelerator: Device {
     /// # Safety
     /// The matrices reach as far as the product says.
     #[allow(unsafe_code, reason = "addresses have no types")]
-    unsafe fn multiply(&self, program: &Self::Program, product: &Product) -> Result<()>;
+    unsafe fn multiply(&self, program: &Self::Program, product: &MatrixProduct) -> Result<()>;
 }
 
 /// A matrix in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Matrix {
+pub struct DeviceMatrix {
     /// Where it begins.
     pub address: u64,
     /// Values from one stored row to the next.
@@ -67,16 +67,16 @@ pub struct Matrix {
     pub transposed: bool,
 }
 
-impl Matrix {
+impl DeviceMatrix {
     /// One that lies as told.
-    pub(super) fn new(address: u64, stride: u64, lies: Lies) -> Matrix {
-        Matrix { address, stride, transposed: lies == Lies::Columns }
+    pub(super) fn new(address: u64, stride: u64, lies: MatrixLayout) -> DeviceMatrix {
+        DeviceMatrix { address, stride, transposed: lies == MatrixLayout::Columns }
     }
 }
 
 /// `c = a b`, where `a` is `m x k`, `b` is `k x n`, and `c` is `m x n`; all lie row after row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Product {
+pub struct MatrixProduct {
     /// Rows of `a` and `c`.
     pub m: u64,
     /// Columns of `a`, rows of `b`.
@@ -84,9 +84,9 @@ pub struct Product {
     /// Columns of `b` and `c`.
     pub n: u64,
     /// In the program's precision.
-    pub a: Matrix,
+    pub a: DeviceMatrix,
     /// In the program's precision.
-    pub b: Matrix,
+    pub b: DeviceMatrix,
     /// Where the product goes, in `f32`.
     pub c: u64,
     /// Values from one row of the product to the next.
@@ -96,7 +96,7 @@ pub struct Product {
 /// The same as cuBLAS has it, where matrices lie column after column: `c = op(a) op(b)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of BLAS")]
-pub struct ColumnMajor {
+pub struct ColumnMajorProduct {
     pub a_transposed: bool,
     pub b_transposed: bool,
     pub m: u64,
@@ -110,11 +110,11 @@ pub struct ColumnMajor {
     pub ldc: u64,
 }
 
-impl Product {
+impl MatrixProduct {
     /// What lies row after row is the transpose of what lies column after column: so the product of the
     /// transposes, in the other order, is the transpose of the product.
-    pub fn column_major(&self) -> ColumnMajor {
-        ColumnMajor {
+    pub fn column_major(&self) -> ColumnMajorProduct {
+        ColumnMajorProduct {
             a_transposed: self.b.transposed,
             b_transposed: self.a.transposed,
             m: self.n,

@@ -1,24 +1,24 @@
 //! The arguments of kernels: the structs of `kernels.cu`, field by field.
 
 /// An argument as kernels take it: eight bytes.
-pub trait Word {
+pub trait KernelWord {
     fn word(self) -> u64;
 }
 
-impl Word for u64 {
+impl KernelWord for u64 {
     fn word(self) -> u64 {
         self
     }
 }
 
-impl Word for f64 {
+impl KernelWord for f64 {
     fn word(self) -> u64 {
         self.to_bits()
     }
 }
 
 /// The arguments of a kernel.
-pub trait Arguments {
+pub trait KernelArguments {
     const KERNEL: &'static str;
     /// The first is the number of threads.
     fn words(&self) -> Vec<u64>;
@@ -32,7 +32,7 @@ macro_rules! arguments {
                 $(pub $field: $type),*
             }
 
-            impl Arguments for $name {
+            impl KernelArguments for $name {
                 const KERNEL: &'static str = $kernel;
 
                 fn words(&self) -> Vec<u64> {

@@ -3,15 +3,15 @@
 use forebay_model::{Fault, Result, codes};
 
 use super::accelerator::Accelerator;
-use crate::train::network::{Layer, Parameters, Shape};
+use crate::train::network::{DenseLayer, ModelParameters, ModelShape};
 use crate::train::place::Precision;
-use crate::train::state::State;
+use crate::train::state::TrainingState;
 
 /// Threads that go over all values together.
 pub const THREADS: u64 = 8192;
 
 /// Pairs that one thread adds up.
-pub const FOLDED: u64 = 64;
+pub const PAIRS_PER_THREAD: u64 = 64;
 
 /// What a device's rows of values begin at a multiple of: products of matrices are fastest then.
 const STRIDE: u64 = 8;
@@ -20,14 +20,14 @@ const STRIDE: u64 = 8;
 const COLUMN_WORDS: usize = 6;
 
 /// From one row of so many values to the next.
-pub fn stride(width: usize) -> u64 {
+pub fn row_stride(width: usize) -> u64 {
     (width as u64).next_multiple_of(STRIDE)
 }
 
 /// The shape of a model as kernels need it.
 #[derive(Debug)]
-pub struct Plan {
-    pub layers: Vec<Layer>,
+pub struct DeviceModelShape {
+    pub layers: Vec<DenseLayer>,
     /// Rows of a batch at most.
     pub rows: u64,
     pub dense: u64,
@@ -47,11 +47,11 @@ pub struct Plan {
     table_rows: usize,
 }
 
-impl Plan {
-    pub fn new(shape: &Shape, batch_rows: u32) -> Result<Plan> {
+impl DeviceModelShape {
+    pub fn new(shape: &ModelShape, batch_rows: u32) -> Result<DeviceModelShape> {
         let mut columns = Vec::new();
         let (mut table_values, mut table_rows) = (0, 0);
-        for (_, embedding, ids) in shape.columns() {
+        for (_, embedding, ids) in shape.embedding_columns() {
             for place in ids {
                 for within in 0..embedding.width {
                     let column = [table_values, table_rows, place, embedding.rows, embedding.width, within];
@@ -70,7 +70,7 @@ impl Plan {
             return Err(Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or the widths of `embeddings`"));
         }
         let adds = rows * shape.embeddings.iter().map(|embedding| embedding.ids as u64).max().unwrap_or(1);
-        Ok(Plan {
+        Ok(DeviceModelShape {
             parameters: layers.last().map_or(0, |layer| layer.biases.end),
             layers,
             rows,
@@ -93,9 +93,9 @@ impl Plan {
 }
 
 /// Everything of a training that lies on a device.
-pub struct Buffers<M> {
-    pub layers: Moved<M>,
-    pub tables: Moved<M>,
+pub struct DeviceBuffers<M> {
+    pub layers: AdamBuffers<M>,
+    pub tables: AdamBuffers<M>,
     /// Of the layers.
     pub gradient: M,
     /// Weights of each layer as products of matrices take them.
@@ -126,7 +126,7 @@ pub struct Buffers<M> {
 }
 
 /// What AdamW moves, and what it remembers.
-pub struct Moved<M> {
+pub struct AdamBuffers<M> {
     pub values: M,
     pub means: M,
     pub squares: M,
@@ -135,13 +135,17 @@ pub struct Moved<M> {
 /// What a step comes to, as it is read back: `report` of the kernel `control`.
 pub const REPORT_BYTES: usize = 32;
 
-impl<M> Buffers<M> {
-    pub fn new<D: Accelerator<Memory = M>>(device: &D, plan: &Plan, precision: Precision) -> Result<Buffers<M>> {
+impl<M> DeviceBuffers<M> {
+    pub fn new<D: Accelerator<Memory = M>>(
+        device: &D,
+        plan: &DeviceModelShape,
+        precision: Precision,
+    ) -> Result<DeviceBuffers<M>> {
         // Nothing at all has no address.
         let bytes = |bytes: u64| device.memory((bytes as usize).max(256));
-        let moved = |count: usize| -> Result<Moved<M>> {
+        let moved = |count: usize| -> Result<AdamBuffers<M>> {
             let one = || bytes(count as u64 * 4);
-            Ok(Moved { values: one()?, means: one()?, squares: one()? })
+            Ok(AdamBuffers { values: one()?, means: one()?, squares: one()? })
         };
         let rows = plan.rows;
         let real = match precision {
@@ -151,21 +155,21 @@ impl<M> Buffers<M> {
         let layers = || plan.layers.iter();
         let widest = layers().map(|layer| layer.inputs.max(layer.outputs)).max().unwrap_or(1) as u64;
         let fold = |pairs: u64| -> Result<[M; 2]> {
-            Ok([bytes(pairs.div_ceil(FOLDED) * 16)?, bytes(pairs.div_ceil(FOLDED) * 16)?])
+            Ok([bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?, bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?])
         };
-        let each = |count: &dyn Fn(&Layer) -> u64| -> Result<Vec<M>> {
+        let each = |count: &dyn Fn(&DenseLayer) -> u64| -> Result<Vec<M>> {
             layers().map(|layer| bytes(count(layer) * real)).collect()
         };
-        Ok(Buffers {
+        Ok(DeviceBuffers {
             layers: moved(plan.parameters)?,
             tables: moved(plan.table_values)?,
             gradient: bytes(plan.parameters() * 4)?,
-            copies: each(&|layer| layer.outputs as u64 * stride(layer.inputs))?,
+            copies: each(&|layer| layer.outputs as u64 * row_stride(layer.inputs))?,
             sums: bytes(plan.table_values as u64 * 8)?,
             stamps: bytes(plan.table_rows as u64 * 8)?,
             columns: bytes(plan.columns.len() as u64 * 8)?,
-            inputs: each(&|layer| rows * stride(layer.inputs))?,
-            slopes: each(&|layer| rows * stride(layer.outputs))?,
+            inputs: each(&|layer| rows * row_stride(layer.inputs))?,
+            slopes: each(&|layer| rows * row_stride(layer.outputs))?,
             products: bytes(rows * widest * 4)?,
             of_results: bytes(rows * 4)?,
             ones: bytes(rows * real)?,
@@ -180,35 +184,35 @@ impl<M> Buffers<M> {
     }
 
     /// Brings a training there, and what the plan says of it.
-    pub fn put<D: Accelerator<Memory = M>>(
+    pub fn upload_state<D: Accelerator<Memory = M>>(
         &mut self,
         device: &D,
-        plan: &Plan,
+        plan: &DeviceModelShape,
         precision: Precision,
-        state: &State,
+        state: &TrainingState,
     ) -> Result<()> {
         let one: &[u8] = match precision {
             Precision::F32 => &[0, 0, 0x80, 0x3f],
             Precision::Bf16 => &[0x80, 0x3f],
         };
-        device.put(&one.repeat(plan.rows as usize), &mut self.ones)?;
-        device.put(bytemuck::cast_slice(&plan.columns), &mut self.columns)?;
+        device.upload(&one.repeat(plan.rows as usize), &mut self.ones)?;
+        device.upload(bytemuck::cast_slice(&plan.columns), &mut self.columns)?;
         let parts = [&state.parameters, &state.adam.means, &state.adam.squares];
-        for (part, (layers, tables)) in parts.into_iter().zip(self.moved()) {
-            device.put(bytemuck::cast_slice(&part.layers), layers)?;
-            device.put(bytemuck::cast_slice(&part.tables.concat()), tables)?;
+        for (part, (layers, tables)) in parts.into_iter().zip(self.parameter_buffers()) {
+            device.upload(bytemuck::cast_slice(&part.layers), layers)?;
+            device.upload(bytemuck::cast_slice(&part.tables.concat()), tables)?;
         }
         Ok(())
     }
 
     /// Brings it back, once everything so far is done.
-    pub fn get<D: Accelerator<Memory = M>>(&mut self, device: &D, state: &mut State) -> Result<()> {
-        let State { parameters, adam, .. } = state;
-        let parts: [&mut Parameters; 3] = [parameters, &mut adam.means, &mut adam.squares];
-        for (part, (layers, tables)) in parts.into_iter().zip(self.moved()) {
-            device.get(layers, bytemuck::cast_slice_mut(&mut part.layers))?;
+    pub fn download_state<D: Accelerator<Memory = M>>(&mut self, device: &D, state: &mut TrainingState) -> Result<()> {
+        let TrainingState { parameters, adam, .. } = state;
+        let parts: [&mut ModelParameters; 3] = [parameters, &mut adam.means, &mut adam.squares];
+        for (part, (layers, tables)) in parts.into_iter().zip(self.parameter_buffers()) {
+            device.download(layers, bytemuck::cast_slice_mut(&mut part.layers))?;
             let mut all = part.tables.concat();
-            device.get(tables, bytemuck::cast_slice_mut(&mut all))?;
+            device.download(tables, bytemuck::cast_slice_mut(&mut all))?;
             let mut rest = all.as_slice();
             for table in &mut part.tables {
                 let (own, after) = rest.split_at(table.len());
@@ -219,7 +223,7 @@ impl<M> Buffers<M> {
         Ok(())
     }
 
-    fn moved(&mut self) -> [(&mut M, &mut M); 3] {
+    fn parameter_buffers(&mut self) -> [(&mut M, &mut M); 3] {
         let (layers, tables) = (&mut self.layers, &mut self.tables);
         [
             (&mut layers.values, &mut tables.values),

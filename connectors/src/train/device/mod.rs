@@ -9,11 +9,11 @@ mod learner;
 mod memory;
 mod trial;
 
-pub use accelerator::{Accelerator, ColumnMajor, Matrix, Product};
+pub use accelerator::{Accelerator, ColumnMajorProduct, DeviceMatrix, MatrixProduct};
 #[cfg(feature = "cuda")]
 pub use arguments::KERNELS;
-pub use learner::OnDevice;
-pub use trial::{Compared, Trial, check};
+pub use learner::DeviceEngine;
+pub use trial::{DeviceTrial, TrialComparison, check_device};
 
 /// Changes whenever the same configuration and rows would give another model on a device.
 pub const VERSION: u32 = 1;

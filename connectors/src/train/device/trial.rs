@@ -6,26 +6,29 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field as ArrowField};
-use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Last, NonFinite, Order, Stats, Whole};
-use forebay_model::{Id, Result};
+use forebay_feed::{
+    BatchFeatures, BlockDataset, BlockSource, CategoricalType, DatasetBlock, FeatureField, Feed, FeedOptions,
+    FeedStats, NonFinite, RemainderPolicy, SampleOrder,
+};
+use forebay_model::{ContentId, Result};
 
 use super::accelerator::Accelerator;
-use super::learner::OnDevice;
-use crate::train::config::{ModelKind, Train};
-use crate::train::engine::{Engine, Host, Pace};
-use crate::train::network::{Embedding, Parameters, Shape};
+use super::learner::DeviceEngine;
+use crate::train::config::{ModelKind, TrainConfig};
+use crate::train::engine::{HostEngine, StepSchedule, TrainingEngine};
+use crate::train::network::{EmbeddingTable, ModelParameters, ModelShape};
 use crate::train::place::Precision;
-use crate::train::random::Uniform;
-use crate::train::state::State;
+use crate::train::random::UniformGenerator;
+use crate::train::state::TrainingState;
 
 /// Ids of the two categorical columns.
 const IDS: [usize; 2] = [40, 7];
 
 /// A training on rows that are made up.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct DeviceTrial {
     /// The model, its learning rate, batches and epochs.
-    pub train: Train,
+    pub train: TrainConfig,
     /// Columns of numbers.
     pub columns: usize,
     /// Rows of a block: all blocks are the same.
@@ -38,20 +41,20 @@ pub struct Trial {
 
 /// What both came to.
 #[derive(Debug, Clone)]
-pub struct Compared {
+pub struct TrialComparison {
     /// The loss of each step on the host.
     pub host: Vec<f64>,
     /// The same on the device.
     pub device: Vec<f64>,
     /// How the feed kept up with the host.
-    pub host_stats: Stats,
+    pub host_stats: FeedStats,
     /// The same with the device.
-    pub stats: Stats,
+    pub stats: FeedStats,
     /// Whether a second training on the device gives the same bits.
     pub repeats: bool,
 }
 
-impl Compared {
+impl TrialComparison {
     /// The largest difference between the mean losses of so many stretches of steps, as a share of the host's.
     pub fn difference(&self, stretches: usize) -> f64 {
         let steps = self.host.len();
@@ -76,27 +79,33 @@ impl Compared {
     }
 }
 
-impl Trial {
+impl DeviceTrial {
     /// Trains on both, on the device twice.
-    pub fn compare<D: Accelerator>(&self, device: &D, precision: Precision) -> Result<Compared> {
+    pub fn compare<D: Accelerator>(&self, device: &D, precision: Precision) -> Result<TrialComparison> {
         let shape = self.shape();
-        let host = self.follow(&shape, Host::new(&self.train, &shape, self.threads))?;
-        let of_device = || self.follow(&shape, OnDevice::new(&self.train, device, precision));
+        let host = self.run_engine(&shape, HostEngine::new(&self.train, &shape, self.threads))?;
+        let of_device = || self.run_engine(&shape, DeviceEngine::new(&self.train, device, precision));
         let (first, second) = (of_device()?, of_device()?);
         let repeats = first.losses == second.losses && first.parameters == second.parameters;
-        Ok(Compared { host: host.losses, device: first.losses, host_stats: host.stats, stats: first.stats, repeats })
+        Ok(TrialComparison {
+            host: host.losses,
+            device: first.losses,
+            host_stats: host.stats,
+            stats: first.stats,
+            repeats,
+        })
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> ModelShape {
         let added = self.train.model != ModelKind::Mlp;
         let width = |wide: usize| if added { 1 } else { wide };
-        let table = |column: &str, ids, count: usize, wide| Embedding {
+        let table = |column: &str, ids, count: usize, wide| EmbeddingTable {
             column: column.to_owned(),
             ids,
             rows: count + 1,
             width: width(wide),
         };
-        Shape {
+        ModelShape {
             dense: self.dense(),
             embeddings: vec![table("a", 1, IDS[0], 5), table("b", 2, IDS[1], 3)],
             hidden: self.train.hidden(),
@@ -104,23 +113,23 @@ impl Trial {
         }
     }
 
-    fn dense(&self) -> Vec<Field> {
-        (0..self.columns).map(|column| Field::new(format!("x{column}"))).collect()
+    fn dense(&self) -> Vec<FeatureField> {
+        (0..self.columns).map(|column| FeatureField::new(format!("x{column}"))).collect()
     }
 
     fn feed(&self, slots: Option<Arc<dyn forebay_feed::SlotAllocator>>) -> Result<Feed> {
-        let features = Features {
+        let features = BatchFeatures {
             dense: self.dense(),
-            categorical: vec![Field::new("a"), Field { width: 2, ..Field::new("b") }],
-            categorical_type: Whole::I32,
-            label: Some(Field::new("y")),
-            weight: (self.train.model == ModelKind::Mlp).then(|| Field::new("w")),
+            categorical: vec![FeatureField::new("a"), FeatureField { width: 2, ..FeatureField::new("b") }],
+            categorical_type: CategoricalType::I32,
+            label: Some(FeatureField::new("y")),
+            weight: (self.train.model == ModelKind::Mlp).then(|| FeatureField::new("w")),
             non_finite: NonFinite::Skip,
-            ..Features::default()
+            ..BatchFeatures::default()
         };
-        let rows = Made { rows: self.rows()?, blocks: self.blocks };
-        let mut config = Config::new(vec![Arc::new(rows)], features, Order::sequential());
-        (config.batch_rows, config.last) = (self.train.batch_rows, Last::Short);
+        let rows = SyntheticBlocks { rows: self.rows()?, blocks: self.blocks };
+        let mut config = FeedOptions::new(vec![Arc::new(rows)], features, SampleOrder::sequential());
+        (config.batch_rows, config.last) = (self.train.batch_rows, RemainderPolicy::Short);
         (config.epochs, config.threads) = (u64::from(self.train.epochs), self.threads);
         config.allocator = slots.unwrap_or(config.allocator);
         Feed::start(config)
@@ -128,8 +137,8 @@ impl Trial {
 
     /// A label that depends on everything else, but not in one line; some rows do not count.
     fn rows(&self) -> Result<RecordBatch> {
-        let mut uniform = Uniform::new(self.train.seed ^ 0x7261_6c6c);
-        let mut number = || uniform.next();
+        let mut uniform = UniformGenerator::new(self.train.seed ^ 0x7261_6c6c);
+        let mut number = || uniform.next_value();
         let mut numbers: Vec<Vec<f32>> =
             (0..self.columns).map(|_| (0..self.block_rows).map(|_| number()).collect()).collect();
         // Few ids are frequent, and the first is missing.
@@ -161,40 +170,40 @@ impl Trial {
         Ok(RecordBatch::try_from_iter(columns)?)
     }
 
-    fn follow(&self, shape: &Shape, mut engine: impl Engine) -> Result<Followed> {
-        let mut feed = self.feed(engine.slots())?;
+    fn run_engine(&self, shape: &ModelShape, mut engine: impl TrainingEngine) -> Result<TrialOutcome> {
+        let mut feed = self.feed(engine.slot_allocator())?;
         let rows = (self.block_rows * self.blocks) as u64;
         let steps = rows.div_ceil(u64::from(self.train.batch_rows)) * u64::from(self.train.epochs);
-        let mut state = State::first(shape.clone(), self.train.seed);
+        let mut state = TrainingState::initial(shape.clone(), self.train.seed);
         let mut losses = Vec::new();
         let mut step = 0;
         for batch in feed.by_ref() {
             step += 1;
-            engine.step(&mut state, batch?, Pace::of(&self.train, step, steps))?;
-            losses.extend(std::iter::from_fn(|| engine.told()).map(|told| told.loss));
+            engine.step(&mut state, batch?, StepSchedule::at_step(&self.train, step, steps))?;
+            losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
         }
-        engine.settle(&mut state)?;
-        losses.extend(std::iter::from_fn(|| engine.told()).map(|told| told.loss));
-        Ok(Followed { losses, parameters: state.parameters, stats: feed.take_stats() })
+        engine.finish_steps(&mut state)?;
+        losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
+        Ok(TrialOutcome { losses, parameters: state.parameters, stats: feed.take_stats() })
     }
 }
 
-struct Followed {
+struct TrialOutcome {
     losses: Vec<f64>,
-    parameters: Parameters,
-    stats: Stats,
+    parameters: ModelParameters,
+    stats: FeedStats,
 }
 
 /// The same rows as every block.
-struct Made {
+struct SyntheticBlocks {
     rows: RecordBatch,
     blocks: usize,
 }
 
-impl Blocks for Made {
-    fn dataset(&self) -> Dataset {
-        let block = Block { rows: self.rows.num_rows() as u64, ..Block::default() };
-        Dataset::new(Id::of(b"made up"), vec![block; self.blocks])
+impl BlockSource for SyntheticBlocks {
+    fn dataset(&self) -> BlockDataset {
+        let block = DatasetBlock { rows: self.rows.num_rows() as u64, ..DatasetBlock::default() };
+        BlockDataset::new(ContentId::of(b"made up"), vec![block; self.blocks])
     }
 
     fn read(
@@ -215,25 +224,25 @@ impl Blocks for Made {
 }
 
 /// Small trainings with everything in them that a device computes.
-fn trials() -> [Trial; 2] {
-    let trial = |train| Trial { train, columns: 5, block_rows: 300, blocks: 1, threads: 1 };
-    let common = Train { batch_rows: 64, epochs: 4, seed: 11, learning_rate: 0.05, ..Train::default() };
-    let layers = Train {
+fn trials() -> [DeviceTrial; 2] {
+    let trial = |train| DeviceTrial { train, columns: 5, block_rows: 300, blocks: 1, threads: 1 };
+    let common = TrainConfig { batch_rows: 64, epochs: 4, seed: 11, learning_rate: 0.05, ..TrainConfig::default() };
+    let layers = TrainConfig {
         model: ModelKind::Mlp,
         hidden: Some(vec![12, 6]),
         clip_norm: Some(0.5),
         warmup_steps: 2,
         ..common.clone()
     };
-    [trial(layers), trial(Train { model: ModelKind::Logistic, ..common })]
+    [trial(layers), trial(TrainConfig { model: ModelKind::Logistic, ..common })]
 }
 
 /// Whether a device computes what the host does: what is wrong, where something is.
-pub fn check<D: Accelerator>(device: &D, precision: Precision) -> Result<Option<String>> {
+pub fn check_device<D: Accelerator>(device: &D, precision: Precision) -> Result<Option<String>> {
     for trial in trials() {
         let compared = trial.compare(device, precision)?;
         let steps = compared.host.len();
-        let (difference, tolerance) = (compared.difference(steps), Compared::tolerance(precision));
+        let (difference, tolerance) = (compared.difference(steps), TrialComparison::tolerance(precision));
         if difference > tolerance {
             return Ok(Some(format!(
                 "its losses lie {:.2} % from those of the processor, where {:.2} % may be",
@@ -256,7 +265,7 @@ mod tests {
     fn trials_learn() {
         for trial in trials() {
             let shape = trial.shape();
-            let losses = trial.follow(&shape, Host::new(&trial.train, &shape, 1)).unwrap().losses;
+            let losses = trial.run_engine(&shape, HostEngine::new(&trial.train, &shape, 1)).unwrap().losses;
             assert_eq!(losses.len(), 20);
             // Several times what a device may differ by.
             assert!(losses[19] < 0.85 * losses[0], "{losses:?}");

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use super::schedule::Job;
-use super::work::{Filled, Work};
-use crate::Receipt;
-use crate::slot::{Layout, PartLayout, Role, SlotMemory};
+use super::schedule::BatchJob;
+use super::work::{FilledBatch, SharedFeed};
+use crate::DeliveryDigest;
+use crate::slot::{BatchLayout, PartLayout, PartRole, SlotMemory};
 
 /// A batch. Its memory is lent: dropping the batch gives the slot back to the feed.
-pub struct Batch {
-    work: Arc<Work>,
-    job: Job,
+pub struct FeedBatch {
+    work: Arc<SharedFeed>,
+    job: BatchJob,
     slot: Option<Box<dyn SlotMemory>>,
-    receipt: Receipt,
+    receipt: DeliveryDigest,
 }
 
-impl Batch {
-    pub(super) fn new(work: Arc<Work>, filled: Filled) -> Batch {
-        Batch { work, job: filled.job, slot: Some(filled.slot), receipt: filled.receipt }
+impl FeedBatch {
+    pub(super) fn new(work: Arc<SharedFeed>, filled: FilledBatch) -> FeedBatch {
+        FeedBatch { work, job: filled.job, slot: Some(filled.slot), receipt: filled.receipt }
     }
 
     /// The epoch, from 0.
@@ -46,7 +46,7 @@ impl Batch {
     }
 
     /// Where the parts lie in [`Batch::slot`].
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &BatchLayout {
         &self.work.packer.layout
     }
 
@@ -56,7 +56,7 @@ impl Batch {
     }
 
     /// The bytes of a part, row after row; none where the batch does not have it.
-    pub fn part(&self, role: Role) -> &[u8] {
+    pub fn part(&self, role: PartRole) -> &[u8] {
         self.layout().part(role).map_or(&[], |part| self.bytes_of(part))
     }
 
@@ -66,7 +66,7 @@ impl Batch {
     }
 
     /// A part as numbers; none where the batch does not have it or has it in another type.
-    pub fn numbers<T: bytemuck::AnyBitPattern>(&self, role: Role) -> &[T] {
+    pub fn numbers<T: bytemuck::AnyBitPattern>(&self, role: PartRole) -> &[T] {
         bytemuck::try_cast_slice(self.part(role)).unwrap_or(&[])
     }
 
@@ -76,12 +76,12 @@ impl Batch {
     }
 
     /// A hash of the rows and their places, where the feed was asked for receipts.
-    pub fn receipt(&self) -> Receipt {
+    pub fn receipt(&self) -> DeliveryDigest {
         self.receipt
     }
 }
 
-impl Drop for Batch {
+impl Drop for FeedBatch {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             self.work.give_back(slot);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use forebay_model::{Fault, Result};
 
-use crate::Dataset;
+use crate::BlockDataset;
 
 /// A dataset that can be read block by block, by several threads at once.
-pub trait Blocks: Send + Sync {
+pub trait BlockSource: Send + Sync {
     /// Its blocks and fingerprint: the same for the life of the feed.
-    fn dataset(&self) -> Dataset;
+    fn dataset(&self) -> BlockDataset;
 
     /// Reads the columns of a block, in the order asked for, and hands its rows over in order and
     /// in batches of any size; short ones that fit the cache are best. Stops when told to. Returns
@@ -24,7 +24,7 @@ pub trait Blocks: Send + Sync {
     ) -> Result<Duration>;
 
     /// Adds where the block lies to a fault whose rows count from the first that was read.
-    fn locate(&self, block: u32, fault: Fault) -> Fault {
+    fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         fault.note(format!("block {block} of the feed's source"))
     }
 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 
-use super::blocks::Blocks;
-use crate::slot::{Features, HostMemory, Layout, SlotAllocator};
-use crate::{Cursor, Last, Mode, Order, Sequence};
+use super::blocks::BlockSource;
+use crate::slot::{BatchFeatures, BatchLayout, HostMemory, SlotAllocator};
+use crate::{FeedCursor, OrderMode, RemainderPolicy, RowSequence, SampleOrder};
 
 /// What a feed is asked for: which rows in which order, and how they are delivered.
 #[derive(Clone)]
-pub struct Config {
+pub struct FeedOptions {
     /// One dataset, or several that the order mixes.
-    pub sources: Vec<Arc<dyn Blocks>>,
+    pub sources: Vec<Arc<dyn BlockSource>>,
     /// What a batch consists of.
-    pub features: Features,
+    pub features: BatchFeatures,
     /// The order of rows.
-    pub order: Order,
+    pub order: SampleOrder,
     /// Where to go on; its order takes the place of `order`.
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<FeedCursor>,
     /// The first epoch that is delivered, where there is no cursor.
     pub first_epoch: u64,
     /// Epochs are delivered up to this one.
@@ -26,7 +26,7 @@ pub struct Config {
     /// Rows of a batch.
     pub batch_rows: u32,
     /// What becomes of rows that do not fill a last step.
-    pub last: Last,
+    pub last: RemainderPolicy,
     /// Which of the consumers this is.
     pub rank: u32,
     /// How many consumers share the rows. Rows of every block belong to every one of them, so that
@@ -48,11 +48,11 @@ pub struct Config {
     pub memory_max: Option<u64>,
 }
 
-impl Config {
+impl FeedOptions {
     /// One epoch of these sources in this order, for one consumer.
-    pub fn new(sources: Vec<Arc<dyn Blocks>>, features: Features, order: Order) -> Config {
+    pub fn new(sources: Vec<Arc<dyn BlockSource>>, features: BatchFeatures, order: SampleOrder) -> FeedOptions {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Config {
+        FeedOptions {
             sources,
             features,
             order,
@@ -60,7 +60,7 @@ impl Config {
             first_epoch: 0,
             epochs: 1,
             batch_rows: BATCH_ROWS_DEFAULT as u32,
-            last: Last::Drop,
+            last: RemainderPolicy::Drop,
             rank: 0,
             world: 1,
             threads,
@@ -75,7 +75,7 @@ impl Config {
 
     /// Shuffles through the largest window with which the feed stays within so much memory.
     pub fn fit_window(&mut self, memory_bytes: u64) -> Result<()> {
-        let layout = Layout::new(&self.features, self.batch_rows as usize)?;
+        let layout = BatchLayout::new(&self.features, self.batch_rows as usize)?;
         let fixed = self.memory_bytes(&layout, 0);
         let row = layout.window_row_bytes(&self.features) as u64 * self.sources.len() as u64;
         let window_rows = memory_bytes.saturating_sub(fixed) / row.max(1);
@@ -86,7 +86,7 @@ impl Config {
             )
             .hint("raise the memory, lower `batch_rows` or `slots`, or write the data in smaller row groups"));
         }
-        self.order.mode = Mode::Shuffled { window_rows };
+        self.order.mode = OrderMode::Shuffled { window_rows };
         Ok(())
     }
 
@@ -94,21 +94,21 @@ impl Config {
     pub fn held_bytes(&self) -> Result<u64> {
         let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
         let window_rows = match order.mode {
-            Mode::Shuffled { window_rows } => window_rows,
-            Mode::Sequential | Mode::Time => 0,
+            OrderMode::Shuffled { window_rows } => window_rows,
+            OrderMode::Sequential | OrderMode::Time => 0,
         };
         let rows = self.sequence()?.epoch_rows();
-        let layout = Layout::new(&self.features, self.batch_rows as usize)?;
+        let layout = BatchLayout::new(&self.features, self.batch_rows as usize)?;
         Ok(self.memory_bytes(&layout, window_rows.min(rows)))
     }
 
     /// Where a feed of this begins, without starting it.
-    pub fn beginning(&self) -> Result<Cursor> {
-        Ok(self.cursor.clone().unwrap_or(Cursor::start(&self.sequence()?).at(self.first_epoch, 0)))
+    pub fn beginning(&self) -> Result<FeedCursor> {
+        Ok(self.cursor.clone().unwrap_or(FeedCursor::start(&self.sequence()?).at(self.first_epoch, 0)))
     }
 
     /// The rows in the order that a feed of this delivers.
-    pub fn sequence(&self) -> Result<Sequence> {
+    pub fn sequence(&self) -> Result<RowSequence> {
         let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
         order.bind(self.sources.iter().map(|source| source.dataset()).collect())
     }
@@ -119,7 +119,7 @@ impl Config {
         u64::from(self.read_ahead) + self.threads as u64
     }
 
-    pub(super) fn memory_bytes(&self, layout: &Layout, window_rows: u64) -> u64 {
+    pub(super) fn memory_bytes(&self, layout: &BatchLayout, window_rows: u64) -> u64 {
         let blocks = self.sources.iter().flat_map(|source| {
             let dataset = source.dataset();
             let blocks = (0..dataset.blocks() as u32).map(|block| dataset.block(block).clone());

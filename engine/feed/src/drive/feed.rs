@@ -8,52 +8,52 @@ use forebay_threads::sync::atomic::AtomicBool;
 use forebay_threads::sync::thread::{self, JoinHandle};
 use forebay_threads::sync::{Condvar, Mutex};
 
-use super::batch::Batch;
-use super::config::Config;
-use super::schedule::Schedule;
-use super::stats::Stats;
-use super::stream::Stream;
-use super::work::{State, Work};
-use crate::slot::{Layout, Packer, SeriesPacker};
-use crate::{Cursor, Dataset, Law, Mode, Sequence};
+use super::batch::FeedBatch;
+use super::config::FeedOptions;
+use super::schedule::BatchSchedule;
+use super::stats::FeedStats;
+use super::stream::ChunkStream;
+use super::work::{FeedState, SharedFeed};
+use crate::slot::{BatchLayout, SeriesPacker, TilePacker};
+use crate::{BatchPlan, BlockDataset, FeedCursor, OrderMode, RowSequence};
 
 /// A stream of batches. Threads read ahead and fill slots while the consumer works; dropping the
 /// feed stops them.
 pub struct Feed {
-    work: Arc<Work>,
+    work: Arc<SharedFeed>,
     threads: Vec<JoinHandle<()>>,
     /// Where the feed stands after the last batch that the consumer got.
-    cursor: Cursor,
+    cursor: FeedCursor,
     /// The next batch.
     next: u64,
     failed: bool,
     /// Whether the consumer has begun to wait for the next batch.
     starving: bool,
-    stats: Stats,
+    stats: FeedStats,
     since: Instant,
     memory_bytes: u64,
 }
 
 impl Feed {
     /// Starts a feed; a fault where what is asked for cannot be.
-    pub fn start(config: Config) -> Result<Feed> {
-        Law::check(config.batch_rows, config.rank, config.world)?;
+    pub fn start(config: FeedOptions) -> Result<Feed> {
+        BatchPlan::check(config.batch_rows, config.rank, config.world)?;
         if config.threads == 0 || config.slots == 0 || config.sources.is_empty() {
             return Err(Fault::new(codes::BAD_VALUE, "a feed needs a source, a thread and a slot"));
         }
-        let layout = Layout::new(&config.features, config.batch_rows as usize)?;
-        let datasets: Vec<Dataset> = config.sources.iter().map(|source| source.dataset()).collect();
+        let layout = BatchLayout::new(&config.features, config.batch_rows as usize)?;
+        let datasets: Vec<BlockDataset> = config.sources.iter().map(|source| source.dataset()).collect();
         let order = config.cursor.as_ref().map_or(&config.order, |cursor| &cursor.order);
         let sequence = order.bind(datasets)?;
-        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence).at(config.first_epoch, 0));
+        let cursor = config.cursor.clone().unwrap_or_else(|| FeedCursor::start(&sequence).at(config.first_epoch, 0));
         cursor.check(&sequence)?;
         let ranks = (config.rank, config.world);
         let rows = sequence.epoch_rows();
-        let schedule = Schedule::new(&cursor, rows, config.batch_rows, ranks, config.last, config.epochs);
+        let schedule = BatchSchedule::new(&cursor, rows, config.batch_rows, ranks, config.last, config.epochs);
         let series = SeriesPacker::new(&config.features);
         let window_rows = match sequence.order().mode {
-            Mode::Shuffled { window_rows } => window_rows,
-            Mode::Sequential | Mode::Time => 0,
+            OrderMode::Shuffled { window_rows } => window_rows,
+            OrderMode::Sequential | OrderMode::Time => 0,
         };
         let straight = window_rows == 0 && series.is_none() && config.sources.len() == 1;
         let memory_bytes = config.memory_bytes(&layout, window_rows.min(rows));
@@ -63,9 +63,9 @@ impl Feed {
             let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
             return Err(Fault::new(codes::MEMORY, message).hint(hint));
         }
-        let streams = streams(&sequence, &schedule, window_rows, config.ahead());
+        let streams = chunk_streams(&sequence, &schedule, window_rows, config.ahead());
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
-        let state = State {
+        let state = FeedState {
             streams,
             next: 0,
             slots: free.len(),
@@ -75,12 +75,12 @@ impl Feed {
             fault: None,
             times: Default::default(),
         };
-        let work = Arc::new(Work {
+        let work = Arc::new(SharedFeed {
             sources: config.sources,
             sequence,
             schedule,
             columns: config.features.columns(),
-            packer: Packer::new(config.features, layout),
+            packer: TilePacker::new(config.features, layout),
             series,
             straight,
             receipts: config.receipts,
@@ -100,7 +100,7 @@ impl Feed {
             next: 0,
             failed: false,
             starving: false,
-            stats: Stats::default(),
+            stats: FeedStats::default(),
             since: Instant::now(),
             memory_bytes,
         };
@@ -113,17 +113,17 @@ impl Feed {
     }
 
     /// Where the feed stands after the last batch that was handed over.
-    pub fn cursor(&self) -> &Cursor {
+    pub fn cursor(&self) -> &FeedCursor {
         &self.cursor
     }
 
     /// The order that the feed delivers.
-    pub fn sequence(&self) -> &Sequence {
+    pub fn sequence(&self) -> &RowSequence {
         &self.work.sequence
     }
 
     /// Where the parts of a batch lie.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &BatchLayout {
         &self.work.packer.layout
     }
 
@@ -138,10 +138,10 @@ impl Feed {
     }
 
     /// What the feed did since this was asked last: once an epoch tells each epoch's.
-    pub fn take_stats(&mut self) -> Stats {
+    pub fn take_stats(&mut self) -> FeedStats {
         let times = std::mem::take(&mut self.work.lock().times);
         let wall = std::mem::replace(&mut self.since, Instant::now()).elapsed();
-        Stats { times, wall, ..std::mem::take(&mut self.stats) }
+        FeedStats { times, wall, ..std::mem::take(&mut self.stats) }
     }
 
     /// Whether the next batch is there: asking for it then neither waits nor counts as starving.
@@ -151,22 +151,22 @@ impl Feed {
 
     /// The next batch, waiting no longer than this; `Ok(None)` where it is not there yet. For callers
     /// that have to look at other things meanwhile. `None` and faults are those of the iterator.
-    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<Batch>>> {
+    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<FeedBatch>>> {
         if self.failed {
             return None;
         }
         let batch = self.wait(Some(patience));
         self.failed = batch.is_err();
         match batch {
-            Ok(Wait::Batch(batch)) => Some(Ok(Some(batch))),
-            Ok(Wait::Later) => Some(Ok(None)),
-            Ok(Wait::End) => None,
+            Ok(WaitOutcome::Batch(batch)) => Some(Ok(Some(batch))),
+            Ok(WaitOutcome::Later) => Some(Ok(None)),
+            Ok(WaitOutcome::End) => None,
             Err(fault) => Some(Err(fault)),
         }
     }
 
-    fn wait(&mut self, patience: Option<Duration>) -> Result<Wait> {
-        let Some(job) = self.work.schedule.job(self.next) else { return Ok(Wait::End) };
+    fn wait(&mut self, patience: Option<Duration>) -> Result<WaitOutcome> {
+        let Some(job) = self.work.schedule.job(self.next) else { return Ok(WaitOutcome::End) };
         let mut state = self.work.lock();
         let begin = Instant::now();
         let mut waited = false;
@@ -191,43 +191,43 @@ impl Feed {
             };
             let Some(left) = patience.checked_sub(begin.elapsed()) else {
                 self.stats.consumer_wait += begin.elapsed();
-                return Ok(Wait::Later);
+                return Ok(WaitOutcome::Later);
             };
             (state, _) = self.work.consumer.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
         self.starving = false;
-        let batch = Batch::new(self.work.clone(), filled);
+        let batch = FeedBatch::new(self.work.clone(), filled);
         self.next += 1;
         self.cursor = self.cursor.at(job.next.0, job.next.1);
         self.stats.steps += 1;
         self.stats.rows += batch.rows() as u64;
         self.stats.bytes += batch.bytes() as u64;
         self.stats.consumer_wait += if waited { begin.elapsed() } else { Duration::ZERO };
-        Ok(Wait::Batch(batch))
+        Ok(WaitOutcome::Batch(batch))
     }
 }
 
 /// What waiting for a batch came to.
-enum Wait {
-    Batch(Batch),
+enum WaitOutcome {
+    Batch(FeedBatch),
     Later,
     End,
 }
 
-fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, ahead: u64) -> Vec<Stream> {
+fn chunk_streams(sequence: &RowSequence, schedule: &BatchSchedule, window_rows: u64, ahead: u64) -> Vec<ChunkStream> {
     let datasets = sequence.datasets().iter().zip(0..);
     datasets
         .map(|(data, number)| {
             let widest = (0..data.blocks() as u32).map(|block| data.block_rows(block)).max().unwrap_or(0);
             let capacity = window_rows + ahead * widest;
-            Stream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
+            ChunkStream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
         })
         .collect()
 }
 
 impl Iterator for Feed {
-    type Item = Result<Batch>;
+    type Item = Result<FeedBatch>;
 
     /// The next batch; after a fault, nothing more.
     fn next(&mut self) -> Option<Self::Item> {
@@ -235,8 +235,8 @@ impl Iterator for Feed {
             return None;
         }
         match self.wait(None) {
-            Ok(Wait::Batch(batch)) => Some(Ok(batch)),
-            Ok(Wait::Later | Wait::End) => None,
+            Ok(WaitOutcome::Batch(batch)) => Some(Ok(batch)),
+            Ok(WaitOutcome::Later | WaitOutcome::End) => None,
             Err(fault) => {
                 self.failed = true;
                 Some(Err(fault))

@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::slot::{Columns, Steps};
+use crate::slot::{PackedColumns, SeriesSteps};
 
 /// Buffers that are used again: fresh memory costs a page fault every 4 KiB.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct TilePool {
     buffers: Mutex<Vec<Vec<u64>>>,
 }
 
-impl Pool {
+impl TilePool {
     /// A buffer of so many bytes (whole words), which hold anything.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Tiles {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> TileBuffer {
         let words = bytes / size_of::<u64>();
         let used = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let buffer = match (words > 0).then(used).flatten() {
@@ -24,18 +24,18 @@ impl Pool {
             }
             None => vec![0; words],
         };
-        Tiles { buffer, pool: self.clone() }
+        TileBuffer { buffer, pool: self.clone() }
     }
 }
 
 /// Tiles one after another; the buffer goes back to the pool.
 #[derive(Debug)]
-pub(super) struct Tiles {
+pub(super) struct TileBuffer {
     buffer: Vec<u64>,
-    pool: Arc<Pool>,
+    pool: Arc<TilePool>,
 }
 
-impl Tiles {
+impl TileBuffer {
     /// The bytes of a tile.
     #[inline]
     pub fn tile(&self, bytes: Range<usize>) -> &[u8] {
@@ -49,7 +49,7 @@ impl Tiles {
     }
 }
 
-impl Drop for Tiles {
+impl Drop for TileBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if buffer.capacity() > 0 {
@@ -60,22 +60,22 @@ impl Drop for Tiles {
 
 /// The rows of a part of a chunk.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum PartRows {
     /// Run after run.
-    Tiles(Tiles),
+    Tiles(TileBuffer),
     /// As they were read, with the part's row at which each begins.
-    Columns(Vec<(u64, Columns)>),
+    Columns(Vec<(u64, PackedColumns)>),
     /// So many rows of a unit's series; all parts of the unit share its blocks.
-    Series(Arc<Vec<(u32, Steps)>>, u64),
+    Series(Arc<Vec<(u32, SeriesSteps)>>, u64),
 }
 
-impl Held {
+impl PartRows {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         match self {
-            Held::Tiles(tiles) => tiles.buffer.is_empty(),
-            Held::Columns(columns) => columns.iter().all(|(_, columns)| columns.rows == 0),
-            Held::Series(_, rows) => *rows == 0,
+            PartRows::Tiles(tiles) => tiles.buffer.is_empty(),
+            PartRows::Columns(columns) => columns.iter().all(|(_, columns)| columns.rows == 0),
+            PartRows::Series(_, rows) => *rows == 0,
         }
     }
 }

@@ -5,89 +5,95 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use forebay_model::{Fault, Result, caught, codes};
+use forebay_model::{Fault, Result, catch_panic, codes};
 
-use super::blocks::Blocks;
-use super::held::Held;
-use super::stats::Times;
-use super::work::Work;
-use crate::slot::{Columns, Found, Steps, TILE_ROWS, settle};
-use crate::{Dataset, Epoch};
+use super::blocks::BlockSource;
+use super::held::PartRows;
+use super::stats::WorkerTimes;
+use super::work::SharedFeed;
+use crate::slot::{NonFiniteCounts, PackedColumns, SeriesSteps, TILE_ROWS, store_fence};
+use crate::{BlockDataset, EpochOrder};
 
 /// A unit that is to be loaded.
 #[derive(Debug, Clone)]
-pub(super) struct Load {
+pub(super) struct UnitLoad {
     pub dataset: u32,
     /// Which epoch of the dataset.
     pub number: u64,
-    pub epoch: Arc<Epoch>,
+    pub epoch: Arc<EpochOrder>,
     pub unit: u32,
     /// Ticks before this one have been delivered already.
     pub first_tick: u32,
 }
 
 /// A unit on its way into memory.
-struct Dealing<'a> {
-    work: &'a Work,
-    load: &'a Load,
+struct UnitLoader<'a> {
+    work: &'a SharedFeed,
+    load: &'a UnitLoad,
     /// By tick.
-    held: Vec<Held>,
+    held: Vec<PartRows>,
     /// The tick of each run.
     ticks: Vec<u32>,
     /// The blocks of sequences.
-    series: Vec<(u32, Steps)>,
+    series: Vec<(u32, SeriesSteps)>,
     /// Rows of the unit so far.
     rows: u64,
 }
 
 /// Loads a unit: what it gives to each of its ticks. `None` when the feed is over.
-pub(super) fn load(work: &Work, load: &Load, times: &mut Times) -> Result<Option<Vec<Held>>> {
+pub(super) fn load_unit(work: &SharedFeed, load: &UnitLoad, times: &mut WorkerTimes) -> Result<Option<Vec<PartRows>>> {
     let source = &work.sources[load.dataset as usize];
     let dataset = &work.sequence.datasets()[load.dataset as usize];
-    let mut dealing = Dealing::new(work, load);
+    let mut dealing = UnitLoader::new(work, load);
     for &block in load.epoch.blocks_of(load.unit) {
-        let whole = caught(|| dealing.block(&**source, dataset, block, times));
-        if !whole.map_err(|fault| source.locate(block, fault))? {
+        let whole = catch_panic(|| dealing.block(&**source, dataset, block, times));
+        if !whole.map_err(|fault| source.locate_fault(block, fault))? {
             return Ok(None);
         }
     }
     Ok(Some(dealing.finish()))
 }
 
-impl<'a> Dealing<'a> {
-    fn new(work: &'a Work, load: &'a Load) -> Dealing<'a> {
+impl<'a> UnitLoader<'a> {
+    fn new(work: &'a SharedFeed, load: &'a UnitLoad) -> UnitLoader<'a> {
         let mut ticks = Vec::new();
         let held = if work.straight {
-            vec![Held::Columns(Vec::new())]
+            vec![PartRows::Columns(Vec::new())]
         } else if work.series.is_some() {
             Vec::new()
         } else {
-            load.epoch.deal_runs(load.unit, &mut ticks);
+            load.epoch.interleave_runs(load.unit, &mut ticks);
             let tiles = |tick| match tick < load.first_tick {
                 true => 0,
                 false => load.epoch.part_rows(load.unit, tick).div_ceil(TILE_ROWS as u64) as usize,
             };
             let bytes = work.packer.tile_bytes();
-            (0..load.epoch.span()).map(|tick| Held::Tiles(work.pool.take(tiles(tick) * bytes))).collect()
+            (0..load.epoch.span()).map(|tick| PartRows::Tiles(work.pool.take(tiles(tick) * bytes))).collect()
         };
-        Dealing { work, load, held, ticks, series: Vec::new(), rows: 0 }
+        UnitLoader { work, load, held, ticks, series: Vec::new(), rows: 0 }
     }
 
-    fn finish(self) -> Vec<Held> {
+    fn finish(self) -> Vec<PartRows> {
         if self.work.series.is_none() {
             return self.held;
         }
         let (load, series) = (self.load, Arc::new(self.series));
         let rows = |tick| if tick < load.first_tick { 0 } else { load.epoch.part_rows(load.unit, tick) };
-        (0..load.epoch.span()).map(|tick| Held::Series(series.clone(), rows(tick))).collect()
+        (0..load.epoch.span()).map(|tick| PartRows::Series(series.clone(), rows(tick))).collect()
     }
 
     /// Reads one block; false when the feed is over.
-    fn block(&mut self, source: &dyn Blocks, dataset: &Dataset, block: u32, times: &mut Times) -> Result<bool> {
+    fn block(
+        &mut self,
+        source: &dyn BlockSource,
+        dataset: &BlockDataset,
+        block: u32,
+        times: &mut WorkerTimes,
+    ) -> Result<bool> {
         let work = self.work;
         let meta = dataset.block(block);
         let (mut seen, mut failed, mut packing) = (0, None, Duration::ZERO);
-        let (mut batches, mut found) = (Vec::new(), Found::default());
+        let (mut batches, mut found) = (Vec::new(), NonFiniteCounts::default());
         let start = Instant::now();
         let waited = source.read(block, &work.columns, &mut |batch| {
             let begin = Instant::now();
@@ -95,7 +101,7 @@ impl<'a> Dealing<'a> {
             let row = seen + halo as u64;
             seen += batch.num_rows() as u64;
             let packed = if seen > meta.halo + meta.rows {
-                Err(changed(meta.halo + meta.rows, "more"))
+                Err(block_changed(meta.halo + meta.rows, "more"))
             } else if work.series.is_some() {
                 batches.push(batch);
                 Ok(())
@@ -114,14 +120,14 @@ impl<'a> Dealing<'a> {
         }
         let begin = Instant::now();
         if let Some(series) = &work.series {
-            let steps = series.steps(&batches, meta.halo)?;
+            let steps = series.pack_block(&batches, meta.halo)?;
             found += steps.found;
             if steps.rows() != meta.rows {
-                return Err(changed(meta.rows, &steps.rows().to_string()));
+                return Err(block_changed(meta.rows, &steps.rows().to_string()));
             }
             self.series.push((block, steps));
         } else if seen != meta.halo + meta.rows {
-            return Err(changed(meta.halo + meta.rows, &seen.to_string()));
+            return Err(block_changed(meta.halo + meta.rows, &seen.to_string()));
         }
         packing += begin.elapsed();
         times.found += found;
@@ -132,19 +138,19 @@ impl<'a> Dealing<'a> {
         Ok(true)
     }
 
-    fn batch(&mut self, batch: &RecordBatch, first_row: u64, found: &mut Found) -> Result<()> {
+    fn batch(&mut self, batch: &RecordBatch, first_row: u64, found: &mut NonFiniteCounts) -> Result<()> {
         let packer = &self.work.packer;
-        let columns = Columns::new(&packer.features, &packer.layout, batch, first_row)?;
+        let columns = PackedColumns::new(&packer.features, &packer.layout, batch, first_row)?;
         *found += columns.found;
         let rows = columns.rows;
         if self.work.straight {
-            if let Some(Held::Columns(held)) = self.held.first_mut() {
+            if let Some(PartRows::Columns(held)) = self.held.first_mut() {
                 held.push((self.rows, columns));
             }
             self.rows += rows as u64;
             return Ok(());
         }
-        let (columns, mut from) = (packer.moving(&columns), 0);
+        let (columns, mut from) = (packer.part_columns(&columns), 0);
         while from < rows {
             let (tile, at) = self.tile();
             let count = (TILE_ROWS - at).min(rows - from);
@@ -154,7 +160,7 @@ impl<'a> Dealing<'a> {
             self.rows += count as u64;
             from += count;
         }
-        settle();
+        store_fence();
         Ok(())
     }
 
@@ -163,7 +169,8 @@ impl<'a> Dealing<'a> {
     fn tile(&mut self) -> (Option<&mut [u8]>, usize) {
         let (run, at) = ((self.rows / TILE_ROWS as u64) as usize, (self.rows % TILE_ROWS as u64) as usize);
         let tick = self.ticks[run];
-        let Some(Held::Tiles(tiles)) = self.held.get_mut(tick as usize).filter(|_| tick >= self.load.first_tick) else {
+        let Some(PartRows::Tiles(tiles)) = self.held.get_mut(tick as usize).filter(|_| tick >= self.load.first_tick)
+        else {
             return (None, at);
         };
         // Each tick gets one run of a group.
@@ -172,7 +179,7 @@ impl<'a> Dealing<'a> {
     }
 }
 
-fn changed(rows: u64, found: &str) -> Fault {
+fn block_changed(rows: u64, found: &str) -> Fault {
     Fault::new(codes::CHANGED, format!("a block of {rows} rows gave {found}"))
         .hint("the data changed after the feed was planned; start again")
 }

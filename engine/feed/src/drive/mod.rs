@@ -12,8 +12,8 @@ mod stats;
 mod stream;
 mod work;
 
-pub use batch::Batch;
-pub use blocks::Blocks;
-pub use config::Config;
+pub use batch::FeedBatch;
+pub use blocks::BlockSource;
+pub use config::FeedOptions;
 pub use feed::Feed;
-pub use stats::{Bottleneck, Stats, Times};
+pub use stats::{FeedBottleneck, FeedStats, WorkerTimes};

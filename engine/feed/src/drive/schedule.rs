@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::{Cursor, Last, Law, Share};
+use crate::{BatchPlan, FeedCursor, RankSlice, RemainderPolicy};
 
 /// A batch that is to be filled.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(super) struct BatchJob {
     /// Counts the feed's batches.
     pub number: u64,
     /// The epoch, and the step in it since the feed began or the epoch did.
@@ -22,25 +22,32 @@ pub(super) struct Job {
 
 /// The steps of one rank over some epochs.
 #[derive(Debug, Clone)]
-pub(super) struct Schedule {
+pub(super) struct BatchSchedule {
     rank: u32,
     epoch_rows: u64,
     /// Where the feed began.
     epoch: u64,
     position: u64,
     /// The rest of the first epoch, and every other.
-    first: Law,
-    other: Law,
+    first: BatchPlan,
+    other: BatchPlan,
     /// Epochs from here on are not delivered.
     end: u64,
 }
 
-impl Schedule {
+impl BatchSchedule {
     /// The steps of `rank` from a cursor up to the epoch `end`.
-    pub fn new(cursor: &Cursor, epoch_rows: u64, batch: u32, (rank, world): (u32, u32), last: Last, end: u64) -> Self {
-        let other = Law { rows: epoch_rows, batch, world, last };
-        let first = Law { rows: epoch_rows - cursor.position, ..other };
-        Schedule { rank, epoch_rows, epoch: cursor.epoch, position: cursor.position, first, other, end }
+    pub fn new(
+        cursor: &FeedCursor,
+        epoch_rows: u64,
+        batch: u32,
+        (rank, world): (u32, u32),
+        last: RemainderPolicy,
+        end: u64,
+    ) -> Self {
+        let other = BatchPlan { rows: epoch_rows, batch, world, last };
+        let first = BatchPlan { rows: epoch_rows - cursor.position, ..other };
+        BatchSchedule { rank, epoch_rows, epoch: cursor.epoch, position: cursor.position, first, other, end }
     }
 
     /// The steps of an epoch that are delivered.
@@ -49,7 +56,7 @@ impl Schedule {
     }
 
     /// One batch, counted from the feed's first.
-    pub fn job(&self, number: u64) -> Option<Job> {
+    pub fn job(&self, number: u64) -> Option<BatchJob> {
         let (epoch, step, position, law) = match number.checked_sub(self.first.steps()) {
             None => (self.epoch, number, self.position, &self.first),
             Some(rest) => {
@@ -60,20 +67,20 @@ impl Schedule {
         if epoch >= self.end {
             return None;
         }
-        let Share { positions, shape_rows } = law.share(self.rank, step);
+        let RankSlice { positions, shape_rows } = law.rank_slice(self.rank, step);
         let base = epoch * self.epoch_rows + position;
         let next = match position + law.consumed(step + 1) {
             end if end == self.epoch_rows => (epoch + 1, 0),
             position => (epoch, position),
         };
         let places = base + positions.start..base + positions.end;
-        Some(Job { number, epoch, step, places, shape_rows: shape_rows as usize, next })
+        Some(BatchJob { number, epoch, step, places, shape_rows: shape_rows as usize, next })
     }
 
     /// All places that any step delivers lie in this range.
     pub fn places(&self) -> Range<u64> {
         let wrapped = match self.other.last {
-            Last::Wrap => u64::from(self.other.batch) * u64::from(self.other.world),
+            RemainderPolicy::Wrap => u64::from(self.other.batch) * u64::from(self.other.world),
             _ => 0,
         };
         let end = self.end.saturating_mul(self.epoch_rows).saturating_add(wrapped);

@@ -3,11 +3,11 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use crate::slot::Found;
+use crate::slot::NonFiniteCounts;
 
 /// What the workers did; times are sums over threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Times {
+pub struct WorkerTimes {
     /// Waiting for storage.
     pub disk: Duration,
     /// Decoding what was read.
@@ -21,11 +21,11 @@ pub struct Times {
     /// Stored bytes that were read.
     pub stored: u64,
     /// Values that are not finite.
-    pub found: Found,
+    pub found: NonFiniteCounts,
 }
 
-impl AddAssign for Times {
-    fn add_assign(&mut self, other: Times) {
+impl AddAssign for WorkerTimes {
+    fn add_assign(&mut self, other: WorkerTimes) {
         self.disk += other.disk;
         self.decoding += other.decoding;
         self.packing += other.packing;
@@ -38,7 +38,7 @@ impl AddAssign for Times {
 
 /// What a training waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bottleneck {
+pub enum FeedBottleneck {
     /// Storage.
     Disk,
     /// Decoding, packing and filling.
@@ -47,20 +47,20 @@ pub enum Bottleneck {
     Trainer,
 }
 
-impl Bottleneck {
+impl FeedBottleneck {
     /// The word used in reports.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Bottleneck::Disk => "disk",
-            Bottleneck::Cpu => "cpu",
-            Bottleneck::Trainer => "trainer",
+            FeedBottleneck::Disk => "disk",
+            FeedBottleneck::Cpu => "cpu",
+            FeedBottleneck::Trainer => "trainer",
         }
     }
 }
 
 /// What a feed did since its statistics were taken last.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Stats {
+pub struct FeedStats {
     /// Batches delivered.
     pub steps: u64,
     /// Rows delivered, padding not counted.
@@ -74,18 +74,18 @@ pub struct Stats {
     /// Batches that were not there when the consumer asked.
     pub starved_steps: u64,
     /// What the workers did.
-    pub times: Times,
+    pub times: WorkerTimes,
 }
 
-impl Stats {
+impl FeedStats {
     /// What the training waits for: the consumer itself where it waited less than a twentieth of
     /// the time for batches, else what the workers spent most on.
-    pub fn bottleneck(&self) -> Bottleneck {
+    pub fn bottleneck(&self) -> FeedBottleneck {
         let cpu = self.times.decoding + self.times.packing + self.times.filling;
         match () {
-            () if self.consumer_wait * 20 < self.wall => Bottleneck::Trainer,
-            () if self.times.disk > cpu => Bottleneck::Disk,
-            () => Bottleneck::Cpu,
+            () if self.consumer_wait * 20 < self.wall => FeedBottleneck::Trainer,
+            () if self.times.disk > cpu => FeedBottleneck::Disk,
+            () => FeedBottleneck::Cpu,
         }
     }
 

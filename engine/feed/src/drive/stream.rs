@@ -4,54 +4,54 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::held::Held;
-use super::load::Load;
-use crate::{Chunk, Epoch, Sequence};
+use super::held::PartRows;
+use super::load::UnitLoad;
+use crate::{EpochOrder, RowSequence, ShuffleChunk};
 
 /// A chunk whose rows are all there.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyChunk {
     /// The place of its first row in the dataset's sequence.
     pub start: u64,
     /// Which chunk of the epoch.
     number: u32,
     /// Made by whoever needs it first.
-    chunk: OnceLock<Chunk>,
+    chunk: OnceLock<ShuffleChunk>,
     /// The rows of each part.
-    pub held: Vec<Held>,
-    pub epoch: Arc<Epoch>,
+    pub held: Vec<PartRows>,
+    pub epoch: Arc<EpochOrder>,
 }
 
-impl Ready {
+impl ReadyChunk {
     /// Its places in the dataset's sequence.
     pub fn places(&self) -> Range<u64> {
         self.start..self.start + self.epoch.chunk_start(self.number + 1) - self.epoch.chunk_start(self.number)
     }
 
     /// The order of its rows.
-    pub fn chunk(&self) -> &Chunk {
+    pub fn chunk(&self) -> &ShuffleChunk {
         self.chunk.get_or_init(|| self.epoch.chunk(self.number))
     }
 }
 
 /// A chunk on its way.
 #[derive(Debug)]
-struct Entry {
+struct PendingChunk {
     /// Which epoch of the dataset, and which chunk of it.
     at: (u64, u32),
-    epoch: Arc<Epoch>,
+    epoch: Arc<EpochOrder>,
     /// Units that are not loaded yet.
     waiting: usize,
-    parts: Vec<(u32, u32, Held)>,
-    ready: Option<Arc<Ready>>,
+    parts: Vec<(u32, u32, PartRows)>,
+    ready: Option<Arc<ReadyChunk>>,
 }
 
 /// The chunks of one dataset that are on their way, in order without gaps.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ChunkStream {
     dataset: u32,
     rows: u64,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<PendingChunk>,
     /// Where the stream began: earlier chunks are of no use.
     first: (u64, u32),
     /// Epoch and unit that is loaded next.
@@ -64,12 +64,12 @@ pub(super) struct Stream {
     end: u64,
 }
 
-impl Stream {
+impl ChunkStream {
     /// A stream that delivers from the place `start` up to `end`.
-    pub fn new(sequence: &Sequence, dataset: u32, places: Range<u64>, capacity: u64) -> Stream {
+    pub fn new(sequence: &RowSequence, dataset: u32, places: Range<u64>, capacity: u64) -> ChunkStream {
         let rows = sequence.datasets()[dataset as usize].rows();
         let (number, position) = (places.start / rows.max(1), places.start % rows.max(1));
-        let mut stream = Stream {
+        let mut stream = ChunkStream {
             dataset,
             rows,
             entries: VecDeque::new(),
@@ -89,13 +89,13 @@ impl Stream {
         stream
     }
 
-    fn open(&mut self, number: u64, chunk: u32, epoch: Arc<Epoch>) {
+    fn open(&mut self, number: u64, chunk: u32, epoch: Arc<EpochOrder>) {
         let waiting = epoch.units_for(chunk).len();
-        self.entries.push_back(Entry { at: (number, chunk), epoch, waiting, parts: Vec::new(), ready: None });
+        self.entries.push_back(PendingChunk { at: (number, chunk), epoch, waiting, parts: Vec::new(), ready: None });
     }
 
     /// Opens the chunks up to one.
-    fn open_up_to(&mut self, sequence: &Sequence, at: (u64, u32)) {
+    fn open_up_to(&mut self, sequence: &RowSequence, at: (u64, u32)) {
         while let Some(last) = self.entries.back()
             && last.at < at
         {
@@ -110,19 +110,19 @@ impl Stream {
         }
     }
 
-    fn entry(&mut self, at: (u64, u32)) -> Option<&mut Entry> {
+    fn entry(&mut self, at: (u64, u32)) -> Option<&mut PendingChunk> {
         let index = self.entries.partition_point(|entry| entry.at < at);
         self.entries.get_mut(index).filter(|entry| entry.at == at)
     }
 
-    fn chunk_at(&self, sequence: &Sequence, place: u64) -> (u64, u32) {
+    fn chunk_at(&self, sequence: &RowSequence, place: u64) -> (u64, u32) {
         let number = place / self.rows;
         (number, sequence.epoch(self.dataset, number).chunk_at(place % self.rows))
     }
 
     /// The chunks that hold some places, when all of them are ready. Chunks before are given up:
     /// places are asked for in order.
-    pub fn take(&mut self, sequence: &Sequence, places: Range<u64>) -> Option<Vec<Arc<Ready>>> {
+    pub fn take(&mut self, sequence: &RowSequence, places: Range<u64>) -> Option<Vec<Arc<ReadyChunk>>> {
         if places.is_empty() {
             return Some(Vec::new());
         }
@@ -141,7 +141,7 @@ impl Stream {
 
     /// The unit to load next, where one is needed for the places before `wanted`, or where there is
     /// room to be ahead.
-    pub fn next_load(&mut self, sequence: &Sequence, wanted: u64) -> Option<Load> {
+    pub fn next_load(&mut self, sequence: &RowSequence, wanted: u64) -> Option<UnitLoad> {
         if self.entries.is_empty() || wanted == 0 {
             return None;
         }
@@ -166,11 +166,11 @@ impl Stream {
         self.next.1 += 1;
         let last = epoch.chunk_of(unit, epoch.span() - 1);
         self.open_up_to(sequence, (number, last));
-        Some(Load { dataset: self.dataset, number, epoch, unit, first_tick })
+        Some(UnitLoad { dataset: self.dataset, number, epoch, unit, first_tick })
     }
 
     /// Takes over what a unit gives to its ticks.
-    pub fn loaded(&mut self, load: &Load, held: Vec<Held>) {
+    pub fn loaded(&mut self, load: &UnitLoad, held: Vec<PartRows>) {
         let mut done = None;
         for (tick, held) in (0..).zip(held).skip(load.first_tick as usize) {
             let chunk = load.epoch.chunk_of(load.unit, tick);
@@ -194,12 +194,12 @@ impl Stream {
     }
 }
 
-impl Entry {
+impl PendingChunk {
     fn close(&mut self, start: u64) {
         let mut parts = std::mem::take(&mut self.parts);
         parts.sort_by_key(|(unit, tick, _)| (*unit, *tick));
         let held = parts.into_iter().map(|(_, _, held)| held).collect();
         let (number, chunk) = (self.at.1, OnceLock::new());
-        self.ready = Some(Arc::new(Ready { start, number, chunk, held, epoch: self.epoch.clone() }));
+        self.ready = Some(Arc::new(ReadyChunk { start, number, chunk, held, epoch: self.epoch.clone() }));
     }
 }

@@ -4,39 +4,39 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use forebay_model::{Fault, Result, caught, codes};
+use forebay_model::{Fault, Result, catch_panic, codes};
 use forebay_threads::sync::atomic::{AtomicBool, Ordering};
 use forebay_threads::sync::{Condvar, Mutex, MutexGuard};
 
-use super::blocks::Blocks;
-use super::fill::{Scratch, fill};
-use super::held::{Held, Pool};
-use super::load::{Load, load};
-use super::schedule::{Job, Schedule};
-use super::stats::Times;
-use super::stream::{Ready, Stream};
-use crate::slot::{Packer, SeriesPacker, SlotAllocator, SlotMemory};
-use crate::{Receipt, Sequence};
+use super::blocks::BlockSource;
+use super::fill::{FillBuffers, fill_slot};
+use super::held::{PartRows, TilePool};
+use super::load::{UnitLoad, load_unit};
+use super::schedule::{BatchJob, BatchSchedule};
+use super::stats::WorkerTimes;
+use super::stream::{ChunkStream, ReadyChunk};
+use crate::slot::{SeriesPacker, SlotAllocator, SlotMemory, TilePacker};
+use crate::{DeliveryDigest, RowSequence};
 
 /// What workers and consumer share.
-pub(super) struct Work {
-    pub sources: Vec<Arc<dyn Blocks>>,
-    pub sequence: Sequence,
-    pub schedule: Schedule,
+pub(super) struct SharedFeed {
+    pub sources: Vec<Arc<dyn BlockSource>>,
+    pub sequence: RowSequence,
+    pub schedule: BatchSchedule,
     /// The columns that are read.
     pub columns: Vec<String>,
-    pub packer: Packer,
+    pub packer: TilePacker,
     pub series: Option<SeriesPacker>,
     /// Whether slots are filled straight from columns, without records.
     pub straight: bool,
     pub receipts: bool,
-    pub pool: Arc<Pool>,
+    pub pool: Arc<TilePool>,
     pub allocator: Arc<dyn SlotAllocator>,
     /// Slots that are filled ahead.
     pub slots: usize,
     /// Slots at most, those included that a consumer holds.
     pub slots_max: usize,
-    pub state: Mutex<State>,
+    pub state: Mutex<FeedState>,
     /// Something to do for workers.
     pub workers: Condvar,
     /// Something new for the consumer.
@@ -45,8 +45,8 @@ pub(super) struct Work {
 }
 
 /// What changes.
-pub(super) struct State {
-    pub streams: Vec<Stream>,
+pub(super) struct FeedState {
+    pub streams: Vec<ChunkStream>,
     /// The batch that is filled next.
     pub next: u64,
     pub free: Vec<Box<dyn SlotMemory>>,
@@ -54,36 +54,36 @@ pub(super) struct State {
     pub slots: usize,
     /// Slots that are being filled.
     pub filling: usize,
-    pub ready: BTreeMap<u64, Filled>,
+    pub ready: BTreeMap<u64, FilledBatch>,
     pub fault: Option<Fault>,
-    pub times: Times,
+    pub times: WorkerTimes,
 }
 
 /// A batch that waits for the consumer.
-pub(super) struct Filled {
-    pub job: Job,
+pub(super) struct FilledBatch {
+    pub job: BatchJob,
     pub slot: Box<dyn SlotMemory>,
-    pub receipt: Receipt,
+    pub receipt: DeliveryDigest,
 }
 
 /// What a worker does next.
-enum Task {
-    Fill(Job, Vec<Vec<Arc<Ready>>>, Box<dyn SlotMemory>),
-    Load(Load),
+enum FeedTask {
+    Fill(BatchJob, Vec<Vec<Arc<ReadyChunk>>>, Box<dyn SlotMemory>),
+    Load(UnitLoad),
 }
 
 /// What a worker has done.
-enum Done {
-    Filled(Filled),
+enum FeedTaskOutcome {
+    Filled(FilledBatch),
     /// The fault leaves the slot behind.
     Unfilled(Box<dyn SlotMemory>, Fault),
-    Loaded(Load, Vec<Held>),
+    Loaded(UnitLoad, Vec<PartRows>),
     Failed(Fault),
     Over,
 }
 
-impl Work {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedFeed {
+    pub fn lock(&self) -> MutexGuard<'_, FeedState> {
         // A worker that panicked has left a fault, and the state is only counts and queues.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,8 +103,8 @@ impl Work {
 
     /// Works until the feed is over.
     pub fn run(&self) {
-        let _guard = Guard(self);
-        let mut scratch = Scratch::default();
+        let _guard = PanicGuard(self);
+        let mut scratch = FillBuffers::default();
         let mut state = self.lock();
         loop {
             if self.is_over() || state.fault.is_some() {
@@ -120,7 +120,7 @@ impl Work {
                 continue;
             };
             drop(state);
-            let mut times = Times::default();
+            let mut times = WorkerTimes::default();
             let done = self.perform(task, &mut scratch, &mut times);
             state = self.lock();
             state.times += times;
@@ -128,7 +128,7 @@ impl Work {
         }
     }
 
-    fn next(&self, state: &mut State) -> Option<Task> {
+    fn next(&self, state: &mut FeedState) -> Option<FeedTask> {
         let job = self.schedule.job(state.next)?;
         if !state.free.is_empty()
             && let Some(chunks) = self.chunks(state, &job)
@@ -136,15 +136,15 @@ impl Work {
         {
             state.next += 1;
             state.filling += 1;
-            return Some(Task::Fill(job, chunks, slot));
+            return Some(FeedTask::Fill(job, chunks, slot));
         }
         state.streams.iter_mut().enumerate().find_map(|(dataset, stream)| {
             let wanted = self.sequence.turns_of(dataset as u32, job.places.clone()).end;
-            stream.next_load(&self.sequence, wanted).map(Task::Load)
+            stream.next_load(&self.sequence, wanted).map(FeedTask::Load)
         })
     }
 
-    fn chunks(&self, state: &mut State, job: &Job) -> Option<Vec<Vec<Arc<Ready>>>> {
+    fn chunks(&self, state: &mut FeedState, job: &BatchJob) -> Option<Vec<Vec<Arc<ReadyChunk>>>> {
         let streams = state.streams.iter_mut().enumerate();
         streams
             .map(|(dataset, stream)| {
@@ -153,49 +153,49 @@ impl Work {
             .collect()
     }
 
-    fn perform(&self, task: Task, scratch: &mut Scratch, times: &mut Times) -> Done {
+    fn perform(&self, task: FeedTask, scratch: &mut FillBuffers, times: &mut WorkerTimes) -> FeedTaskOutcome {
         match task {
-            Task::Load(task) => match caught(|| load(self, &task, times)) {
-                Ok(Some(held)) => Done::Loaded(task, held),
-                Ok(None) => Done::Over,
-                Err(fault) => Done::Failed(fault),
+            FeedTask::Load(task) => match catch_panic(|| load_unit(self, &task, times)) {
+                Ok(Some(held)) => FeedTaskOutcome::Loaded(task, held),
+                Ok(None) => FeedTaskOutcome::Over,
+                Err(fault) => FeedTaskOutcome::Failed(fault),
             },
-            Task::Fill(job, chunks, mut slot) => {
+            FeedTask::Fill(job, chunks, mut slot) => {
                 let begin = Instant::now();
-                let filled = caught(|| fill(self, &job, &chunks, slot.bytes_mut()?, scratch));
+                let filled = catch_panic(|| fill_slot(self, &job, &chunks, slot.bytes_mut()?, scratch));
                 times.filling += begin.elapsed();
                 match filled {
-                    Ok(receipt) => Done::Filled(Filled { job, slot, receipt }),
-                    Err(fault) => Done::Unfilled(slot, fault),
+                    Ok(receipt) => FeedTaskOutcome::Filled(FilledBatch { job, slot, receipt }),
+                    Err(fault) => FeedTaskOutcome::Unfilled(slot, fault),
                 }
             }
         }
     }
 
-    fn finish(&self, state: &mut State, done: Done) {
+    fn finish(&self, state: &mut FeedState, done: FeedTaskOutcome) {
         match done {
-            Done::Filled(filled) => {
+            FeedTaskOutcome::Filled(filled) => {
                 state.filling -= 1;
                 state.ready.insert(filled.job.number, filled);
                 self.consumer.notify_all();
             }
-            Done::Unfilled(slot, fault) => {
+            FeedTaskOutcome::Unfilled(slot, fault) => {
                 state.filling -= 1;
                 state.free.push(slot);
                 self.fail(state, fault);
             }
-            Done::Loaded(load, held) => {
+            FeedTaskOutcome::Loaded(load, held) => {
                 if let Some(stream) = state.streams.get_mut(load.dataset as usize) {
                     stream.loaded(&load, held);
                 }
             }
-            Done::Failed(fault) => self.fail(state, fault),
-            Done::Over => {}
+            FeedTaskOutcome::Failed(fault) => self.fail(state, fault),
+            FeedTaskOutcome::Over => {}
         }
         self.workers.notify_all();
     }
 
-    fn fail(&self, state: &mut State, fault: Fault) {
+    fn fail(&self, state: &mut FeedState, fault: Fault) {
         state.fault.get_or_insert(fault);
         self.workers.notify_all();
         self.consumer.notify_all();
@@ -214,7 +214,7 @@ impl Work {
     }
 
     /// A further slot for a consumer that holds all of them.
-    pub fn add_slot(&self, state: &mut State) -> Result<()> {
+    pub fn add_slot(&self, state: &mut FeedState) -> Result<()> {
         if state.slots >= self.slots_max {
             return Err(Fault::new(codes::MEMORY, format!("all {} batches are held by the consumer", state.slots))
                 .hint("drop each batch, or copy what you keep, before the next ones; or raise `slots_max`"));
@@ -227,9 +227,9 @@ impl Work {
 }
 
 /// Tells the consumer of a worker that panics beside its tasks: those that are being filled may be its own.
-struct Guard<'a>(&'a Work);
+struct PanicGuard<'a>(&'a SharedFeed);
 
-impl Drop for Guard<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = self.0.lock();

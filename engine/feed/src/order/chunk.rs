@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::RUN_ROWS;
-use super::key::{Purpose, key, shuffle};
+use super::key::{SeedPurpose, derive_seed, shuffle};
 
 /// Rows of a slice: rows of clicks (160 bytes) then take 640 KiB. Batches of a multiple of that many
 /// rows consist of whole slices.
@@ -16,7 +16,7 @@ pub(super) const SLICE_ROWS: u64 = 4096;
 
 /// A part of a chunk: the runs that one unit gives to one tick, in the order of the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct ChunkPart {
     /// The unit.
     pub unit: u32,
     /// The unit's tick, from 0.
@@ -25,7 +25,7 @@ pub struct Part {
     pub rows: u64,
 }
 
-impl Part {
+impl ChunkPart {
     /// How many runs.
     pub fn runs(&self) -> u64 {
         self.rows.div_ceil(RUN_ROWS)
@@ -34,18 +34,18 @@ impl Part {
 
 /// The parts of a chunk and the order of its rows.
 #[derive(Debug, Clone)]
-pub struct Chunk {
+pub struct ShuffleChunk {
     /// First position in the epoch.
     pub start: u64,
     /// In order of unit and tick.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ChunkPart>,
     /// How the rows are shuffled; `None` delivers a single part as it lies.
-    shuffled: Option<Shuffled>,
+    shuffled: Option<RunShuffle>,
     rows: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Shuffled {
+struct RunShuffle {
     seed: u64,
     /// Part and number in it of each run, in the order of the chunk.
     runs: Vec<(u32, u32)>,
@@ -55,7 +55,7 @@ struct Shuffled {
 
 /// Rows of a run, and where they go.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
+pub struct PlacedRun<'a> {
     /// The part, by its place among the chunk's.
     pub part: usize,
     /// The run, counted in its part, and the first of its rows.
@@ -76,7 +76,7 @@ pub struct SliceOrder {
 }
 
 impl SliceOrder {
-    fn set(&mut self, rows: usize, key: u64) {
+    fn set_shuffled(&mut self, rows: usize, key: u64) {
         if self.key == Some(key) && self.places.len() == rows {
             return;
         }
@@ -86,19 +86,19 @@ impl SliceOrder {
         self.key = Some(key);
     }
 
-    fn set_straight(&mut self, rows: usize) {
+    fn set_in_order(&mut self, rows: usize) {
         self.key = None;
         self.places.clear();
         self.places.extend(0..rows as u32);
     }
 }
 
-impl Chunk {
+impl ShuffleChunk {
     /// The chunk of these parts; a seed shuffles it.
-    pub(super) fn new(start: u64, parts: Vec<Part>, seed: Option<u64>) -> Chunk {
+    pub(super) fn new(start: u64, parts: Vec<ChunkPart>, seed: Option<u64>) -> ShuffleChunk {
         let rows = parts.iter().map(|part| part.rows).sum();
-        let shuffled = seed.map(|seed| Shuffled::new(&parts, key(seed, Purpose::Chunk, &[start])));
-        Chunk { start, parts, shuffled, rows }
+        let shuffled = seed.map(|seed| RunShuffle::new(&parts, derive_seed(seed, SeedPurpose::Chunk, &[start])));
+        ShuffleChunk { start, parts, shuffled, rows }
     }
 
     /// How many rows.
@@ -108,7 +108,7 @@ impl Chunk {
 
     /// Gives the runs of all slices that have some of these positions, which count from the chunk's
     /// first. Rows of a slice are given whole.
-    pub fn each(&self, positions: Range<u64>, order: &mut SliceOrder, mut give: impl FnMut(Piece)) {
+    pub fn each(&self, positions: Range<u64>, order: &mut SliceOrder, mut give: impl FnMut(PlacedRun)) {
         let (mut position, end) = (positions.start, positions.end.min(self.rows));
         while position < end {
             let slice = self.slice_of(position);
@@ -124,11 +124,11 @@ impl Chunk {
         start.saturating_sub(self.start)..(end - self.start).min(self.rows)
     }
 
-    fn pieces(&self, slice: &Range<u64>, order: &mut SliceOrder, give: &mut impl FnMut(Piece)) {
+    fn pieces(&self, slice: &Range<u64>, order: &mut SliceOrder, give: &mut impl FnMut(PlacedRun)) {
         let rows = (slice.end - slice.start) as usize;
         match &self.shuffled {
-            Some(shuffled) => order.set(rows, key(shuffled.seed, Purpose::Chunk, &[slice.start])),
-            None => order.set_straight(rows),
+            Some(shuffled) => order.set_shuffled(rows, derive_seed(shuffled.seed, SeedPurpose::Chunk, &[slice.start])),
+            None => order.set_in_order(rows),
         }
         let mut number = match &self.shuffled {
             Some(shuffled) => shuffled.starts.partition_point(|start| *start <= slice.start) - 1,
@@ -140,7 +140,7 @@ impl Chunk {
             let end = end.min(slice.end);
             let places = (row - slice.start) as usize..(end - slice.start) as usize;
             let places = &order.places[places];
-            give(Piece { part, run, first: (row - start) as usize, slice: slice.start, places });
+            give(PlacedRun { part, run, first: (row - start) as usize, slice: slice.start, places });
             row = end;
             number += 1;
         }
@@ -149,7 +149,7 @@ impl Chunk {
     /// Part, number in it, first row and end of a run.
     fn run(&self, number: usize) -> (usize, u64, u64, u64) {
         match &self.shuffled {
-            Some(Shuffled { runs, starts, .. }) => {
+            Some(RunShuffle { runs, starts, .. }) => {
                 let (part, run) = runs[number];
                 (part as usize, run.into(), starts[number], starts[number + 1])
             }
@@ -161,8 +161,8 @@ impl Chunk {
     }
 }
 
-impl Shuffled {
-    fn new(parts: &[Part], seed: u64) -> Shuffled {
+impl RunShuffle {
+    fn new(parts: &[ChunkPart], seed: u64) -> RunShuffle {
         let mut runs = Vec::with_capacity(parts.iter().map(|part| part.runs() as usize).sum());
         for (part, number) in parts.iter().zip(0..) {
             runs.extend((0..part.runs() as u32).map(|run| (number, run)));
@@ -175,6 +175,6 @@ impl Shuffled {
             rows += RUN_ROWS.min(parts[*part as usize].rows - u64::from(*run) * RUN_ROWS);
             rows
         }));
-        Shuffled { seed, runs, starts }
+        RunShuffle { seed, runs, starts }
     }
 }

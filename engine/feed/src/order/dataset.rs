@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Fault, Id, Result, codes};
+use forebay_model::{ContentId, Fault, Result, codes};
 
 /// The piece of a dataset that is read at once: a row group, or a part of one. The smaller the
 /// blocks, the more of them a window of the same memory mixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct DatasetBlock {
     /// How many rows it delivers.
     pub rows: u64,
     /// How many rows that are not delivered come with these when it is read: what series had before. They
@@ -21,27 +21,27 @@ pub struct Block {
 
 /// The blocks of a dataset and its fingerprint.
 #[derive(Debug, Clone)]
-pub struct Dataset {
-    fingerprint: Id,
-    blocks: Arc<[Block]>,
+pub struct BlockDataset {
+    fingerprint: ContentId,
+    blocks: Arc<[DatasetBlock]>,
     /// Rows before each block, and all rows.
     starts: Arc<[u64]>,
 }
 
-impl Dataset {
+impl BlockDataset {
     /// A dataset of these blocks.
-    pub fn new(fingerprint: Id, blocks: impl Into<Arc<[Block]>>) -> Dataset {
+    pub fn new(fingerprint: ContentId, blocks: impl Into<Arc<[DatasetBlock]>>) -> BlockDataset {
         let blocks = blocks.into();
         let mut rows = 0;
         let starts = std::iter::once(0).chain(blocks.iter().map(|block| {
             rows += block.rows;
             rows
         }));
-        Dataset { fingerprint, starts: starts.collect(), blocks }
+        BlockDataset { fingerprint, starts: starts.collect(), blocks }
     }
 
     /// What changes when a row changes.
-    pub fn fingerprint(&self) -> Id {
+    pub fn fingerprint(&self) -> ContentId {
         self.fingerprint
     }
 
@@ -51,7 +51,7 @@ impl Dataset {
     }
 
     /// One block.
-    pub fn block(&self, block: u32) -> &Block {
+    pub fn block(&self, block: u32) -> &DatasetBlock {
         &self.blocks[block as usize]
     }
 
@@ -71,7 +71,7 @@ impl Dataset {
     }
 
     /// The blocks in order of time.
-    pub(super) fn by_time(&self) -> Result<Vec<u32>> {
+    pub(super) fn blocks_by_time(&self) -> Result<Vec<u32>> {
         let mut times = Vec::with_capacity(self.blocks.len());
         for (block, meta) in self.blocks.iter().enumerate().filter(|(_, meta)| meta.rows > 0) {
             let Some((first, last)) = meta.time else {

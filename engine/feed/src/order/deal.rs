@@ -3,15 +3,15 @@
 //! From every `span` consecutive runs (a group), one goes to each tick. Each group takes one of a few
 //! permutations that the epoch has, and turns it: that costs a load and an addition per run.
 
-use super::Permutation;
-use super::key::mix;
+use super::KeyedPermutation;
+use super::key::splitmix64;
 
 /// How many permutations there are: with their turns, far more than the groups that a tick mixes.
 const PERMUTATIONS: u64 = 64;
 
 /// The permutations of an epoch.
 #[derive(Debug, Clone)]
-pub(super) struct Deals {
+pub(super) struct GroupPermutations {
     seed: u64,
     span: u32,
     /// One after another: the place of each run.
@@ -22,18 +22,18 @@ pub(super) struct Deals {
 
 /// How one group is dealt.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deal<'a> {
+pub(super) struct GroupPermutation<'a> {
     forward: &'a [u32],
     inverse: &'a [u32],
     turn: u32,
 }
 
-impl Deals {
+impl GroupPermutations {
     /// The permutations of groups of `span` runs.
-    pub fn new(seed: u64, span: u32) -> Deals {
-        let mut deals = Deals { seed, span, forward: Vec::new(), inverse: Vec::new() };
+    pub fn new(seed: u64, span: u32) -> GroupPermutations {
+        let mut deals = GroupPermutations { seed, span, forward: Vec::new(), inverse: Vec::new() };
         for number in 0..PERMUTATIONS {
-            let permutation = Permutation::new(span.into(), mix(seed ^ number));
+            let permutation = KeyedPermutation::new(span.into(), splitmix64(seed ^ number));
             deals.forward.extend((0..span).map(|run| permutation.forward(run.into()) as u32));
             deals.inverse.extend((0..span).map(|place| permutation.inverse(place.into()) as u32));
         }
@@ -42,16 +42,16 @@ impl Deals {
 
     /// How a group of a unit is dealt.
     #[inline]
-    pub fn deal(&self, unit: u32, group: u64) -> Deal<'_> {
-        let hash = mix(self.seed ^ (u64::from(unit) << 40) ^ group);
+    pub fn permutation(&self, unit: u32, group: u64) -> GroupPermutation<'_> {
+        let hash = splitmix64(self.seed ^ (u64::from(unit) << 40) ^ group);
         let first = (hash % PERMUTATIONS) as usize * self.span as usize;
         let range = first..first + self.span as usize;
         let turn = (((hash >> 32) * u64::from(self.span)) >> 32) as u32;
-        Deal { forward: &self.forward[range.clone()], inverse: &self.inverse[range], turn }
+        GroupPermutation { forward: &self.forward[range.clone()], inverse: &self.inverse[range], turn }
     }
 }
 
-impl Deal<'_> {
+impl GroupPermutation<'_> {
     /// The tick of a run of the group.
     #[inline]
     pub fn tick(&self, run: u32) -> u32 {

@@ -21,17 +21,17 @@
 
 use std::ops::Range;
 
-use super::chunk::{Chunk, Part};
-use super::deal::{Deal, Deals};
-use super::key::{Purpose, key};
-use super::{Dataset, Permutation, RUN_ROWS};
+use super::chunk::{ChunkPart, ShuffleChunk};
+use super::deal::{GroupPermutation, GroupPermutations};
+use super::key::{SeedPurpose, derive_seed};
+use super::{BlockDataset, KeyedPermutation, RUN_ROWS};
 
 /// Units in a window at least, where blocks are small enough: a finer deal costs more than it mixes.
 const UNITS_IN_WINDOW: u64 = 128;
 
 /// The order of one epoch of one dataset: what a position delivers.
 #[derive(Debug, Clone)]
-pub struct Epoch {
+pub struct EpochOrder {
     /// Blocks in the order in which they are read.
     blocks: Vec<u32>,
     /// First block of each unit as a place in `blocks`, and the end.
@@ -45,22 +45,24 @@ pub struct Epoch {
     /// Rows before each chunk, and all rows.
     chunk_rows: Vec<u64>,
     /// How units are dealt, and what seeds the chunks; `None` delivers rows as they lie.
-    deals: Option<Deals>,
+    deals: Option<GroupPermutations>,
     seed: Option<u64>,
 }
 
-impl Epoch {
+impl EpochOrder {
     /// Rows as the blocks lie, in the given order of blocks.
-    pub(super) fn straight(dataset: &Dataset, blocks: Vec<u32>) -> Epoch {
-        let blocks = Epoch::filled(dataset, blocks);
+    pub(super) fn in_order(dataset: &BlockDataset, blocks: Vec<u32>) -> EpochOrder {
+        let blocks = EpochOrder::nonempty_blocks(dataset, blocks);
         let unit_blocks = (0..=blocks.len() as u32).collect();
-        Epoch::new(dataset, blocks, unit_blocks, 1, false, None)
+        EpochOrder::new(dataset, blocks, unit_blocks, 1, false, None)
     }
 
     /// Rows shuffled through a window of `window_rows`.
-    pub(super) fn shuffled(dataset: &Dataset, window_rows: u64, seed: u64, number: u64, epoch: u64) -> Epoch {
-        let all = Permutation::new(dataset.blocks() as u64, key(seed, Purpose::Blocks, &[number, epoch]));
-        let blocks = Epoch::filled(dataset, (0..all.len()).map(|place| all.forward(place) as u32).collect());
+    pub(super) fn shuffled(dataset: &BlockDataset, window_rows: u64, seed: u64, number: u64, epoch: u64) -> EpochOrder {
+        let all =
+            KeyedPermutation::new(dataset.blocks() as u64, derive_seed(seed, SeedPurpose::Blocks, &[number, epoch]));
+        let blocks =
+            EpochOrder::nonempty_blocks(dataset, (0..all.len()).map(|place| all.forward(place) as u32).collect());
         let target = window_rows / UNITS_IN_WINDOW;
         let (mut unit_blocks, mut rows, mut widest) = (vec![0], 0, 1);
         for (place, &block) in blocks.iter().enumerate() {
@@ -73,22 +75,25 @@ impl Epoch {
         let units = unit_blocks.len() as u64 - 1;
         let span = (2 * window_rows / widest).clamp(1, units.clamp(1, 4 * UNITS_IN_WINDOW)) as u32;
         let whole = dataset.rows() <= window_rows;
-        let seeds = Some((key(seed, Purpose::Deal, &[number, epoch]), key(seed, Purpose::Chunk, &[number, epoch])));
-        Epoch::new(dataset, blocks, unit_blocks, if whole { 1 } else { span }, whole, seeds)
+        let seeds = Some((
+            derive_seed(seed, SeedPurpose::Deal, &[number, epoch]),
+            derive_seed(seed, SeedPurpose::Chunk, &[number, epoch]),
+        ));
+        EpochOrder::new(dataset, blocks, unit_blocks, if whole { 1 } else { span }, whole, seeds)
     }
 
-    fn filled(dataset: &Dataset, blocks: Vec<u32>) -> Vec<u32> {
+    fn nonempty_blocks(dataset: &BlockDataset, blocks: Vec<u32>) -> Vec<u32> {
         blocks.into_iter().filter(|&block| dataset.block_rows(block) > 0).collect()
     }
 
     fn new(
-        dataset: &Dataset,
+        dataset: &BlockDataset,
         blocks: Vec<u32>,
         unit_blocks: Vec<u32>,
         span: u32,
         whole: bool,
         seeds: Option<(u64, u64)>,
-    ) -> Epoch {
+    ) -> EpochOrder {
         let mut unit_rows = vec![0];
         let mut rows = 0;
         for unit in unit_blocks.windows(2) {
@@ -97,9 +102,9 @@ impl Epoch {
             unit_rows.push(rows);
         }
         let joined = if whole { u32::MAX } else { (span / 2).max(1) };
-        let deals = seeds.map(|(seed, _)| Deals::new(seed, span));
+        let deals = seeds.map(|(seed, _)| GroupPermutations::new(seed, span));
         let seed = seeds.map(|(_, seed)| seed);
-        let mut epoch = Epoch { blocks, unit_blocks, unit_rows, span, joined, chunk_rows: vec![0], deals, seed };
+        let mut epoch = EpochOrder { blocks, unit_blocks, unit_rows, span, joined, chunk_rows: vec![0], deals, seed };
         epoch.chunk_rows = epoch.count_chunks();
         epoch
     }
@@ -112,8 +117,9 @@ impl Epoch {
             let (groups, rest) = (all.div_ceil(RUN_ROWS) / span, all.div_ceil(RUN_ROWS) % span);
             let ticks = &mut rows[unit as usize..][..self.span as usize];
             ticks.iter_mut().for_each(|rows| *rows += groups * RUN_ROWS);
-            let tick =
-                |group, run: u64| self.deal(unit, group).map_or(run as u32, |deal| deal.tick(run as u32)) as usize;
+            let tick = |group, run: u64| {
+                self.group_permutation(unit, group).map_or(run as u32, |deal| deal.tick(run as u32)) as usize
+            };
             (0..rest).for_each(|run| ticks[tick(groups, run)] += RUN_ROWS);
             // The last run of all may be short.
             let last = all.div_ceil(RUN_ROWS) - 1;
@@ -194,19 +200,19 @@ impl Epoch {
     }
 
     /// The parts and the order of a chunk.
-    pub fn chunk(&self, chunk: u32) -> Chunk {
+    pub fn chunk(&self, chunk: u32) -> ShuffleChunk {
         let ticks = chunk_ticks(chunk, self.ticks(), self.joined);
         let mut parts = Vec::new();
         for unit in self.units_for(chunk) {
             let first = (ticks.start as u32).saturating_sub(unit);
             for tick in first..(ticks.end as u32 - unit).min(self.span) {
-                let part = Part { unit, tick, rows: self.part_rows(unit, tick) };
+                let part = ChunkPart { unit, tick, rows: self.part_rows(unit, tick) };
                 if part.rows > 0 {
                     parts.push(part);
                 }
             }
         }
-        Chunk::new(self.chunk_rows[chunk as usize], parts, self.seed)
+        ShuffleChunk::new(self.chunk_rows[chunk as usize], parts, self.seed)
     }
 
     /// How many rows a unit gives to one of its ticks.
@@ -223,17 +229,17 @@ impl Epoch {
 
     /// The run of a group that a tick gets.
     fn run_of(&self, unit: u32, group: u64, tick: u32) -> u32 {
-        self.deal(unit, group).map_or(tick, |deal| deal.run(tick))
+        self.group_permutation(unit, group).map_or(tick, |deal| deal.run(tick))
     }
 
     /// How a group of `span` consecutive runs of a unit is dealt to the unit's ticks.
     #[inline]
-    fn deal(&self, unit: u32, group: u64) -> Option<Deal<'_>> {
-        Some(self.deals.as_ref()?.deal(unit, group))
+    fn group_permutation(&self, unit: u32, group: u64) -> Option<GroupPermutation<'_>> {
+        Some(self.deals.as_ref()?.permutation(unit, group))
     }
 
     /// The ticks of the runs of a unit, one after another.
-    pub fn deal_runs(&self, unit: u32, ticks: &mut Vec<u32>) {
+    pub fn interleave_runs(&self, unit: u32, ticks: &mut Vec<u32>) {
         ticks.clear();
         let (runs, span) = (self.rows_of(unit).div_ceil(RUN_ROWS), u64::from(self.span));
         let deals = match &self.deals {
@@ -242,12 +248,12 @@ impl Epoch {
         };
         for group in 0..runs.div_ceil(span) {
             let end = span.min(runs - group * span);
-            ticks.extend(deals.deal(unit, group).ticks(0..end as usize));
+            ticks.extend(deals.permutation(unit, group).ticks(0..end as usize));
         }
     }
 
     /// The block and the row in it of a row of a unit's part: the `row`-th of the part's `run`-th run.
-    pub fn source(&self, dataset: &Dataset, part: Part, run: u64, row: u64) -> (u32, u64) {
+    pub fn source(&self, dataset: &BlockDataset, part: ChunkPart, run: u64, row: u64) -> (u32, u64) {
         let within = u64::from(self.run_of(part.unit, run, part.tick));
         let mut row = (run * u64::from(self.span) + within) * RUN_ROWS + row;
         for &block in self.blocks_of(part.unit) {

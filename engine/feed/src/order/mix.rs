@@ -8,7 +8,7 @@
 use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
-use super::Dataset;
+use super::BlockDataset;
 
 /// Datasets mixed at most: their shares must fit into a cursor.
 pub const DATASETS_MAX: usize = 256;
@@ -19,7 +19,7 @@ const TURNS_MAX: u64 = 1 << 16;
 /// Shares of datasets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mix {
+pub struct DatasetMixture {
     /// One weight for each dataset: `[3, 1]` takes three rows of the first for one of the second.
     pub weights: Vec<u32>,
     /// Rows of an epoch; without it, as many as deliver every row of every dataset at least once.
@@ -27,9 +27,9 @@ pub struct Mix {
     pub epoch_rows: Option<u64>,
 }
 
-impl Mix {
+impl DatasetMixture {
     /// The weights divided by what divides all of them.
-    pub(super) fn shares(&self, datasets: &[Dataset]) -> Result<Vec<u64>> {
+    pub(super) fn shares(&self, datasets: &[BlockDataset]) -> Result<Vec<u64>> {
         let bad = |message: String| Err(Fault::new(codes::BAD_VALUE, message));
         if self.weights.len() != datasets.len() || datasets.len() > DATASETS_MAX {
             return bad(format!(
@@ -53,7 +53,7 @@ impl Mix {
     }
 
     /// Rows of an epoch: whole cycles.
-    pub(super) fn rows(&self, datasets: &[Dataset], shares: &[u64]) -> u64 {
+    pub(super) fn rows(&self, datasets: &[BlockDataset], shares: &[u64]) -> u64 {
         let turns: u64 = shares.iter().sum();
         let all = || datasets.iter().zip(shares).map(|(dataset, share)| dataset.rows().div_ceil(*share)).max();
         let cycles = self.epoch_rows.map_or_else(|| all().unwrap_or(0), |rows| rows.div_ceil(turns));

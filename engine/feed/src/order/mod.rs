@@ -16,14 +16,14 @@ mod sequence;
 use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
-pub use chunk::{Chunk, Part, Piece, SliceOrder};
-pub use dataset::{Block, Dataset};
-pub use epoch::Epoch;
-pub(crate) use key::mix;
-pub use mix::Mix;
-pub use permute::Permutation;
-pub use quality::{Quality, QualityMeter};
-pub use sequence::{RowId, Sequence};
+pub use chunk::{ChunkPart, PlacedRun, ShuffleChunk, SliceOrder};
+pub use dataset::{BlockDataset, DatasetBlock};
+pub use epoch::EpochOrder;
+pub(crate) use key::splitmix64;
+pub use mix::DatasetMixture;
+pub use permute::KeyedPermutation;
+pub use quality::{QualityMeter, ShuffleQuality};
+pub use sequence::{RowId, RowSequence};
 
 /// Rows of a run: rows that follow each other and stay together until the rows of a slice are shuffled.
 /// Moved together they cost less, and sixteen values of four bytes are a line of the cache. Longer ones
@@ -33,20 +33,20 @@ pub(crate) const RUN_ROWS: u64 = 16;
 /// How rows are ordered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct SampleOrder {
     /// Chooses among the shuffles.
     pub seed: u64,
     /// The order of each dataset.
-    pub mode: Mode,
+    pub mode: OrderMode,
     /// The shares of several datasets; a single one needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mix: Option<Mix>,
+    pub mix: Option<DatasetMixture>,
 }
 
 /// The order of one dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Mode {
+pub enum OrderMode {
     /// As the blocks lie, the same in every epoch.
     Sequential,
     /// Blocks in order of their times, which must not overlap; the same in every epoch.
@@ -58,24 +58,24 @@ pub enum Mode {
     },
 }
 
-impl Order {
+impl SampleOrder {
     /// Rows shuffled through a window of `window_rows`.
     pub fn shuffled(seed: u64, window_rows: u64) -> Self {
-        Order { seed, mode: Mode::Shuffled { window_rows }, mix: None }
+        SampleOrder { seed, mode: OrderMode::Shuffled { window_rows }, mix: None }
     }
 
     /// Rows as they lie.
     pub fn sequential() -> Self {
-        Order { seed: 0, mode: Mode::Sequential, mix: None }
+        SampleOrder { seed: 0, mode: OrderMode::Sequential, mix: None }
     }
 
     /// Rows in order of time.
     pub fn by_time() -> Self {
-        Order { seed: 0, mode: Mode::Time, mix: None }
+        SampleOrder { seed: 0, mode: OrderMode::Time, mix: None }
     }
 
     /// The sequence of these datasets; a fault where they cannot be ordered so.
-    pub fn bind(&self, datasets: Vec<Dataset>) -> Result<Sequence> {
+    pub fn bind(&self, datasets: Vec<BlockDataset>) -> Result<RowSequence> {
         let shares = match &self.mix {
             Some(mix) => mix.shares(&datasets)?,
             None if datasets.len() == 1 => vec![1],
@@ -84,10 +84,10 @@ impl Order {
                     .hint("give `mix` with one weight for each dataset"));
             }
         };
-        if let Mode::Shuffled { window_rows: 0 } = self.mode {
+        if let OrderMode::Shuffled { window_rows: 0 } = self.mode {
             return Err(Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle")
                 .hint("raise `window_rows`, or order the rows as `sequential`"));
         }
-        Sequence::new(self.clone(), datasets, shares)
+        RowSequence::new(self.clone(), datasets, shares)
     }
 }

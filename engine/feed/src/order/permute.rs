@@ -4,7 +4,7 @@
 //! "Ciphers with Arbitrary Finite Domains", CT-RSA 2002, sections 4 and 5. The round function is a
 //! hash, not a cipher: the permutation must look random to a training, not resist an attacker.
 
-use super::key::mix;
+use super::key::splitmix64;
 
 /// Enough that places are even and neighbours scatter also in small domains (see the tests; four
 /// leave some distances a tenth too rare).
@@ -12,7 +12,7 @@ const ROUNDS: u32 = 6;
 
 /// A permutation of `0..n` that `key` chooses.
 #[derive(Debug, Clone, Copy)]
-pub struct Permutation {
+pub struct KeyedPermutation {
     n: u64,
     /// The halves: `left < a`, `right < b`, `a * b >= n`.
     a: u64,
@@ -20,12 +20,12 @@ pub struct Permutation {
     key: u64,
 }
 
-impl Permutation {
+impl KeyedPermutation {
     /// The permutation of `0..n`; `n` is at most 2^62.
     pub fn new(n: u64, key: u64) -> Self {
         let root = n.isqrt();
         let b = (root + u64::from(root * root < n)).max(1);
-        Permutation { n, a: n.div_ceil(b), b, key: mix(key) }
+        KeyedPermutation { n, a: n.div_ceil(b), b, key: splitmix64(key) }
     }
 
     /// How many elements.
@@ -46,8 +46,8 @@ impl Permutation {
         loop {
             let (mut left, mut right) = (y / self.b, y % self.b);
             for round in (0..ROUNDS).step_by(2) {
-                left = add(left, self.round(round, right, self.a), self.a);
-                right = add(right, self.round(round + 1, left, self.b), self.b);
+                left = add_modulo(left, self.round(round, right, self.a), self.a);
+                right = add_modulo(right, self.round(round + 1, left, self.b), self.b);
             }
             y = left * self.b + right;
             // a * b exceeds n by less than b, so that a walk is rare.
@@ -65,8 +65,8 @@ impl Permutation {
         loop {
             let (mut left, mut right) = (x / self.b, x % self.b);
             for round in (0..ROUNDS).step_by(2).rev() {
-                right = sub(right, self.round(round + 1, left, self.b), self.b);
-                left = sub(left, self.round(round, right, self.a), self.a);
+                right = subtract_modulo(right, self.round(round + 1, left, self.b), self.b);
+                left = subtract_modulo(left, self.round(round, right, self.a), self.a);
             }
             x = left * self.b + right;
             if x < self.n {
@@ -85,13 +85,13 @@ impl Permutation {
 }
 
 #[inline]
-fn add(x: u64, y: u64, modulus: u64) -> u64 {
+fn add_modulo(x: u64, y: u64, modulus: u64) -> u64 {
     let sum = x + y;
     if sum >= modulus { sum - modulus } else { sum }
 }
 
 #[inline]
-fn sub(x: u64, y: u64, modulus: u64) -> u64 {
+fn subtract_modulo(x: u64, y: u64, modulus: u64) -> u64 {
     if x >= y { x - y } else { x + modulus - y }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn every_size_is_permuted_and_inverted() {
         for n in (1..300).chain([1000, 4095, 4096, 4097, 65_537]) {
-            let permutation = Permutation::new(n, n * 7);
+            let permutation = KeyedPermutation::new(n, n * 7);
             let mut seen = vec![false; n as usize];
             for x in 0..n {
                 let y = permutation.forward(x);
@@ -111,7 +111,7 @@ mod tests {
             }
         }
         for n in [1 << 40, (1 << 61) + 12_345] {
-            let permutation = Permutation::new(n, 3);
+            let permutation = KeyedPermutation::new(n, 3);
             for x in (0..1000).map(|i| i * (n / 1000)) {
                 assert_eq!(permutation.inverse(permutation.forward(x)), x);
             }
@@ -127,7 +127,7 @@ mod tests {
             let mut places = vec![0_u64; (n * n) as usize];
             let mut distances = vec![0_u64; n as usize];
             for key in 0..keys {
-                let permutation = Permutation::new(n, key);
+                let permutation = KeyedPermutation::new(n, key);
                 for x in 0..n {
                     let y = permutation.forward(x);
                     places[(x * n + y) as usize] += 1;

@@ -7,7 +7,7 @@
 //! other. A shuffle buffer over rows in source order stays near 0, and so does reading with a
 //! stride, at the distance in delivery that undoes the stride.
 
-use super::Sequence;
+use super::RowSequence;
 
 /// Distances in delivery that are looked at.
 const LAGS: [usize; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
@@ -17,15 +17,15 @@ const RING: usize = 4096;
 
 /// A stretch of an epoch that is looked at, and how many of them, evenly spread: what one window mixes is a few blocks
 /// by chance, so that many windows must be seen.
-const STRETCH_ROWS: u64 = 1 << 14;
-const STRETCHES: u64 = 32;
+const SEGMENT_ROWS: u64 = 1 << 14;
+const SEGMENTS: u64 = 32;
 
 /// A shuffle below this is worth a warning: rows that lie near each other are delivered near each other.
 const QUALITY_MIN: f64 = 0.95;
 
 /// How well rows are shuffled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Quality {
+pub struct ShuffleQuality {
     /// 0 as the rows lie, 1 as in a true permutation.
     pub score: f64,
     /// Where the score was found: the distance in delivery.
@@ -34,7 +34,7 @@ pub struct Quality {
     pub rows: u64,
 }
 
-impl Quality {
+impl ShuffleQuality {
     /// Whether the score is below 0.95, by more than chance.
     pub fn is_poor(&self) -> bool {
         self.score + 2.5 / (self.rows.max(1) as f64).sqrt() < QUALITY_MIN
@@ -74,39 +74,39 @@ impl QualityMeter {
     }
 
     /// Rows from here on do not follow those before.
-    fn begin_stretch(&mut self) {
+    fn begin_segment(&mut self) {
         self.seen = 0;
     }
 
     /// The quality of what was delivered of `rows` rows; `None` before there are enough rows to
     /// tell: two.
-    pub fn finish(&self, rows: u64) -> Option<Quality> {
+    pub fn finish(&self, rows: u64) -> Option<ShuffleQuality> {
         // Of few rows, far lags see few pairs and say nothing.
         let lags = LAGS.iter().zip(&self.pairs).zip(&self.distances);
         let told = lags.filter(|((lag, pairs), _)| **pairs > 0 && (**lag == 1 || **pairs > **lag as u64 * 15));
         told.map(|((&lag, &pairs), &distance)| {
             let mean = distance as f64 / pairs as f64;
-            Quality { score: (mean / ((rows as f64 + 1.0) / 3.0)).min(1.0), lag, rows: self.rows }
+            ShuffleQuality { score: (mean / ((rows as f64 + 1.0) / 3.0)).min(1.0), lag, rows: self.rows }
         })
         .min_by(|a, b| a.score.total_cmp(&b.score))
     }
 }
 
-impl Sequence {
+impl RowSequence {
     /// How well an epoch is shuffled, from stretches of it (at most half a million rows); `None` where there are fewer
     /// than two rows.
-    pub fn quality(&self, epoch: u64) -> Option<Quality> {
+    pub fn quality(&self, epoch: u64) -> Option<ShuffleQuality> {
         let rows = self.epoch_rows();
         let start = epoch.saturating_mul(rows);
         let firsts: Vec<u64> =
             self.datasets().iter().scan(0, |sum, data| Some(std::mem::replace(sum, *sum + data.rows()))).collect();
-        let stretches = rows.div_ceil(STRETCH_ROWS).min(STRETCHES);
+        let stretches = rows.div_ceil(SEGMENT_ROWS).min(SEGMENTS);
         let mut meter = QualityMeter::default();
         for stretch in 0..stretches {
             // The first begins where the epoch does, and the last ends with it.
-            let length = STRETCH_ROWS.min(rows);
+            let length = SEGMENT_ROWS.min(rows);
             let from = if stretches > 1 { (rows - length) / (stretches - 1) * stretch } else { 0 };
-            meter.begin_stretch();
+            meter.begin_segment();
             let places = start + from..start + from + length;
             self.rows(places).iter().for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
         }

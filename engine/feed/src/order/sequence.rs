@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_model::{Id, IdBuilder, Result};
+use forebay_model::{ContentId, IdBuilder, Result};
 
 use super::chunk::SliceOrder;
-use super::key::{Purpose, key};
-use super::{Dataset, Epoch, Mode, Order, Permutation};
+use super::key::{SeedPurpose, derive_seed};
+use super::{BlockDataset, EpochOrder, KeyedPermutation, OrderMode, SampleOrder};
 
 /// The identity of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,21 +20,21 @@ pub struct RowId {
 
 /// An order bound to datasets.
 #[derive(Debug)]
-pub struct Sequence {
-    order: Order,
-    datasets: Vec<Dataset>,
+pub struct RowSequence {
+    order: SampleOrder,
+    datasets: Vec<BlockDataset>,
     /// Turns of a cycle before each dataset, and all.
     turns: Vec<u64>,
     epoch_rows: u64,
     time: Vec<Vec<u32>>,
     /// The epochs used last: one or two per dataset are in use at a time.
-    epochs: Mutex<Vec<(u32, u64, Arc<Epoch>)>>,
+    epochs: Mutex<Vec<(u32, u64, Arc<EpochOrder>)>>,
 }
 
-impl Sequence {
-    pub(super) fn new(order: Order, datasets: Vec<Dataset>, shares: Vec<u64>) -> Result<Sequence> {
+impl RowSequence {
+    pub(super) fn new(order: SampleOrder, datasets: Vec<BlockDataset>, shares: Vec<u64>) -> Result<RowSequence> {
         let time = match order.mode {
-            Mode::Time => datasets.iter().map(Dataset::by_time).collect::<Result<_>>()?,
+            OrderMode::Time => datasets.iter().map(BlockDataset::blocks_by_time).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
         let epoch_rows = match &order.mix {
@@ -43,16 +43,16 @@ impl Sequence {
         };
         let mut turns = vec![0];
         shares.iter().for_each(|share| turns.push(turns[turns.len() - 1] + share));
-        Ok(Sequence { order, datasets, turns, epoch_rows, time, epochs: Mutex::default() })
+        Ok(RowSequence { order, datasets, turns, epoch_rows, time, epochs: Mutex::default() })
     }
 
     /// The order.
-    pub fn order(&self) -> &Order {
+    pub fn order(&self) -> &SampleOrder {
         &self.order
     }
 
     /// The datasets.
-    pub fn datasets(&self) -> &[Dataset] {
+    pub fn datasets(&self) -> &[BlockDataset] {
         &self.datasets
     }
 
@@ -62,7 +62,7 @@ impl Sequence {
     }
 
     /// The id of the data: what a cursor must find again.
-    pub fn fingerprint(&self) -> Id {
+    pub fn fingerprint(&self) -> ContentId {
         let mut id = IdBuilder::new("feed");
         for dataset in &self.datasets {
             id.id(dataset.fingerprint()).bytes(&dataset.rows().to_le_bytes());
@@ -79,7 +79,8 @@ impl Sequence {
             return (0, place);
         }
         let (cycle, turn) = (place / self.turns[datasets], place % self.turns[datasets]);
-        let cycles = Permutation::new(self.turns[datasets], key(self.order.seed, Purpose::Turns, &[cycle]));
+        let cycles =
+            KeyedPermutation::new(self.turns[datasets], derive_seed(self.order.seed, SeedPurpose::Turns, &[cycle]));
         let turn = cycles.forward(turn);
         let dataset = self.turns.partition_point(|&first| first <= turn) - 1;
         let share = self.turns[dataset + 1] - self.turns[dataset];
@@ -97,17 +98,17 @@ impl Sequence {
     }
 
     /// An epoch of a dataset.
-    pub fn epoch(&self, dataset: u32, epoch: u64) -> Arc<Epoch> {
+    pub fn epoch(&self, dataset: u32, epoch: u64) -> Arc<EpochOrder> {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, _, found)) = epochs.iter().find(|known| (known.0, known.1) == (dataset, epoch)) {
             return found.clone();
         }
         let data = &self.datasets[dataset as usize];
         let made = Arc::new(match self.order.mode {
-            Mode::Sequential => Epoch::straight(data, (0..data.blocks() as u32).collect()),
-            Mode::Time => Epoch::straight(data, self.time[dataset as usize].clone()),
-            Mode::Shuffled { window_rows } => {
-                Epoch::shuffled(data, window_rows, self.order.seed, dataset.into(), epoch)
+            OrderMode::Sequential => EpochOrder::in_order(data, (0..data.blocks() as u32).collect()),
+            OrderMode::Time => EpochOrder::in_order(data, self.time[dataset as usize].clone()),
+            OrderMode::Shuffled { window_rows } => {
+                EpochOrder::shuffled(data, window_rows, self.order.seed, dataset.into(), epoch)
             }
         });
         if epochs.len() >= 3 * self.datasets.len() {

@@ -6,19 +6,19 @@ use arrow::array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Int32Array
 use arrow::datatypes::{Field as ArrowField, Schema};
 use forebay_model::{Fault, Result};
 
-use super::features::{Features, Field};
-use super::values::Column;
+use super::features::{BatchFeatures, FeatureField};
+use super::values::FeatureValues;
 
-impl Features {
+impl BatchFeatures {
     /// Casts the features of a batch, and fills what is missing, as packing would: what is packed of the
     /// result is the same, and so are the faults. `first_row` is the number of the first row, for faults.
-    pub fn ahead(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {
+    pub fn precast(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {
         let fields = self.dense.iter().map(|field| (field, false));
         let fields = fields.chain(self.categorical.iter().map(|field| (field, true)));
         let fields = fields.chain(self.label.iter().chain(&self.weight).map(|field| (field, false)));
         let mut arrays = batch.columns().to_vec();
         for (array, (field, whole)) in arrays.iter_mut().zip(fields) {
-            *array = numbers(field, array, first_row, whole)?;
+            *array = precast_column(field, array, first_row, whole)?;
         }
         let schema = batch.schema();
         let named = schema.fields().iter().zip(&arrays);
@@ -27,8 +27,8 @@ impl Features {
     }
 }
 
-fn numbers(field: &Field, array: &ArrayRef, first_row: u64, whole: bool) -> Result<ArrayRef> {
-    let column = Column::new(field, array, first_row, whole)?;
+fn precast_column(field: &FeatureField, array: &ArrayRef, first_row: u64, whole: bool) -> Result<ArrayRef> {
+    let column = FeatureValues::new(field, array, first_row, whole)?;
     let is_small = array.data_type().primitive_width().is_some_and(|bytes| bytes <= size_of::<f32>());
     if column.width == 1 && is_small && array.null_count() == 0 {
         return Ok(array.clone());

@@ -2,7 +2,7 @@
 
 /// Asks for memory that is read soon, without waiting for it.
 #[inline]
-pub(crate) fn fetch(bytes: &[u8]) {
+pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -19,7 +19,7 @@ pub(crate) fn fetch(bytes: &[u8]) {
 /// Copies what is not read soon, a slice of the same length. The processor need not fetch what is
 /// overwritten, and keeps in its caches what it has there. [`settle`] comes before others read it.
 #[inline]
-pub(crate) fn put_away(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy_nontemporal(from: &[u8], to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if from.len() == to.len() && to.len().is_multiple_of(16) && to.as_ptr().addr().is_multiple_of(16) {
         use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
@@ -37,7 +37,7 @@ pub(crate) fn put_away(from: &[u8], to: &mut [u8]) {
 
 /// Orders what was put away before everything that this thread writes from now on.
 #[inline]
-pub(crate) fn settle() {
+pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: it only orders writes.
     #[allow(unsafe_code)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The type of dense features.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Real {
+pub enum DenseType {
     /// Four bytes.
     #[default]
     F32,
@@ -19,7 +19,7 @@ pub enum Real {
 /// The type of categorical features.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Whole {
+pub enum CategoricalType {
     /// Four bytes.
     I32,
     /// Eight bytes: what embeddings of PyTorch ask for.
@@ -44,7 +44,7 @@ pub enum NonFinite {
 /// One column of the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Field {
+pub struct FeatureField {
     /// Its name.
     pub column: String,
     /// Values per row: more than one for columns of lists.
@@ -59,22 +59,22 @@ fn one() -> u32 {
     1
 }
 
-impl Field {
+impl FeatureField {
     /// A column of single values that are never missing.
-    pub fn new(column: impl Into<String>) -> Field {
-        Field { column: column.into(), width: 1, missing: None }
+    pub fn new(column: impl Into<String>) -> FeatureField {
+        FeatureField { column: column.into(), width: 1, missing: None }
     }
 
     /// What a missing value becomes.
-    pub fn missing(self, value: f64) -> Field {
-        Field { missing: Some(value), ..self }
+    pub fn missing(self, value: f64) -> FeatureField {
+        FeatureField { missing: Some(value), ..self }
     }
 }
 
 /// Sequence batches: each row comes with the rows before it in its series.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Series {
+pub struct SequenceOptions {
     /// How many rows at most, the row itself included. Where there are fewer, the first steps have
     /// mask 0 and values 0.
     pub steps: u32,
@@ -95,26 +95,26 @@ pub struct Series {
 /// The columns of a batch and their types.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Features {
+pub struct BatchFeatures {
     /// Dense features, side by side in row-major order.
-    pub dense: Vec<Field>,
+    pub dense: Vec<FeatureField>,
     /// Their type.
-    pub dense_type: Real,
+    pub dense_type: DenseType,
     /// Categorical features, already ids.
-    pub categorical: Vec<Field>,
+    pub categorical: Vec<FeatureField>,
     /// Their type.
-    pub categorical_type: Whole,
+    pub categorical_type: CategoricalType,
     /// The label, `f32`.
-    pub label: Option<Field>,
+    pub label: Option<FeatureField>,
     /// The weight, `f32`.
-    pub weight: Option<Field>,
+    pub weight: Option<FeatureField>,
     /// Batches of sequences.
-    pub series: Option<Series>,
+    pub series: Option<SequenceOptions>,
     /// What becomes of values that are not finite.
     pub non_finite: NonFinite,
 }
 
-impl Features {
+impl BatchFeatures {
     /// The columns that must be read, in this order: dense, categorical, label, weight, keys,
     /// time, and which rows are delivered.
     pub fn columns(&self) -> Vec<String> {
@@ -131,6 +131,6 @@ impl Features {
 }
 
 /// Values per row of several fields.
-pub(super) fn width(fields: &[Field]) -> usize {
+pub(super) fn total_width(fields: &[FeatureField]) -> usize {
     fields.iter().map(|field| field.width as usize).sum()
 }

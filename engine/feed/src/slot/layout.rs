@@ -6,7 +6,7 @@
 
 use forebay_model::{Fault, Result, codes};
 
-use super::features::{Features, NonFinite, Real, Whole, width};
+use super::features::{BatchFeatures, CategoricalType, DenseType, NonFinite, total_width};
 
 /// Alignment of the parts of a slot in bytes.
 pub const ALIGN: usize = 256;
@@ -19,7 +19,7 @@ const SLOT_BYTES_MAX: usize = 1 << 30;
 
 /// A part of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum PartRole {
     /// Dense features.
     Dense,
     /// Categorical features.
@@ -32,22 +32,22 @@ pub enum Role {
     Mask,
 }
 
-impl Role {
+impl PartRole {
     /// As batches and reports call it.
     pub fn name(self) -> &'static str {
         match self {
-            Role::Dense => "dense",
-            Role::Categorical => "categorical",
-            Role::Label => "label",
-            Role::Weight => "weight",
-            Role::Mask => "mask",
+            PartRole::Dense => "dense",
+            PartRole::Categorical => "categorical",
+            PartRole::Label => "label",
+            PartRole::Weight => "weight",
+            PartRole::Mask => "mask",
         }
     }
 }
 
 /// The type of a part's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
+pub enum ValueType {
     /// Single precision.
     F32,
     /// Half precision.
@@ -62,14 +62,14 @@ pub enum Type {
     U8,
 }
 
-impl Type {
+impl ValueType {
     /// Bytes of one value.
     pub fn bytes(self) -> usize {
         match self {
-            Type::U8 => 1,
-            Type::F16 | Type::Bf16 => 2,
-            Type::F32 | Type::I32 => 4,
-            Type::I64 => 8,
+            ValueType::U8 => 1,
+            ValueType::F16 | ValueType::Bf16 => 2,
+            ValueType::F32 | ValueType::I32 => 4,
+            ValueType::I64 => 8,
         }
     }
 }
@@ -78,9 +78,9 @@ impl Type {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartLayout {
     /// What it holds.
-    pub role: Role,
+    pub role: PartRole,
     /// The type of its values.
-    pub data_type: Type,
+    pub data_type: ValueType,
     /// Rows of the batch, steps where there are series, values.
     pub shape: Vec<usize>,
     /// First byte in the slot.
@@ -100,7 +100,7 @@ impl PartLayout {
 
 /// Where everything lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct BatchLayout {
     /// In the order of the slot.
     pub parts: Vec<PartLayout>,
     /// Rows of a batch.
@@ -113,13 +113,13 @@ pub struct Layout {
     pub held_bytes: usize,
 }
 
-impl Layout {
+impl BatchLayout {
     /// The layout of batches of `rows` rows.
-    pub fn new(features: &Features, rows: usize) -> Result<Layout> {
+    pub fn new(features: &BatchFeatures, rows: usize) -> Result<BatchLayout> {
         let masked = features.series.is_some() || features.non_finite == NonFinite::Skip;
-        let mut layout = Layout::with_mask(features, rows, masked)?;
+        let mut layout = BatchLayout::with_mask(features, rows, masked)?;
         if features.series.is_some() {
-            let step = Layout::with_mask(&Features { series: None, ..features.clone() }, 1, true)?;
+            let step = BatchLayout::with_mask(&BatchFeatures { series: None, ..features.clone() }, 1, true)?;
             layout.held_bytes = step.record_bytes + STEP_PLACE_BYTES;
         }
         Ok(layout)
@@ -127,42 +127,42 @@ impl Layout {
 
     /// Bytes that a shuffle holds at most for each row of its window. A unit of sequences is held until
     /// the last of its rows is delivered, of others each row until its own turn.
-    pub fn window_row_bytes(&self, features: &Features) -> usize {
+    pub fn window_row_bytes(&self, features: &BatchFeatures) -> usize {
         if features.series.is_some() { 2 * self.held_bytes } else { self.held_bytes }
     }
 
     /// The layout of batches of `rows` rows; whether records have a mask, or all of them count.
-    pub(super) fn with_mask(features: &Features, rows: usize, masked: bool) -> Result<Layout> {
+    pub(super) fn with_mask(features: &BatchFeatures, rows: usize, masked: bool) -> Result<BatchLayout> {
         let steps = features.steps();
         if steps == 0 || rows == 0 {
             return Err(Fault::new(codes::BAD_VALUE, format!("batches of {rows} rows of {steps} steps hold nothing")));
         }
         let dense = match features.dense_type {
-            Real::F32 => Type::F32,
-            Real::F16 => Type::F16,
-            Real::Bf16 => Type::Bf16,
+            DenseType::F32 => ValueType::F32,
+            DenseType::F16 => ValueType::F16,
+            DenseType::Bf16 => ValueType::Bf16,
         };
         let categorical = match features.categorical_type {
-            Whole::I32 => Type::I32,
-            Whole::I64 => Type::I64,
+            CategoricalType::I32 => ValueType::I32,
+            CategoricalType::I64 => ValueType::I64,
         };
         let sequence = features.series.is_some();
         // Shapes below the batch: [steps,] values.
         let shape =
             |values: Option<usize>| -> Vec<usize> { sequence.then_some(steps).into_iter().chain(values).collect() };
         let parts = [
-            (Role::Dense, dense, Some(shape(Some(width(&features.dense))))),
-            (Role::Categorical, categorical, Some(shape(Some(width(&features.categorical))))),
-            (Role::Label, Type::F32, features.label.as_ref().map(|_| Vec::new())),
-            (Role::Weight, Type::F32, features.weight.as_ref().map(|_| Vec::new())),
-            (Role::Mask, Type::U8, Some(shape(None))),
+            (PartRole::Dense, dense, Some(shape(Some(total_width(&features.dense))))),
+            (PartRole::Categorical, categorical, Some(shape(Some(total_width(&features.categorical))))),
+            (PartRole::Label, ValueType::F32, features.label.as_ref().map(|_| Vec::new())),
+            (PartRole::Weight, ValueType::F32, features.weight.as_ref().map(|_| Vec::new())),
+            (PartRole::Mask, ValueType::U8, Some(shape(None))),
         ];
-        let mut layout = Layout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0, held_bytes: 0 };
+        let mut layout = BatchLayout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0, held_bytes: 0 };
         for (role, data_type, inner) in parts {
             let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else { continue };
             let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
             let shape = std::iter::once(rows).chain(inner).collect();
-            let in_record = role != Role::Mask || masked;
+            let in_record = role != PartRole::Mask || masked;
             let record_offset = in_record.then(|| layout.record_bytes.next_multiple_of(data_type.bytes()));
             layout.parts.push(PartLayout { role, data_type, shape, offset: layout.bytes, row_bytes, record_offset });
             layout.record_bytes = record_offset.map_or(layout.record_bytes, |offset| offset + row_bytes);
@@ -178,7 +178,7 @@ impl Layout {
     }
 
     /// One part, if the batch has it.
-    pub fn part(&self, role: Role) -> Option<&PartLayout> {
+    pub fn part(&self, role: PartRole) -> Option<&PartLayout> {
         self.parts.iter().find(|part| part.role == role)
     }
 }

@@ -8,21 +8,21 @@ use forebay_model::{Fault, Result, codes};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::features::{Features, Field, NonFinite};
-use super::layout::{Layout, Role, Type};
-use super::values::Column;
+use super::features::{BatchFeatures, FeatureField, NonFinite};
+use super::layout::{BatchLayout, PartRole, ValueType};
+use super::values::FeatureValues;
 
 /// What was found while packing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct NonFiniteCounts {
     /// Values that are not finite.
     pub non_finite: u64,
     /// Rows that got mask 0 for it.
     pub skipped: u64,
 }
 
-impl std::ops::AddAssign for Found {
-    fn add_assign(&mut self, other: Found) {
+impl std::ops::AddAssign for NonFiniteCounts {
+    fn add_assign(&mut self, other: NonFiniteCounts) {
         self.non_finite += other.non_finite;
         self.skipped += other.skipped;
     }
@@ -30,7 +30,7 @@ impl std::ops::AddAssign for Found {
 
 /// The values of one column, row after row, as a batch holds them.
 #[derive(Debug, Clone)]
-pub(crate) struct Values {
+pub(crate) struct PackedValues {
     pub bytes: Buffer,
     /// Values of a row.
     pub width: usize,
@@ -38,89 +38,94 @@ pub(crate) struct Values {
 
 /// The columns of one batch of the source, ready to be moved.
 #[derive(Debug, Clone)]
-pub(crate) struct Columns {
+pub(crate) struct PackedColumns {
     pub rows: usize,
     /// The columns of each part of the layout; none for a mask that is 1 in all rows.
-    pub parts: Vec<Vec<Values>>,
+    pub parts: Vec<Vec<PackedValues>>,
     /// What comes after the features: keys of series, their times, which rows are delivered.
     pub others: Vec<ArrayRef>,
-    pub found: Found,
+    pub found: NonFiniteCounts,
 }
 
 /// Columns on their way.
-struct Packing<'a> {
+struct ColumnCaster<'a> {
     non_finite: NonFinite,
     rows: usize,
     first_row: u64,
     /// Of each row, whether it counts; empty while all do.
     mask: Vec<u8>,
-    found: Found,
+    found: NonFiniteCounts,
     arrays: std::slice::Iter<'a, ArrayRef>,
 }
 
-impl Columns {
+impl PackedColumns {
     /// The columns of a batch in the order of [`Features::columns`]; `first_row` is the number of
     /// its first row, for faults.
-    pub fn new(features: &Features, layout: &Layout, batch: &RecordBatch, first_row: u64) -> Result<Columns> {
-        let mut packing = Packing {
+    pub fn new(
+        features: &BatchFeatures,
+        layout: &BatchLayout,
+        batch: &RecordBatch,
+        first_row: u64,
+    ) -> Result<PackedColumns> {
+        let mut packing = ColumnCaster {
             non_finite: features.non_finite,
             rows: batch.num_rows(),
             first_row,
             mask: Vec::new(),
-            found: Found::default(),
+            found: NonFiniteCounts::default(),
             arrays: batch.columns().iter(),
         };
         let mut parts = Vec::with_capacity(layout.parts.len());
         // In the order of the columns, and the mask last: it depends on what was found in the others.
         for part in &layout.parts {
             let fields = match part.role {
-                Role::Dense => features.dense.as_slice(),
-                Role::Categorical => features.categorical.as_slice(),
-                Role::Label => features.label.as_slice(),
-                Role::Weight => features.weight.as_slice(),
-                Role::Mask => {
+                PartRole::Dense => features.dense.as_slice(),
+                PartRole::Categorical => features.categorical.as_slice(),
+                PartRole::Label => features.label.as_slice(),
+                PartRole::Weight => features.weight.as_slice(),
+                PartRole::Mask => {
                     parts.push(if part.record_offset.is_some() { vec![packing.mask()] } else { Vec::new() });
                     continue;
                 }
             };
             let values = fields.iter().map(|field| match part.role {
-                Role::Categorical => packing.wholes(field, part.data_type),
-                role => packing.reals(field, part.data_type, role == Role::Weight),
+                PartRole::Categorical => packing.cast_categorical(field, part.data_type),
+                role => packing.cast_dense(field, part.data_type, role == PartRole::Weight),
             });
             parts.push(values.collect::<Result<_>>()?);
         }
-        Ok(Columns { rows: packing.rows, parts, others: packing.arrays.cloned().collect(), found: packing.found })
+        Ok(PackedColumns { rows: packing.rows, parts, others: packing.arrays.cloned().collect(), found: packing.found })
     }
 }
 
-impl Packing<'_> {
-    fn next(&mut self, field: &Field, whole: bool) -> Result<Column> {
+impl ColumnCaster<'_> {
+    fn next_column(&mut self, field: &FeatureField, whole: bool) -> Result<FeatureValues> {
         let missing = || Fault::internal("the source gave fewer columns than it was asked for");
-        Column::new(field, self.arrays.next().ok_or_else(missing)?, self.first_row, whole)
+        FeatureValues::new(field, self.arrays.next().ok_or_else(missing)?, self.first_row, whole)
     }
 
     /// Numbers; zero where the row does not count, if `masked`.
-    fn reals(&mut self, field: &Field, data_type: Type, masked: bool) -> Result<Values> {
-        let column = self.next(field, false)?;
+    fn cast_dense(&mut self, field: &FeatureField, data_type: ValueType, masked: bool) -> Result<PackedValues> {
+        let column = self.next_column(field, false)?;
         let width = column.width;
         let masked = masked && !self.mask.is_empty();
-        if let Some(values) = column.same::<Float32Type>().filter(|values| finite(values) && !masked)
-            && data_type == Type::F32
+        if let Some(values) = column.same::<Float32Type>().filter(|values| all_finite(values) && !masked)
+            && data_type == ValueType::F32
         {
-            return Ok(Values { bytes: values.inner().clone(), width });
+            return Ok(PackedValues { bytes: values.inner().clone(), width });
         }
         let mut values = column.reals()?;
-        if !finite(&values) {
-            self.not_finite(&column, &mut values)?;
+        if !all_finite(&values) {
+            self.handle_non_finite(&column, &mut values)?;
         }
         if masked {
             let rows = values.chunks_exact_mut(width).zip(&self.mask);
             rows.filter(|(_, mask)| **mask == 0).for_each(|(values, _)| values.fill(0.0));
         }
         let bytes = match data_type {
-            Type::F16 | Type::Bf16 => {
+            ValueType::F16 | ValueType::Bf16 => {
                 let mut halves = vec![0_u16; values.len()];
-                if data_type == Type::F16 {
+                if data_type == ValueType::F16 {
                     cast_slice_mut::<_, f16>(&mut halves).convert_from_f32_slice(&values);
                 } else {
                     cast_slice_mut::<_, bf16>(&mut halves).convert_from_f32_slice(&values);
@@ -129,11 +134,11 @@ impl Packing<'_> {
             }
             _ => Buffer::from_vec(values),
         };
-        Ok(Values { bytes, width })
+        Ok(PackedValues { bytes, width })
     }
 
     #[cold]
-    fn not_finite(&mut self, column: &Column, values: &mut [f32]) -> Result<()> {
+    fn handle_non_finite(&mut self, column: &FeatureValues, values: &mut [f32]) -> Result<()> {
         let bad = |values: &[f32]| values.iter().filter(|value| !value.is_finite()).count();
         if self.non_finite == NonFinite::Fail {
             let rows = values.chunks_exact(column.width).enumerate().filter(|(_, values)| bad(values) > 0);
@@ -162,10 +167,10 @@ impl Packing<'_> {
         Ok(())
     }
 
-    fn wholes(&mut self, field: &Field, data_type: Type) -> Result<Values> {
-        let column = self.next(field, true)?;
+    fn cast_categorical(&mut self, field: &FeatureField, data_type: ValueType) -> Result<PackedValues> {
+        let column = self.next_column(field, true)?;
         let width = column.width;
-        let bytes = if data_type == Type::I32 {
+        let bytes = if data_type == ValueType::I32 {
             match column.same::<Int32Type>() {
                 Some(values) => values.inner().clone(),
                 None => {
@@ -184,22 +189,22 @@ impl Packing<'_> {
                 None => Buffer::from_vec(column.wholes()?),
             }
         };
-        Ok(Values { bytes, width })
+        Ok(PackedValues { bytes, width })
     }
 
-    fn mask(&mut self) -> Values {
+    fn mask(&mut self) -> PackedValues {
         self.mask.resize(self.rows, 1);
-        Values { bytes: Buffer::from_vec(std::mem::take(&mut self.mask)), width: 1 }
+        PackedValues { bytes: Buffer::from_vec(std::mem::take(&mut self.mask)), width: 1 }
     }
 }
 
 /// Whether all values are; without a branch per value.
-fn finite(values: &[f32]) -> bool {
+fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |all, value| all & value.is_finite())
 }
 
 #[cold]
-fn too_large(column: &Column, values: &[i64]) -> Fault {
+fn too_large(column: &FeatureValues, values: &[i64]) -> Fault {
     let place = values.iter().position(|&value| i32::try_from(value).is_err()).unwrap_or(0);
     Fault::new(codes::OVERFLOW, format!("{} of `{}` is no 32-bit id", values[place], column.name))
         .column(&column.name)

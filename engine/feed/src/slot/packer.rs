@@ -8,39 +8,39 @@ use std::ops::Range;
 
 use bytemuck::{Pod, bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
-use super::cache::put_away;
-use super::features::Features;
-use super::layout::{Layout, PartLayout, Role, Type};
-use super::pack::{Columns, Values};
+use super::cache::copy_nontemporal;
+use super::features::BatchFeatures;
+use super::layout::{BatchLayout, PartLayout, PartRole, ValueType};
+use super::pack::{PackedColumns, PackedValues};
 use crate::order::RUN_ROWS;
 
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = RUN_ROWS as usize;
 
 /// The row of a slot that nothing goes to.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NO_ROW: u32 = u32::MAX;
 
 /// Packs rows of some features.
 #[derive(Debug, Clone)]
-pub(crate) struct Packer {
-    pub features: Features,
-    pub layout: Layout,
+pub(crate) struct TilePacker {
+    pub features: BatchFeatures,
+    pub layout: BatchLayout,
     /// Values of each column of each part, where there are others than one.
     widths: Vec<Option<Vec<usize>>>,
 }
 
-impl Packer {
-    pub fn new(features: Features, layout: Layout) -> Packer {
+impl TilePacker {
+    pub fn new(features: BatchFeatures, layout: BatchLayout) -> TilePacker {
         let widths = layout.parts.iter().map(|part| {
             let fields = match part.role {
-                Role::Dense => &features.dense,
-                Role::Categorical => &features.categorical,
-                Role::Label | Role::Weight | Role::Mask => return None,
+                PartRole::Dense => &features.dense,
+                PartRole::Categorical => &features.categorical,
+                PartRole::Label | PartRole::Weight | PartRole::Mask => return None,
             };
             let widths: Vec<usize> = fields.iter().map(|field| field.width as usize).collect();
             widths.iter().any(|width| *width != 1).then_some(widths)
         });
-        Packer { widths: widths.collect(), features, layout }
+        TilePacker { widths: widths.collect(), features, layout }
     }
 
     /// Bytes of a tile.
@@ -49,16 +49,16 @@ impl Packer {
     }
 
     /// The values of columns, ready to be moved.
-    pub fn moving<'a>(&self, columns: &'a Columns) -> Vec<Moving<'a>> {
+    pub fn part_columns<'a>(&self, columns: &'a PackedColumns) -> Vec<PartColumns<'a>> {
         let parts = self.layout.parts.iter().zip(&columns.parts).zip(&self.widths);
         let parts = parts.filter_map(|((part, columns), widths)| Some((part, part.record_offset?, columns, widths)));
         let moving = parts.map(|(part, offset, columns, widths)| {
             let (uneven, start) = (widths.is_some(), offset * TILE_ROWS);
             match part.data_type {
-                Type::U8 => Moving::One(Values::cast(columns), start, uneven),
-                Type::F16 | Type::Bf16 => Moving::Two(Values::cast(columns), start, uneven),
-                Type::F32 | Type::I32 => Moving::Four(Values::cast(columns), start, uneven),
-                Type::I64 => Moving::Eight(Values::cast(columns), start, uneven),
+                ValueType::U8 => PartColumns::One(PackedValues::slices(columns), start, uneven),
+                ValueType::F16 | ValueType::Bf16 => PartColumns::Two(PackedValues::slices(columns), start, uneven),
+                ValueType::F32 | ValueType::I32 => PartColumns::Four(PackedValues::slices(columns), start, uneven),
+                ValueType::I64 => PartColumns::Eight(PackedValues::slices(columns), start, uneven),
             }
         });
         moving.collect()
@@ -66,13 +66,21 @@ impl Packer {
 
     /// Copies consecutive rows of columns into a tile, from its row `at` on; `away`, where it is not read soon.
     #[inline]
-    pub fn store(&self, columns: &[Moving], rows: Range<usize>, tile: &mut [u8], at: usize, away: bool) {
+    pub fn store(&self, columns: &[PartColumns], rows: Range<usize>, tile: &mut [u8], at: usize, away: bool) {
         for columns in columns {
             match columns {
-                Moving::One(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
-                Moving::Two(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
-                Moving::Four(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
-                Moving::Eight(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
+                PartColumns::One(columns, start, uneven) => {
+                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
+                }
+                PartColumns::Two(columns, start, uneven) => {
+                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
+                }
+                PartColumns::Four(columns, start, uneven) => {
+                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
+                }
+                PartColumns::Eight(columns, start, uneven) => {
+                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
+                }
             }
         }
     }
@@ -85,30 +93,37 @@ impl Packer {
             let tile = &tile[offset * TILE_ROWS..(offset + part.row_bytes) * TILE_ROWS];
             let slot = &mut slot[part.offset..part.offset + part.bytes()];
             match part.data_type {
-                Type::U8 => spread::<u8>(tile, widths.as_deref(), rows, slot),
-                Type::F16 | Type::Bf16 => spread::<u16>(tile, widths.as_deref(), rows, slot),
-                Type::F32 | Type::I32 => spread::<u32>(tile, widths.as_deref(), rows, slot),
-                Type::I64 => spread::<u64>(tile, widths.as_deref(), rows, slot),
+                ValueType::U8 => scatter_values::<u8>(tile, widths.as_deref(), rows, slot),
+                ValueType::F16 | ValueType::Bf16 => scatter_values::<u16>(tile, widths.as_deref(), rows, slot),
+                ValueType::F32 | ValueType::I32 => scatter_values::<u32>(tile, widths.as_deref(), rows, slot),
+                ValueType::I64 => scatter_values::<u64>(tile, widths.as_deref(), rows, slot),
             }
         }
     }
 
     /// Packs consecutive rows of columns into the rows of a slot, by way of the tile.
-    pub fn slot(&self, columns: &Columns, rows: Range<usize>, slot: &mut [u8], slot_row: usize, tile: &mut Vec<u64>) {
+    pub fn pack_slot(
+        &self,
+        columns: &PackedColumns,
+        rows: Range<usize>,
+        slot: &mut [u8],
+        slot_row: usize,
+        tile: &mut Vec<u64>,
+    ) {
         tile.resize(self.tile_bytes() / size_of::<u64>(), 0);
         let tile: &mut [u8] = cast_slice_mut(tile);
-        let columns = self.moving(columns);
+        let columns = self.part_columns(columns);
         for first in rows.clone().step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(rows.end - first);
             self.store(&columns, first..first + count, tile, 0, false);
-            let mut to = [NOWHERE; TILE_ROWS];
+            let mut to = [NO_ROW; TILE_ROWS];
             to[..count].iter_mut().zip(slot_row + first - rows.start..).for_each(|(to, row)| *to = row as u32);
             self.scatter(tile, &to, slot);
         }
     }
 
     /// Fills the mask of rows of which all count.
-    pub fn count_all(&self, slot: &mut [u8], rows: usize) {
+    pub fn fill_mask(&self, slot: &mut [u8], rows: usize) {
         let parts = self.layout.parts.iter().filter(|part| part.record_offset.is_none());
         parts.for_each(|part| slot[part.offset..part.offset + rows * part.row_bytes].fill(1));
     }
@@ -123,28 +138,35 @@ impl Packer {
 
 /// The columns of a part by the size of their values in bytes, each with the values of a row; where in a
 /// tile they begin; and whether some have other than one value a row.
-pub(crate) enum Moving<'a> {
+pub(crate) enum PartColumns<'a> {
     One(Vec<(&'a [u8], usize)>, usize, bool),
     Two(Vec<(&'a [u16], usize)>, usize, bool),
     Four(Vec<(&'a [u32], usize)>, usize, bool),
     Eight(Vec<(&'a [u64], usize)>, usize, bool),
 }
 
-impl Values {
-    fn cast<T: Pod>(columns: &[Values]) -> Vec<(&[T], usize)> {
+impl PackedValues {
+    fn slices<T: Pod>(columns: &[PackedValues]) -> Vec<(&[T], usize)> {
         columns.iter().map(|values| (cast_slice(&values.bytes), values.width)).collect()
     }
 }
 
 #[inline]
-fn put<T: Pod>(columns: &[(&[T], usize)], uneven: bool, rows: &Range<usize>, tile: &mut [u8], at: usize, away: bool) {
+fn store_columns<T: Pod>(
+    columns: &[(&[T], usize)],
+    uneven: bool,
+    rows: &Range<usize>,
+    tile: &mut [u8],
+    at: usize,
+    away: bool,
+) {
     let count = rows.len();
     if !uneven && count == TILE_ROWS {
         // Without a call for each column.
         let tile: &mut [T] = cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
         for ((values, _), to) in columns.iter().zip(tile.as_chunks_mut::<TILE_ROWS>().0) {
             match values[rows.start..].first_chunk::<TILE_ROWS>() {
-                Some(values) if away => put_away(bytes_of(values), bytes_of_mut(to)),
+                Some(values) if away => copy_nontemporal(bytes_of(values), bytes_of_mut(to)),
                 Some(values) => *to = *values,
                 None => {}
             }
@@ -161,10 +183,10 @@ fn put<T: Pod>(columns: &[(&[T], usize)], uneven: bool, rows: &Range<usize>, til
 }
 
 #[inline]
-fn spread<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
+fn scatter_values<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
     let (tile, slot): (&[T], &mut [T]) = (cast_slice(tile), cast_slice_mut(slot));
     let count = tile.len() / TILE_ROWS;
-    for (i, row) in rows.iter().enumerate().filter(|(_, row)| **row != NOWHERE) {
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| **row != NO_ROW) {
         let to = &mut slot[*row as usize * count..][..count];
         let Some(widths) = widths else {
             to.iter_mut().zip(tile.as_chunks::<TILE_ROWS>().0).for_each(|(to, column)| *to = column[i]);
@@ -181,6 +203,6 @@ fn spread<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS]
 impl PartLayout {
     /// Whether the part has a value for each step of a series.
     pub(super) fn has_steps(&self) -> bool {
-        matches!(self.role, Role::Dense | Role::Categorical | Role::Mask)
+        matches!(self.role, PartRole::Dense | PartRole::Categorical | PartRole::Mask)
     }
 }

@@ -12,23 +12,23 @@ use arrow::row::{RowConverter, SortField};
 use bytemuck::{cast_slice, cast_slice_mut};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
-use super::features::{Features, Series};
-use super::layout::Layout;
-use super::pack::{Columns, Found};
-use super::packer::{NOWHERE, Packer, TILE_ROWS};
+use super::features::{BatchFeatures, SequenceOptions};
+use super::layout::BatchLayout;
+use super::pack::{NonFiniteCounts, PackedColumns};
+use super::packer::{NO_ROW, TILE_ROWS, TilePacker};
 
 /// Packs whole blocks for sequences.
 #[derive(Debug, Clone)]
 pub(crate) struct SeriesPacker {
-    series: Series,
+    series: SequenceOptions,
     /// Single steps.
-    features: Features,
+    features: BatchFeatures,
 }
 
 /// The rows of a block, series by series.
 #[derive(Debug)]
-pub(crate) struct Steps {
-    layout: Layout,
+pub(crate) struct SeriesSteps {
+    layout: BatchLayout,
     packed: Vec<u64>,
     /// The most that a row comes with, itself included.
     count: usize,
@@ -37,25 +37,25 @@ pub(crate) struct Steps {
     /// Where the delivered rows are, in the order of the block.
     delivered: Vec<u32>,
     /// What was found in all of them.
-    pub found: Found,
+    pub found: NonFiniteCounts,
 }
 
 /// Which rows belong together.
-struct Arranged {
+struct SeriesArrangement {
     /// Where each row goes.
     places: Vec<u32>,
     /// See [`Steps::first`].
     first: Vec<u32>,
 }
 
-impl Steps {
+impl SeriesSteps {
     /// Rows that are delivered.
     pub fn rows(&self) -> u64 {
         self.delivered.len() as u64
     }
 
     /// Writes the steps up to a delivered row, after as many empty ones as are missing.
-    pub fn place(&self, row: usize, layout: &Layout, slot: &mut [u8], slot_row: usize) {
+    pub fn write_steps(&self, row: usize, layout: &BatchLayout, slot: &mut [u8], slot_row: usize) {
         let last = self.delivered[row] as usize;
         let first = (last + 1).saturating_sub(self.count).max(self.first[last] as usize);
         let packed: &[u8] = cast_slice(&self.packed);
@@ -72,49 +72,49 @@ impl Steps {
 
 impl SeriesPacker {
     /// The packer, where the features ask for sequences.
-    pub fn new(features: &Features) -> Option<SeriesPacker> {
+    pub fn new(features: &BatchFeatures) -> Option<SeriesPacker> {
         let series = features.series.clone()?;
-        Some(SeriesPacker { series, features: Features { series: None, ..features.clone() } })
+        Some(SeriesPacker { series, features: BatchFeatures { series: None, ..features.clone() } })
     }
 
     /// Packs all rows of a block, of which `halo` are not delivered.
-    pub fn steps(&self, batches: &[RecordBatch], halo: u64) -> Result<Steps> {
+    pub fn pack_block(&self, batches: &[RecordBatch], halo: u64) -> Result<SeriesSteps> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        if rows > NOWHERE as usize {
+        if rows > NO_ROW as usize {
             return Err(Fault::new(codes::LIMIT, format!("a block of {rows} rows is too long for series")));
         }
-        let layout = Layout::with_mask(&self.features, rows.max(1), true)?;
+        let layout = BatchLayout::with_mask(&self.features, rows.max(1), true)?;
         let mut columns = Vec::with_capacity(batches.len());
         let mut first_row = 0;
         for batch in batches {
-            columns.push(Columns::new(&self.features, &layout, batch, first_row)?);
+            columns.push(PackedColumns::new(&self.features, &layout, batch, first_row)?);
             first_row += batch.num_rows() as u64;
         }
-        let Arranged { places, first } = self.arrange(&columns, rows)?;
+        let SeriesArrangement { places, first } = self.arrange(&columns, rows)?;
         let mut packed = vec![0_u64; layout.bytes / size_of::<u64>()];
-        let packer = Packer::new(self.features.clone(), layout);
-        let mut found = Found::default();
+        let packer = TilePacker::new(self.features.clone(), layout);
+        let mut found = NonFiniteCounts::default();
         let mut tile = vec![0_u64; packer.tile_bytes() / size_of::<u64>()];
         let mut to = places.as_slice();
         for columns in &columns {
             found += columns.found;
-            let moving = packer.moving(columns);
+            let moving = packer.part_columns(columns);
             for row in (0..columns.rows).step_by(TILE_ROWS) {
                 let count = TILE_ROWS.min(columns.rows - row);
                 packer.store(&moving, row..row + count, cast_slice_mut(&mut tile), 0, false);
-                let mut rows = [NOWHERE; TILE_ROWS];
+                let mut rows = [NO_ROW; TILE_ROWS];
                 rows[..count].copy_from_slice(&to[..count]);
                 to = &to[count..];
                 packer.scatter(cast_slice(&tile), &rows, cast_slice_mut(&mut packed));
             }
         }
-        let delivered = self.delivered(&columns, &places, halo)?;
+        let delivered = self.delivered_rows(&columns, &places, halo)?;
         let count = self.series.steps as usize;
-        Ok(Steps { layout: packer.layout, packed, count, first, delivered, found })
+        Ok(SeriesSteps { layout: packer.layout, packed, count, first, delivered, found })
     }
 
     /// Where the rows go that are delivered.
-    fn delivered(&self, columns: &[Columns], places: &[u32], halo: u64) -> Result<Vec<u32>> {
+    fn delivered_rows(&self, columns: &[PackedColumns], places: &[u32], halo: u64) -> Result<Vec<u32>> {
         if self.series.delivered.is_none() {
             return Ok(places.get(halo as usize..).unwrap_or(&[]).to_vec());
         }
@@ -130,7 +130,7 @@ impl SeriesPacker {
         Ok(delivered)
     }
 
-    fn arrange(&self, columns: &[Columns], rows: usize) -> Result<Arranged> {
+    fn arrange(&self, columns: &[PackedColumns], rows: usize) -> Result<SeriesArrangement> {
         let groups = self.groups(columns, rows)?;
         let times = self.times(columns)?;
         let count = groups.iter().max().map_or(0, |last| *last as usize + 1);
@@ -166,11 +166,11 @@ impl SeriesPacker {
         }
         let mut places = vec![0; rows];
         (0..).zip(&order).for_each(|(place, row)| places[*row as usize] = place);
-        Ok(Arranged { places, first })
+        Ok(SeriesArrangement { places, first })
     }
 
     /// The number of each row's series, in order of appearance.
-    fn groups(&self, columns: &[Columns], rows: usize) -> Result<Vec<u32>> {
+    fn groups(&self, columns: &[PackedColumns], rows: usize) -> Result<Vec<u32>> {
         let mut groups = Vec::with_capacity(rows);
         let keys = self.series.keys.len();
         let types = columns.first().map_or(&[][..], |columns| &columns.others[..keys]);
@@ -206,7 +206,7 @@ impl SeriesPacker {
     }
 
     /// The times of all rows.
-    fn times(&self, columns: &[Columns]) -> Result<Option<Vec<i64>>> {
+    fn times(&self, columns: &[PackedColumns]) -> Result<Option<Vec<i64>>> {
         let Some(name) = &self.series.time else { return Ok(None) };
         let mut times = Vec::new();
         for columns in columns {

@@ -6,11 +6,11 @@ use arrow::compute::cast;
 use arrow::datatypes::*;
 use forebay_model::{Fault, Result, codes};
 
-use super::features::Field;
+use super::features::FeatureField;
 
 /// A column as a flat array of numbers, `width` for each row.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
+pub(super) struct FeatureValues {
     pub name: String,
     pub width: usize,
     missing: Option<f64>,
@@ -45,17 +45,17 @@ macro_rules! numbers {
     }};
 }
 
-impl Column {
+impl FeatureValues {
     /// A fault where the column is of a type or width that the field does not have.
-    pub fn new(field: &Field, array: &ArrayRef, first_row: u64, whole: bool) -> Result<Column> {
+    pub fn new(field: &FeatureField, array: &ArrayRef, first_row: u64, whole: bool) -> Result<FeatureValues> {
         let name = field.column.clone();
         let width = field.width as usize;
         let rows = if is_list(array.data_type()) { array.logical_nulls() } else { None };
-        let values = flat(array, width).map_err(|fault| fault.column(&name))?;
-        let values = plain(values, whole).map_err(|fault| fault.column(&name))?;
+        let values = flatten_lists(array, width).map_err(|fault| fault.column(&name))?;
+        let values = to_numeric(values, whole).map_err(|fault| fault.column(&name))?;
         let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0);
         let rows = rows.filter(|rows| rows.null_count() > 0);
-        Ok(Column { name, width, missing: field.missing, first_row, values, rows, nulls })
+        Ok(FeatureValues { name, width, missing: field.missing, first_row, values, rows, nulls })
     }
 
     /// All values as `f32`.
@@ -149,7 +149,7 @@ fn is_list(data_type: &DataType) -> bool {
 }
 
 /// The values of all rows one after another, `width` for each.
-fn flat(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
+fn flatten_lists(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
     let wrong = |found: String| {
         Err(Fault::new(codes::SCHEMA_DRIFT, format!("rows of {found}, and the batch has room for {width}"))
             .hint("a feature's width is fixed by the layout of the batch: write the data with one width"))
@@ -166,24 +166,24 @@ fn flat(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
             // Rows that are missing have no values; the cast makes room for them.
             match lengths.enumerate().find(|(row, length)| array.is_valid(*row) && *length != width) {
                 Some((_, found)) => wrong(format!("{found} values")),
-                None => flat(&cast(array, &list)?, width),
+                None => flatten_lists(&cast(array, &list)?, width),
             }
         }
-        DataType::LargeList(field) => flat(&cast(array, &DataType::List(field.clone()))?, width),
+        DataType::LargeList(field) => flatten_lists(&cast(array, &DataType::List(field.clone()))?, width),
         _ if width == 1 => Ok(array.clone()),
         _ => wrong("one value".to_owned()),
     }
 }
 
 /// Numbers of ten types.
-fn plain(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
+fn to_numeric(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
     let data_type = values.data_type();
     let to = match data_type {
         t if t.is_integer() => return Ok(values),
         DataType::Float32 | DataType::Float64 if !whole => return Ok(values),
         DataType::Dictionary(_, inner) => {
             let inner = cast(&values, inner)?;
-            return plain(inner, whole);
+            return to_numeric(inner, whole);
         }
         DataType::Boolean => DataType::Int8,
         DataType::Date32 => DataType::Int32,

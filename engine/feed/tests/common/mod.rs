@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use arrow::array::*;
 use forebay_feed::*;
-use forebay_model::{Id, Result};
+use forebay_model::{ContentId, Result};
 
 /// Blocks in memory; batches of `cut` rows.
-pub struct Memory {
+pub struct TestBlocks {
     pub name: String,
     pub blocks: Vec<RecordBatch>,
     pub halo: u64,
@@ -19,13 +19,13 @@ pub struct Memory {
     pub read: AtomicUsize,
 }
 
-impl Memory {
-    pub fn new(name: &str, blocks: Vec<RecordBatch>) -> Memory {
-        Memory { name: name.into(), blocks, halo: 0, cut: 7, read: AtomicUsize::new(0) }
+impl TestBlocks {
+    pub fn new(name: &str, blocks: Vec<RecordBatch>) -> TestBlocks {
+        TestBlocks { name: name.into(), blocks, halo: 0, cut: 7, read: AtomicUsize::new(0) }
     }
 
     /// Blocks of so many rows: `id` counts the rows, `x` is half of it, and `null` misses each third.
-    pub fn rows(name: &str, rows: &[u64]) -> Memory {
+    pub fn rows(name: &str, rows: &[u64]) -> TestBlocks {
         let mut first = 0;
         let block = |rows: &u64| {
             let ids = first..first + *rows as i64;
@@ -38,19 +38,20 @@ impl Memory {
                 ("null", Arc::new(null)),
             ])
         };
-        Memory::new(name, rows.iter().map(block).collect::<std::result::Result<_, _>>().unwrap())
+        TestBlocks::new(name, rows.iter().map(block).collect::<std::result::Result<_, _>>().unwrap())
     }
 
-    pub fn source(self) -> Vec<Arc<dyn Blocks>> {
+    pub fn source(self) -> Vec<Arc<dyn BlockSource>> {
         vec![Arc::new(self)]
     }
 }
 
-impl Blocks for Memory {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for TestBlocks {
+    fn dataset(&self) -> BlockDataset {
         let rows = self.blocks.iter().map(|block| block.num_rows() as u64 - self.halo);
-        let blocks: Vec<Block> = rows.map(|rows| Block { rows, halo: self.halo, ..Block::default() }).collect();
-        Dataset::new(Id::of(self.name.as_bytes()), blocks)
+        let blocks: Vec<DatasetBlock> =
+            rows.map(|rows| DatasetBlock { rows, halo: self.halo, ..DatasetBlock::default() }).collect();
+        BlockDataset::new(ContentId::of(self.name.as_bytes()), blocks)
     }
 
     fn read(
@@ -73,22 +74,26 @@ impl Blocks for Memory {
 }
 
 /// `x` dense, `id` categorical.
-pub fn features() -> Features {
-    Features { dense: vec![Field::new("x")], categorical: vec![Field::new("id")], ..Features::default() }
+pub fn features() -> BatchFeatures {
+    BatchFeatures {
+        dense: vec![FeatureField::new("x")],
+        categorical: vec![FeatureField::new("id")],
+        ..BatchFeatures::default()
+    }
 }
 
 /// A small feed with few threads.
-pub fn config(sources: Vec<Arc<dyn Blocks>>, order: Order) -> Config {
-    let mut config = Config::new(sources, features(), order);
+pub fn config(sources: Vec<Arc<dyn BlockSource>>, order: SampleOrder) -> FeedOptions {
+    let mut config = FeedOptions::new(sources, features(), order);
     (config.batch_rows, config.threads, config.slots, config.receipts) = (8, 2, 3, true);
     config
 }
 
 /// The ids of a batch's rows, after checking that its parts agree.
-pub fn ids(batch: &Batch) -> Vec<i64> {
-    let ids: &[i64] = batch.numbers(Role::Categorical);
-    let x: &[f32] = batch.numbers(Role::Dense);
-    let mask: &[u8] = batch.numbers(Role::Mask);
+pub fn ids(batch: &FeedBatch) -> Vec<i64> {
+    let ids: &[i64] = batch.numbers(PartRole::Categorical);
+    let x: &[f32] = batch.numbers(PartRole::Dense);
+    let mask: &[u8] = batch.numbers(PartRole::Mask);
     assert_eq!((ids.len(), x.len(), mask.len()), (batch.shape_rows(), batch.shape_rows(), batch.shape_rows()));
     for row in 0..batch.rows() {
         assert_eq!((x[row], mask[row]), (ids[row] as f32 / 2.0, 1));

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use forebay_model::{Fault, Id, Result};
-use forebay_storage::{Io, Place};
+use forebay_model::{ContentId, Fault, Result};
+use forebay_storage::{StorageClient, StorageLocation};
 use serde::Serialize;
 
-use super::walk::{Found, is_staged, walk};
-use super::{Cache, Entry, Holding, RUNS, TEMPORARY, sums};
-use crate::lease::Lease;
-use crate::output::{ATTEMPT, Manifest, lock, remove};
+use super::walk::{ListedObject, is_staged, list_files};
+use super::{KindUsage, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
+use crate::lease::StateLease;
+use crate::output::{ATTEMPT, Manifest, lock_output, remove_directory};
 
 /// What a run has not touched for so long has lost its run.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -20,7 +20,7 @@ const OUTPUT: &str = "outputs";
 
 /// What should stay.
 #[derive(Debug, Clone, Copy)]
-pub struct Retention {
+pub struct RetentionPolicy {
     /// Only what was written within this time.
     pub older_than: Option<Duration>,
     /// As much as fits into so many bytes.
@@ -33,31 +33,31 @@ pub struct Retention {
 
 /// What went, and what stayed.
 #[derive(Debug, Serialize)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Whether it was only looked at.
     pub dry_run: bool,
     /// What went, by kind.
-    pub removed: Vec<Holding>,
+    pub removed: Vec<KindUsage>,
     /// What stayed, by kind.
-    pub kept: Vec<Holding>,
+    pub kept: Vec<KindUsage>,
     /// Bytes of what stayed because it is in use.
     pub bytes_in_use: u64,
 }
 
-impl Cache {
+impl StateDirectory {
     /// Removes what is too old or too much.
-    pub fn collect(&self, retention: &Retention) -> Result<Collected> {
+    pub fn collect(&self, retention: &RetentionPolicy) -> Result<CollectionReport> {
         let _lease = match retention.dry_run {
             true => None,
-            false => Some(Lease::of_collection(&self.io, self.store.root())?),
+            false => Some(StateLease::of_collection(&self.io, self.store.root())?),
         };
         let mut entries = self.entries()?;
         let mut roots = self.roots(&entries)?;
         // What such a file names may be in use.
-        if let Some(fault) = Fault::all(std::mem::take(&mut roots.unreadable)) {
+        if let Some(fault) = Fault::combine(std::mem::take(&mut roots.unreadable)) {
             return Err(fault.note("nothing was removed"));
         }
-        let is_older = |entry: &Entry, than: Option<Duration>| {
+        let is_older = |entry: &StateEntry, than: Option<Duration>| {
             let age = retention.now.duration_since(entry.written).unwrap_or_default();
             than.is_some_and(|than| age > than)
         };
@@ -66,9 +66,9 @@ impl Cache {
         for (out, manifest) in &roots.outputs {
             // Runs with another state directory may write here, too: they find out whether their files are there.
             let is_there = out.local.as_ref().is_some_and(|local| local.exists());
-            let _lock = if is_there && !retention.dry_run { lock(out)? } else { None };
+            let _lock = if is_there && !retention.dry_run { lock_output(out)? } else { None };
             let visible = if _lock.is_some() { Manifest::read(&self.io, out)? } else { manifest.clone() };
-            let lost: Vec<Entry> = unnamed(&self.io, out, visible.as_ref())?
+            let lost: Vec<StateEntry> = unreferenced_files(&self.io, out, visible.as_ref())?
                 .into_iter()
                 .filter(|entry| is_older(entry, abandoned))
                 .collect();
@@ -86,7 +86,7 @@ impl Cache {
                 false => {
                     let too_much = retention.bytes_max.is_some_and(|max| left > max);
                     let is_needed =
-                        roots.holds(&entry) || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
+                        roots.is_in_use(&entry) || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
                     !is_needed && (too_much || is_older(&entry, retention.older_than))
                 }
             };
@@ -101,11 +101,16 @@ impl Cache {
             removed.iter().try_for_each(|entry| self.remove(entry))?;
         }
         removed.extend(lost_data);
-        let bytes_in_use = kept.iter().filter(|entry| roots.holds(entry)).map(|entry| entry.bytes).sum();
-        Ok(Collected { dry_run: retention.dry_run, removed: sums(&removed), kept: sums(&kept), bytes_in_use })
+        let bytes_in_use = kept.iter().filter(|entry| roots.is_in_use(entry)).map(|entry| entry.bytes).sum();
+        Ok(CollectionReport {
+            dry_run: retention.dry_run,
+            removed: usage_by_kind(&removed),
+            kept: usage_by_kind(&kept),
+            bytes_in_use,
+        })
     }
 
-    fn remove(&self, entry: &Entry) -> Result<()> {
+    fn remove(&self, entry: &StateEntry) -> Result<()> {
         match &entry.place.local {
             Some(local) if !local.is_dir() => match std::fs::remove_file(local) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -113,7 +118,7 @@ impl Cache {
                 }
                 _ => Ok(()),
             },
-            Some(_) => remove(&self.io, &entry.place),
+            Some(_) => remove_directory(&self.io, &entry.place),
             // An object, or those below it.
             None => entry.files.iter().try_for_each(|file| {
                 let parts = file.path.split_once('/').map_or("", |(_, below)| below);
@@ -124,18 +129,22 @@ impl Cache {
 }
 
 /// What lies in an output and no manifest names.
-fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entry>> {
+fn unreferenced_files(
+    io: &StorageClient,
+    out: &StorageLocation,
+    manifest: Option<&Manifest>,
+) -> Result<Vec<StateEntry>> {
     let mut named: BTreeSet<String> = BTreeSet::new();
     if let Some(manifest) = manifest {
         let directories = manifest.directories()?.into_iter().chain(manifest.previous.clone());
         named.extend(directories.map(String::from));
     }
-    let mut lost: BTreeMap<String, Vec<Found>> = BTreeMap::new();
+    let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
     for room in ["_data", "_views"] {
-        for file in walk(io, &out.join(room))? {
+        for file in list_files(io, &out.join(room))? {
             let name = file.path.split('/').next().unwrap_or_default();
             let id = name.split('.').next().unwrap_or_default();
-            let ours = Id::parse(id).is_some() || name.starts_with(ATTEMPT);
+            let ours = ContentId::parse(id).is_some() || name.starts_with(ATTEMPT);
             let place = format!("{room}/{name}");
             if ours && !named.contains(&place) {
                 lost.entry(place).or_default().push(file);
@@ -146,9 +155,9 @@ fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entr
     for file in beside.filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?))) {
         if is_staged(&file.0) && file.0.starts_with("_manifest.json#") {
             let written = file.1.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            lost.insert(file.0.clone(), vec![Found { path: file.0, bytes: file.1.len(), written }]);
+            lost.insert(file.0.clone(), vec![ListedObject { path: file.0, bytes: file.1.len(), written }]);
         }
     }
-    let entry = |(name, files): (String, Vec<Found>)| Entry::new(OUTPUT, &name, out.join(&name), files);
+    let entry = |(name, files): (String, Vec<ListedObject>)| StateEntry::new(OUTPUT, &name, out.join(&name), files);
     Ok(lost.into_iter().map(entry).collect())
 }

@@ -8,14 +8,14 @@ mod walk;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use forebay_model::{Id, Result};
-use forebay_storage::{Io, Place, scratch};
+use forebay_model::{ContentId, Result};
+use forebay_storage::{StorageClient, StorageLocation, scratch};
 use serde::Serialize;
 
-use crate::cache::walk::{Found, is_staged, walk};
-use crate::commit::Store;
-pub use collect::{Collected, Retention};
-pub use verify::{Broken, Verified};
+use crate::cache::walk::{ListedObject, is_staged, list_files};
+use crate::commit::StateStore;
+pub use collect::{CollectionReport, RetentionPolicy};
+pub use verify::{CorruptFile, VerifyReport};
 
 /// Below each of these lie things of one kind.
 const KINDS: [&str; 13] = [
@@ -44,14 +44,14 @@ const SHARES: &str = ".shares";
 const TEMPORARY: &str = "temporary";
 
 /// A state directory, seen from outside.
-pub struct Cache {
-    io: Io,
-    store: Store,
+pub struct StateDirectory {
+    io: StorageClient,
+    store: StateStore,
 }
 
 /// Things of one kind together.
 #[derive(Debug, Clone, Serialize)]
-pub struct Holding {
+pub struct KindUsage {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
     /// `checkpoints`, `costs`, `exchanges`, `rows`, `runs`, `temporary`.
     pub kind: String,
@@ -73,12 +73,12 @@ fn as_millis<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S
 }
 
 /// Something that is kept or removed as a whole.
-struct Entry {
+struct StateEntry {
     kind: &'static str,
     /// The id, or the name of a pipeline.
     name: String,
-    place: Place,
-    files: Vec<Found>,
+    place: StorageLocation,
+    files: Vec<ListedObject>,
     bytes: u64,
     /// When its newest file was written.
     written: SystemTime,
@@ -86,9 +86,9 @@ struct Entry {
     staged: bool,
 }
 
-impl Entry {
-    fn new(kind: &'static str, name: &str, place: Place, files: Vec<Found>) -> Entry {
-        Entry {
+impl StateEntry {
+    fn new(kind: &'static str, name: &str, place: StorageLocation, files: Vec<ListedObject>) -> StateEntry {
+        StateEntry {
             kind,
             bytes: files.iter().map(|file| file.bytes).sum(),
             written: files.iter().map(|file| file.written).max().unwrap_or(SystemTime::UNIX_EPOCH),
@@ -99,51 +99,52 @@ impl Entry {
         }
     }
 
-    fn id(&self) -> Option<Id> {
-        Id::parse(&self.name)
+    fn id(&self) -> Option<ContentId> {
+        ContentId::parse(&self.name)
     }
 }
 
-impl Cache {
+impl StateDirectory {
     /// What lies in a state directory.
-    pub fn new(io: Io, root: Place) -> Cache {
-        Cache { store: Store::new(io.clone(), root), io }
+    pub fn new(io: StorageClient, root: StorageLocation) -> StateDirectory {
+        StateDirectory { store: StateStore::new(io.clone(), root), io }
     }
 
     /// All kinds that are there, in a fixed order.
-    pub fn holdings(&self) -> Result<Vec<Holding>> {
-        Ok(sums(&self.entries()?))
+    pub fn holdings(&self) -> Result<Vec<KindUsage>> {
+        Ok(usage_by_kind(&self.entries()?))
     }
 
-    fn entries(&self) -> Result<Vec<Entry>> {
+    fn entries(&self) -> Result<Vec<StateEntry>> {
         let root = self.store.root();
         let mut entries = Vec::new();
         for kind in KINDS {
             let place = root.join(kind);
-            let mut by_name: BTreeMap<String, Vec<Found>> = BTreeMap::new();
-            for file in walk(&self.io, &place)? {
+            let mut by_name: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
+            for file in list_files(&self.io, &place)? {
                 let name = file.path.split('/').next().unwrap_or_default().to_owned();
                 by_name.entry(name).or_default().push(file);
             }
-            let entry = |(name, files): (String, Vec<Found>)| Entry::new(kind, &name, place.join(&name), files);
+            let entry =
+                |(name, files): (String, Vec<ListedObject>)| StateEntry::new(kind, &name, place.join(&name), files);
             entries.extend(by_name.into_iter().map(entry));
         }
-        for directory in scratch::directories(root) {
+        for directory in scratch::scratch_directories(root) {
             let name = directory.file_name().to_string_lossy().into_owned();
-            let place = self.io.place(&directory.path().display().to_string())?;
-            entries.push(Entry::new(TEMPORARY, &name, place.clone(), walk(&self.io, &place)?));
+            let place = self.io.resolve(&directory.path().display().to_string())?;
+            entries.push(StateEntry::new(TEMPORARY, &name, place.clone(), list_files(&self.io, &place)?));
         }
         Ok(entries)
     }
 }
 
 /// Entries by kind, in the order in which the kinds come.
-fn sums<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Vec<Holding> {
-    let mut sums: Vec<Holding> = Vec::new();
+fn usage_by_kind<'e>(entries: impl IntoIterator<Item = &'e StateEntry>) -> Vec<KindUsage> {
+    let mut sums: Vec<KindUsage> = Vec::new();
     for entry in entries {
         let (kind, time) = (entry.kind.to_owned(), entry.written);
         match sums.iter_mut().find(|sum| sum.kind == kind) {
-            None => sums.push(Holding { kind, entries: 1, bytes: entry.bytes, oldest: time, newest: time }),
+            None => sums.push(KindUsage { kind, entries: 1, bytes: entry.bytes, oldest: time, newest: time }),
             Some(sum) => {
                 sum.entries += 1;
                 sum.bytes += entry.bytes;

@@ -3,32 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::{Fault, Id, Result, codes};
-use forebay_storage::Place;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::StorageLocation;
 use serde_json::Value;
 
-use super::{Cache, Entry};
+use super::{StateDirectory, StateEntry};
 use crate::commit::shard_name;
 use crate::output::Manifest;
 
 /// What may not go.
 #[derive(Default)]
-pub(super) struct Roots {
+pub(super) struct GcRoots {
     names: BTreeSet<(&'static str, String)>,
     /// Outputs that passes and shards were written to, each with its manifest.
-    pub outputs: Vec<(Place, Option<Manifest>)>,
+    pub outputs: Vec<(StorageLocation, Option<Manifest>)>,
     /// Files that tell what is in use, and cannot be read: what they name is not known.
     pub unreadable: Vec<Fault>,
 }
 
-impl Roots {
-    pub fn holds(&self, entry: &Entry) -> bool {
+impl GcRoots {
+    pub fn is_in_use(&self, entry: &StateEntry) -> bool {
         // A pointer names the newest artifact of its pipeline.
         let pointer = entry.kind == "artifacts" && entry.id().is_none();
         !entry.staged && (pointer || self.names.contains(&(entry.kind, entry.name.clone())))
     }
 
-    fn unreadable(&mut self, place: &Place, message: &str) {
+    fn unreadable(&mut self, place: &StorageLocation, message: &str) {
         let fault = Fault::new(codes::CORRUPT, message).file(&place.shown);
         self.unreadable.push(fault.hint("restore the file, or run its pipeline again"));
     }
@@ -39,16 +39,16 @@ impl Roots {
     }
 }
 
-impl Cache {
-    pub(super) fn roots(&self, entries: &[Entry]) -> Result<Roots> {
-        let mut roots = Roots::default();
+impl StateDirectory {
+    pub(super) fn roots(&self, entries: &[StateEntry]) -> Result<GcRoots> {
+        let mut roots = GcRoots::default();
         for pointer in entries.iter().filter(|entry| entry.kind == "artifacts" && entry.id().is_none()) {
             // What its runs cost tells how long the next one will take.
             roots.names.insert(("costs", pointer.name.clone()));
             // What was written for its trainings, the next one goes on from.
             roots.names.insert(("rows", pointer.name.clone()));
             let newest = self.json(&pointer.place)?;
-            let Some(id) = newest.and_then(|newest| newest["artifact"].as_str().and_then(Id::parse)) else {
+            let Some(id) = newest.and_then(|newest| newest["artifact"].as_str().and_then(ContentId::parse)) else {
                 roots.unreadable(&pointer.place, "the newest artifact's name cannot be read");
                 continue;
             };
@@ -69,7 +69,7 @@ impl Cache {
             let Some(record) = self.json(&entry.place)? else { continue };
             let Some(out) = record["out"].as_str() else { continue };
             if !manifests.contains_key(out) {
-                let place = self.io.place(out)?;
+                let place = self.io.resolve(out)?;
                 let read = Manifest::read(&self.io, &place);
                 let manifest = match read {
                     Err(fault) if [codes::CORRUPT, codes::STATE_VERSION].contains(&fault.code()) => {
@@ -92,7 +92,7 @@ impl Cache {
             }
         }
         for entry in entries.iter().filter(|entry| entry.kind == "passes") {
-            if roots.holds(entry)
+            if roots.is_in_use(entry)
                 && let Some(record) = self.json(&entry.place)?
             {
                 roots.add("partials", &record["partials"]);
@@ -103,7 +103,7 @@ impl Cache {
     }
 
     /// What a file of JSON says, if it can be read.
-    pub(super) fn json(&self, place: &Place) -> Result<Option<Value>> {
+    pub(super) fn json(&self, place: &StorageLocation) -> Result<Option<Value>> {
         Ok(self.io.get(place)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 }

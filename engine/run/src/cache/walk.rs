@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use forebay_model::{Fault, Result};
-use forebay_storage::{Io, Place};
+use forebay_storage::{StorageClient, StorageLocation};
 
 use crate::output::ATTEMPT;
 
 /// A file below some place.
-pub(super) struct Found {
+pub(super) struct ListedObject {
     /// Below the place, with `/` between its parts.
     pub path: String,
     pub bytes: u64,
@@ -18,7 +18,7 @@ pub(super) struct Found {
 
 /// All files below a place, and attempts without any, in the order of their paths. What vanishes meanwhile
 /// is left out.
-pub(super) fn walk(io: &Io, place: &Place) -> Result<Vec<Found>> {
+pub(super) fn list_files(io: &StorageClient, place: &StorageLocation) -> Result<Vec<ListedObject>> {
     let mut found = Vec::new();
     match &place.local {
         Some(local) => descend(local, "", &mut found)
@@ -29,7 +29,7 @@ pub(super) fn walk(io: &Io, place: &Place) -> Result<Vec<Found>> {
                 let path = rest.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
                 let millis = object.last_modified.timestamp_millis().max(0) as u64;
                 let written = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
-                found.push(Found { path, bytes: object.size, written });
+                found.push(ListedObject { path, bytes: object.size, written });
             }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn walk(io: &Io, place: &Place) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-fn descend(folder: &Path, above: &str, found: &mut Vec<Found>) -> std::io::Result<()> {
+fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io::Result<()> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -56,7 +56,7 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<Found>) -> std::io::Resul
         let is_bare = meta.is_dir() && found.len() == before && path.contains(ATTEMPT);
         if !meta.is_dir() || is_bare {
             let bytes = if is_bare { 0 } else { meta.len() };
-            found.push(Found { path, bytes, written: meta.modified()? });
+            found.push(ListedObject { path, bytes, written: meta.modified()? });
         }
     }
     Ok(())

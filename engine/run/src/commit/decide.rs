@@ -2,7 +2,7 @@
 
 /// What was found where a record should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record {
+pub enum RecordState {
     /// Nothing.
     Absent,
     /// A record of this id.
@@ -16,7 +16,7 @@ pub enum Record {
 
 /// What to do before the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum ReuseDecision {
     /// It is done: take the result.
     Reuse,
     /// Do it.
@@ -26,17 +26,17 @@ pub enum Before {
 }
 
 /// A finished pass is never done twice; a record whose data is gone counts as no record.
-pub fn before(record: Record) -> Before {
+pub fn decide_reuse(record: RecordState) -> ReuseDecision {
     match record {
-        Record::Absent => Before::Work,
-        Record::Ours { intact: true } => Before::Reuse,
-        Record::Ours { intact: false } | Record::Foreign => Before::Repair,
+        RecordState::Absent => ReuseDecision::Work,
+        RecordState::Ours { intact: true } => ReuseDecision::Reuse,
+        RecordState::Ours { intact: false } | RecordState::Foreign => ReuseDecision::Repair,
     }
 }
 
 /// What putting the record came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PutOutcome {
     /// It was created.
     Created,
     /// One was there already.
@@ -50,7 +50,7 @@ pub enum Outcome {
 
 /// What to do after the record was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
+pub enum CommitAction {
     /// Our result is the result.
     Committed,
     /// Somebody else's intact result stands; ours is thrown away.
@@ -61,12 +61,14 @@ pub enum After {
 
 /// Identical bytes are our own success, whoever wrote them. A broken record is replaced only by
 /// a run that saw it broken.
-pub fn after(before: Before, outcome: Outcome) -> After {
+pub fn decide_commit(before: ReuseDecision, outcome: PutOutcome) -> CommitAction {
     match (before, outcome) {
-        (_, Outcome::Created | Outcome::Exists { same: true, intact: true }) => After::Committed,
-        (_, Outcome::Exists { same: false, intact: true }) => After::LostRace,
-        (Before::Repair | Before::Work, Outcome::Exists { intact: false, .. }) => After::Replace,
-        (Before::Reuse, Outcome::Exists { intact: false, .. }) => After::LostRace,
+        (_, PutOutcome::Created | PutOutcome::Exists { same: true, intact: true }) => CommitAction::Committed,
+        (_, PutOutcome::Exists { same: false, intact: true }) => CommitAction::LostRace,
+        (ReuseDecision::Repair | ReuseDecision::Work, PutOutcome::Exists { intact: false, .. }) => {
+            CommitAction::Replace
+        }
+        (ReuseDecision::Reuse, PutOutcome::Exists { intact: false, .. }) => CommitAction::LostRace,
     }
 }
 
@@ -74,27 +76,34 @@ pub fn after(before: Before, outcome: Outcome) -> After {
 mod tests {
     use super::*;
 
-    const RECORDS: [Record; 4] =
-        [Record::Absent, Record::Ours { intact: true }, Record::Ours { intact: false }, Record::Foreign];
+    const RECORDS: [RecordState; 4] = [
+        RecordState::Absent,
+        RecordState::Ours { intact: true },
+        RecordState::Ours { intact: false },
+        RecordState::Foreign,
+    ];
 
     #[test]
-    fn before_is_total_and_reuses_only_what_is_whole() {
-        let decisions = RECORDS.map(before);
-        assert_eq!(decisions, [Before::Work, Before::Reuse, Before::Repair, Before::Repair]);
+    fn reuse_needs_an_intact_record() {
+        let decisions = RECORDS.map(decide_reuse);
+        assert_eq!(
+            decisions,
+            [ReuseDecision::Work, ReuseDecision::Reuse, ReuseDecision::Repair, ReuseDecision::Repair]
+        );
     }
 
     #[test]
-    fn after_never_replaces_an_intact_result() {
-        for before in RECORDS.map(before) {
+    fn commit_never_replaces_an_intact_result() {
+        for before in RECORDS.map(decide_reuse) {
             for (same, intact) in [(false, false), (false, true), (true, false), (true, true)] {
-                let decision = after(before, Outcome::Exists { same, intact });
+                let decision = decide_commit(before, PutOutcome::Exists { same, intact });
                 if intact {
-                    assert_eq!(decision, if same { After::Committed } else { After::LostRace });
+                    assert_eq!(decision, if same { CommitAction::Committed } else { CommitAction::LostRace });
                 } else {
-                    assert_ne!(decision, After::Committed, "a broken result must not count as committed");
+                    assert_ne!(decision, CommitAction::Committed, "a broken result must not count as committed");
                 }
             }
-            assert_eq!(after(before, Outcome::Created), After::Committed);
+            assert_eq!(decide_commit(before, PutOutcome::Created), CommitAction::Committed);
         }
     }
 }

@@ -4,27 +4,27 @@ use std::fs;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use forebay_fuzz::{Target, fuzz};
-use forebay_model::{Finding, Id, RelativePath};
-use forebay_storage::{Io, ScratchDir, Silent};
+use forebay_fuzz::{FuzzTarget, fuzz};
+use forebay_model::{ContentId, Finding, RelativePath};
+use forebay_storage::{IgnoreEvents, ScratchDir, StorageClient};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Store;
+use super::StateStore;
 use crate::Manifest;
-use crate::output::{Shard, Written};
+use crate::output::{OutputFile, Shard};
 
-struct Workshop {
-    io: Io,
+struct StoreFixture {
+    io: StorageClient,
     folder: tempfile::TempDir,
-    store: Store,
+    store: StateStore,
 }
 
-impl Workshop {
-    fn new() -> Workshop {
-        let (io, folder) = (Io::new().unwrap(), tempfile::tempdir().unwrap());
-        let store = Store::new(io.clone(), io.place(folder.path().to_str().unwrap()).unwrap());
-        Workshop { io, folder, store }
+impl StoreFixture {
+    fn new() -> StoreFixture {
+        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let store = StateStore::new(io.clone(), io.resolve(folder.path().to_str().unwrap()).unwrap());
+        StoreFixture { io, folder, store }
     }
 
     fn put(&self, name: &str, bytes: &[u8]) {
@@ -37,21 +37,21 @@ impl Workshop {
 /// Files of a header, a body and their digest: as they are, and with a digest that fits the damage.
 #[test]
 fn framed_files() {
-    let (shop, id) = (Workshop::new(), Id::of(b"fuzz"));
-    let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
-    shop.store.put_notes(id, br#"[{"path":"a","rows":3}]"#, &scratch).unwrap();
+    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
+    let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+    shop.store.put_metadata(id, br#"[{"path":"a","rows":3}]"#, &scratch).unwrap();
     shop.store.put_checkpoint(id, &[7; 90], &scratch).unwrap();
     let counts: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let finding = Finding::new(RecordBatch::try_from_iter([("count", counts)]).unwrap());
     shop.store.share_finding(id, &finding, None, &scratch).unwrap();
     let names = [format!("notes/{id}"), format!("checkpoints/{id}"), format!("exchanges/{id}/finding")];
     let seeds: Vec<_> = names.iter().map(|name| fs::read(shop.folder.path().join(name)).unwrap()).collect();
-    fuzz!(Target::new("framed").seeds(seeds), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("framed").seeds(seeds), |bytes: &[u8]| {
         let whole = &bytes[..bytes.len().saturating_sub(16)];
         let sealed = [whole, &xxh3_128(whole).to_le_bytes()].concat();
         for bytes in [bytes, &sealed] {
             names.iter().for_each(|name| shop.put(name, bytes));
-            let _ = shop.store.get_notes(id);
+            let _ = shop.store.get_metadata(id);
             let _ = shop.store.get_checkpoint(id);
             let _ = shop.store.shared_finding(id, true);
             let _ = shop.store.check_framed(&shop.store.root().join(&names[0]), &id.to_string());
@@ -62,8 +62,8 @@ fn framed_files() {
 /// A finding that another process left, damaged, with a digest that fits: it is not there, or another table.
 #[test]
 fn findings_with_any_damage_are_read() {
-    let (shop, id) = (Workshop::new(), Id::of(b"fuzz"));
-    let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
+    let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
     let counts: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let finding = Finding::new(RecordBatch::try_from_iter([("count", counts)]).unwrap());
     shop.store.share_finding(id, &finding, None, &scratch).unwrap();
@@ -82,10 +82,10 @@ fn findings_with_any_damage_are_read() {
 /// Manifests and records, read as the next run reads them.
 #[test]
 fn manifests() {
-    let (shop, id) = (Workshop::new(), Id::of(b"fuzz"));
+    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
     let out = shop.store.root().join("out");
     let path = RelativePath::new("_data/a/part-00000.parquet").unwrap();
-    let file = Written { path, rows: 3, bytes: 4, digest: "00".repeat(16) };
+    let file = OutputFile { path, rows: 3, bytes: 4, digest: "00".repeat(16) };
     let shard =
         Shard { id: id.to_string(), spans: vec!["s".into()], rows_in: 3, files: vec![file], ..Shard::default() };
     let manifest = Manifest {
@@ -105,17 +105,17 @@ fn manifests() {
         "\"format\":3",
         "18446744073709551615",
     ];
-    fuzz!(Target::new("manifests").seeds(seeds).words(&words), |bytes: &[u8]| {
+    fuzz!(FuzzTarget::new("manifests").seeds(seeds).words(&words), |bytes: &[u8]| {
         shop.put("out/_manifest.json", bytes);
         shop.put(&format!("passes/{id}.json"), bytes);
-        let _ = shop.store.pass(id, |_| Ok(true));
+        let _ = shop.store.pass_record(id, |_| Ok(true));
         if let Ok(Some(manifest)) = Manifest::read(&shop.io, &out) {
-            let _ = (manifest.intact(&shop.io, &out), manifest.files().count(), manifest.suits(true));
+            let _ = (manifest.intact(&shop.io, &out), manifest.files().count(), manifest.check_interval_mode(true));
             let _ = manifest.directories();
         }
         if let Ok(shard) = serde_json::from_slice::<Shard>(bytes) {
             let _ = (shard.intact(&shop.io, &out), shard.counts());
         }
-        let _ = crate::Cache::new(shop.io.clone(), shop.store.root().clone()).holdings();
+        let _ = crate::StateDirectory::new(shop.io.clone(), shop.store.root().clone()).holdings();
     });
 }

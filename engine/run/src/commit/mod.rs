@@ -8,6 +8,6 @@ mod fuzz;
 mod partials;
 mod store;
 
-pub use decide::{After, Before, Outcome, Record, after, before};
-pub use partials::{SHARES, divided_bytes_min, merged_in_pairs};
-pub use store::{Kept, Store, shard_name, texts};
+pub use decide::{CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse};
+pub use partials::{SHARES, merge_pairwise, shares_bytes_min};
+pub use store::{RetainedIds, StateStore, id_texts, shard_name};

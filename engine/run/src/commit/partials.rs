@@ -9,10 +9,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use forebay_model::{AnyAnalyzer, AnyState, Id, Result, Scratch};
-use forebay_storage::{Place, ScratchDir};
+use forebay_model::{AnyAnalyzer, AnyState, ContentId, Result, ScratchSpace};
+use forebay_storage::{ScratchDir, StorageLocation};
 
-use super::store::{Digesting, Header, Store, packed, unpacked};
+use super::store::{ChecksumWriter, FrameHeader, StateStore, read_compressed, write_compressed};
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;
@@ -26,102 +26,103 @@ const SHARED: &str = "shares";
 const SHARED_VERSION: u32 = 1;
 
 /// From how many bytes on states are kept in shares, unless tests say otherwise: they have little data.
-pub fn divided_bytes_min() -> u64 {
+pub fn shares_bytes_min() -> u64 {
     let given = std::env::var("FOREBAY_DIVIDED_BYTES").ok().and_then(|bytes| bytes.parse().ok());
     given.unwrap_or(DIVIDED_BYTES_MIN)
 }
 
-impl Store {
-    fn partial_place(&self, id: Id) -> Place {
+impl StateStore {
+    fn partial_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("partials/{id}"))
     }
 
-    fn share_place(&self, id: Id, share: usize) -> Place {
+    fn share_location(&self, id: ContentId, share: usize) -> StorageLocation {
         self.root.join(&format!("partials/{id}.shares/{share}"))
     }
 
     /// What the header of a state says that is packed.
-    fn packed_header(id: Id, analyzer: &dyn AnyAnalyzer) -> Header {
-        Header::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
+    fn compressed_header(id: ContentId, analyzer: &dyn AnyAnalyzer) -> FrameHeader {
+        FrameHeader::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
     }
 
     /// Keeps the state of a part: packed where it is for other nights, as it is for the run alone.
     pub fn put_partial(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         (scratch, for_nights): (&ScratchDir, bool),
     ) -> Result<()> {
         if !for_nights {
-            return self.put_encoded((&self.partial_place(id), id), analyzer, state, scratch, false);
+            return self.put_encoded((&self.partial_location(id), id), analyzer, state, scratch, false);
         }
-        let header = Store::packed_header(id, analyzer);
-        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| {
-            packed(out, &mut |out| analyzer.encode(state, out))
+        let header = StateStore::compressed_header(id, analyzer);
+        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |out| {
+            write_compressed(out, &mut |out| analyzer.encode(state, out))
         })
     }
 
     /// The same in shares.
-    pub fn put_divided(
+    pub fn put_partial_shares(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
         let mut files = (0..SHARES).map(|_| scratch.file()).collect::<Result<Vec<_>>>()?;
-        let outs = files.iter_mut().map(|file| Digesting::begin(file.as_file_mut(), &header));
+        let outs = files.iter_mut().map(|file| ChecksumWriter::begin(file.as_file_mut(), &header));
         let mut outs = outs.collect::<Result<Vec<_>>>()?;
         let mut shares: Vec<&mut dyn Write> = outs.iter_mut().map(|out| out as &mut dyn Write).collect();
         analyzer.encode_shares(state, &mut shares)?;
-        outs.into_iter().try_for_each(Digesting::end)?;
+        outs.into_iter().try_for_each(ChecksumWriter::end)?;
         for (share, file) in files.into_iter().enumerate() {
-            self.put_file(&self.share_place(id, share), file, false)?;
+            self.persist_file(&self.share_location(id, share), file, false)?;
         }
-        self.seal_shares(id, scratch)
+        self.mark_shares_complete(id, scratch)
     }
 
     /// Keeps one share of a state; the others are for others to keep.
-    pub fn put_share(
+    pub fn put_partial_share(
         &self,
-        (id, share): (Id, usize),
+        (id, share): (ContentId, usize),
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        self.put_encoded((&self.share_place(id, share), id), analyzer, state, scratch, false)
+        self.put_encoded((&self.share_location(id, share), id), analyzer, state, scratch, false)
     }
 
     /// Says that all shares of a state are there.
-    pub fn seal_shares(&self, id: Id, scratch: &ScratchDir) -> Result<()> {
-        let header = Header::new(id, SHARED, SHARED_VERSION);
-        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |_| Ok(()))
+    pub fn mark_shares_complete(&self, id: ContentId, scratch: &ScratchDir) -> Result<()> {
+        let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
+        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |_| Ok(()))
     }
 
     /// Which states of parts of a history are kept.
-    pub fn has_partials(&self, ids: impl Iterator<Item = Id>) -> Result<Vec<bool>> {
-        let sizes = self.io.sizes(ids.map(|id| self.partial_place(id)).collect())?;
+    pub fn has_partials(&self, ids: impl Iterator<Item = ContentId>) -> Result<Vec<bool>> {
+        let sizes = self.io.sizes(ids.map(|id| self.partial_location(id)).collect())?;
         Ok(sizes.iter().map(Option::is_some).collect())
     }
 
     /// Reads the state of a part of a history back; what is broken is removed.
     pub fn get_partial(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
+        scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        let place = self.partial_place(id);
-        let kinds = [Header::new(id, analyzer.kind(), analyzer.version()), Store::packed_header(id, analyzer)];
+        let place = self.partial_location(id);
+        let kinds =
+            [FrameHeader::new(id, analyzer.kind(), analyzer.version()), StateStore::compressed_header(id, analyzer)];
         let mut found = self.get_framed_of(&place, &kinds, |kind, input| match kind {
             0 => analyzer.decode(input, scratch),
-            _ => unpacked(input, |input| analyzer.decode(input, scratch)),
+            _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
         })?;
-        if found.is_none() && self.is_divided(id)? {
+        if found.is_none() && self.is_in_shares(id)? {
             found =
-                merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;
+                merge_pairwise(analyzer, (0..SHARES).map(|share| self.get_stored_share(id, share, analyzer, scratch)))?;
         }
         if found.is_none() && self.io.head(&place)?.is_some() {
             self.io.delete(&place)?;
@@ -130,13 +131,13 @@ impl Store {
     }
 
     /// Reads one share of it, also of one that is kept whole.
-    pub fn get_share(
+    pub fn get_partial_share(
         &self,
-        (id, share): (Id, usize),
+        (id, share): (ContentId, usize),
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
+        scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        if let Some(found) = self.get_kept_share(id, share, analyzer, scratch)? {
+        if let Some(found) = self.get_stored_share(id, share, analyzer, scratch)? {
             return Ok(Some(found));
         }
         let Some(mut state) = self.get_partial(id, analyzer, scratch)? else { return Ok(None) };
@@ -146,25 +147,25 @@ impl Store {
         analyzer.decode(&mut bytes.swap_remove(share).as_slice(), scratch).map(Some)
     }
 
-    fn is_divided(&self, id: Id) -> Result<bool> {
-        let header = Header::new(id, SHARED, SHARED_VERSION);
-        Ok(self.get_framed(&self.partial_place(id), &header, |_| Ok(()))?.is_some())
+    fn is_in_shares(&self, id: ContentId) -> Result<bool> {
+        let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
+        Ok(self.get_framed(&self.partial_location(id), &header, |_| Ok(()))?.is_some())
     }
 
-    fn get_kept_share(
+    fn get_stored_share(
         &self,
-        id: Id,
+        id: ContentId,
         share: usize,
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
+        scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        self.get_encoded((&self.share_place(id, share), id), analyzer, scratch)
+        self.get_encoded((&self.share_location(id, share), id), analyzer, scratch)
     }
 }
 
 /// States merged as the leaves of a tree are, so that each key moves a few times only. `None` where one of
 /// them is not there.
-pub fn merged_in_pairs(
+pub fn merge_pairwise(
     analyzer: &dyn AnyAnalyzer,
     states: impl Iterator<Item = Result<Option<AnyState>>>,
 ) -> Result<Option<AnyState>> {

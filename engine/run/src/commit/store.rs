@@ -13,26 +13,26 @@ use arrow::buffer::Buffer;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, IdBuilder, Result, Scratch, codes};
+use forebay_model::{AnyAnalyzer, AnyState, ContentId, Fault, Finding, IdBuilder, Result, ScratchSpace, codes};
 use forebay_plan::Carry;
-use forebay_storage::{Io, NOTES_BYTES_MAX, Place, ScratchDir, failpoint::step};
+use forebay_storage::{METADATA_CACHE_BYTES_MAX, ScratchDir, StorageClient, StorageLocation, failpoint::step};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, ResetDirective};
 
-use super::{After, Before, Outcome, Record, after, before};
-use crate::output::remove;
+use super::{CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse};
+use crate::output::remove_directory;
 
 /// The version of everything in a state directory.
 const FORMAT: u32 = 1;
 
 /// Names and finds committed things.
 #[derive(Clone)]
-pub struct Store {
-    pub(super) io: Io,
-    pub(super) root: Place,
+pub struct StateStore {
+    pub(super) io: StorageClient,
+    pub(super) root: StorageLocation,
     /// Files that are in place, and not yet on the disk.
     unsynced: Arc<Mutex<Vec<PathBuf>>>,
 }
@@ -68,11 +68,11 @@ pub fn shard_name(out: &str, shard: &str) -> String {
 
 /// What passes over a history keep for the runs after them.
 #[derive(Default)]
-pub struct Kept {
+pub struct RetainedIds {
     /// States of runs of spans.
-    pub partials: BTreeSet<Id>,
+    pub partials: BTreeSet<ContentId>,
     /// What windows remember.
-    pub carries: BTreeSet<Id>,
+    pub carries: BTreeSet<ContentId>,
 }
 
 /// What the headers of checkpoints say.
@@ -90,47 +90,47 @@ const EXCHANGED: &str = "exchanged";
 const EXCHANGED_VERSION: u32 = 1;
 
 /// Ids as records hold them.
-pub fn texts(ids: &BTreeSet<Id>) -> Vec<String> {
-    ids.iter().map(Id::to_string).collect()
+pub fn id_texts(ids: &BTreeSet<ContentId>) -> Vec<String> {
+    ids.iter().map(ContentId::to_string).collect()
 }
 
 /// The first line of a state's file.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Header {
+pub(super) struct FrameHeader {
     format: u32,
     id: String,
     analyzer: String,
     version: u32,
 }
 
-impl Header {
-    pub fn new(id: Id, analyzer: &str, version: u32) -> Self {
-        Header { format: FORMAT, id: id.to_string(), analyzer: analyzer.to_owned(), version }
+impl FrameHeader {
+    pub fn new(id: ContentId, analyzer: &str, version: u32) -> Self {
+        FrameHeader { format: FORMAT, id: id.to_string(), analyzer: analyzer.to_owned(), version }
     }
 }
 
-impl Store {
+impl StateStore {
     /// A state directory, which need not exist yet.
-    pub fn new(io: Io, root: Place) -> Self {
-        Store { io, root, unsynced: Arc::default() }
+    pub fn new(io: StorageClient, root: StorageLocation) -> Self {
+        StateStore { io, root, unsynced: Arc::default() }
     }
 
     /// Where it is.
-    pub fn root(&self) -> &Place {
+    pub fn root(&self) -> &StorageLocation {
         &self.root
     }
 
-    fn state_place(&self, id: Id) -> Place {
+    fn state_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("states/{id}"))
     }
 
     /// Where a pass's record is.
-    pub fn pass_place(&self, id: Id) -> Place {
+    pub fn pass_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("passes/{id}.json"))
     }
 
     /// Where the intermediate dataset of a gather is.
-    pub fn gathered_place(&self, id: Id) -> Place {
+    pub fn materialized_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("gathered/{id}"))
     }
 
@@ -138,12 +138,12 @@ impl Store {
     /// a loss of power once [`Store::sync`] has returned; until then, its digest tells whether it is whole.
     pub fn put_state(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         (scratch, durable): (&ScratchDir, bool),
     ) -> Result<()> {
-        let place = self.state_place(id);
+        let place = self.state_location(id);
         self.put_encoded((&place, id), analyzer, state, scratch, false)?;
         if let Some(path) = place.local.filter(|_| durable) {
             self.unsynced().push(path);
@@ -171,143 +171,149 @@ impl Store {
     /// Writes a state to a place.
     pub(super) fn put_encoded(
         &self,
-        (place, id): (&Place, Id),
+        (place, id): (&StorageLocation, ContentId),
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         scratch: &ScratchDir,
         durable: bool,
     ) -> Result<()> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
         self.put_framed(place, &header, scratch, durable, &mut |out| analyzer.encode(state, out))
     }
 
     /// Reads what [`Store::put_encoded`] wrote.
     pub(super) fn get_encoded(
         &self,
-        (place, id): (&Place, Id),
+        (place, id): (&StorageLocation, ContentId),
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
+        scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
         self.get_framed(place, &header, |input| analyzer.decode(input, scratch))
     }
 
     /// Reads a state back; `None` when it is absent, of another version, or broken.
     pub fn get_state(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
+        scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        self.get_encoded((&self.state_place(id), id), analyzer, scratch)
+        self.get_encoded((&self.state_location(id), id), analyzer, scratch)
     }
 
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
-    pub fn recall(
+    pub fn load_finding(
         &self,
-        id: Id,
+        id: ContentId,
         analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
-        findings: &mut BTreeMap<Id, Arc<Finding>>,
+        scratch: &Arc<dyn ScratchSpace>,
+        findings: &mut BTreeMap<ContentId, Arc<Finding>>,
     ) -> Result<bool> {
         let Some(state) = self.get_state(id, analyzer, scratch)? else { return Ok(false) };
         findings.insert(id, Arc::new(analyzer.finish(state)?));
         Ok(true)
     }
 
-    fn carry_place(&self, id: Id) -> Place {
+    fn carry_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("carries/{id}"))
     }
 
     /// Commits what windows remember at some point of a history, unless it is there.
     pub fn put_carry(
         &self,
-        id: Id,
+        id: ContentId,
         scratch: &ScratchDir,
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
         if self.carry_bytes(id)?.is_some() {
             return Ok(());
         }
-        let header = Header::new(id, CARRY, CARRY_VERSION);
-        self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| packed(out, write))
+        let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
+        self.put_framed(&self.carry_location(id), &header, scratch, true, &mut |out| write_compressed(out, write))
     }
 
     /// The bytes of what windows remember at some point, if that is kept.
-    pub fn carry_bytes(&self, id: Id) -> Result<Option<u64>> {
-        Ok(self.io.head(&self.carry_place(id))?.map(|meta| meta.size))
+    pub fn carry_bytes(&self, id: ContentId) -> Result<Option<u64>> {
+        Ok(self.io.head(&self.carry_location(id))?.map(|meta| meta.size))
     }
 
     /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
-    pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
-        let place = self.carry_place(id);
-        let header = Header::new(id, CARRY, CARRY_VERSION);
-        let found = self.get_framed(&place, &header, |input| unpacked(input, read))?;
+    pub fn get_carry(&self, id: ContentId, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
+        let place = self.carry_location(id);
+        let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
+        let found = self.get_framed(&place, &header, |input| read_compressed(input, read))?;
         if found.is_none() && self.io.head(&place)?.is_some() {
             self.io.delete(&place)?;
         }
         Ok(found)
     }
 
-    fn notes_place(&self, id: Id) -> Place {
+    fn metadata_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("notes/{id}"))
     }
 
     /// Keeps what a source noted.
-    pub fn put_notes(&self, id: Id, notes: &[u8], scratch: &ScratchDir) -> Result<()> {
+    pub fn put_metadata(&self, id: ContentId, notes: &[u8], scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("the notes of a source cannot be written", error);
-        let header = Header::new(id, NOTES, NOTES_VERSION);
+        let header = FrameHeader::new(id, NOTES, NOTES_VERSION);
         let packed = zstd::encode_all(notes, NOTES_PACKED).map_err(failed)?;
-        self.put_framed(&self.notes_place(id), &header, scratch, false, &mut |out| {
+        self.put_framed(&self.metadata_location(id), &header, scratch, false, &mut |out| {
             out.write_all(&packed).map_err(failed)
         })
     }
 
     /// What a source noted, if it is there and whole.
-    pub fn get_notes(&self, id: Id) -> Result<Option<Vec<u8>>> {
-        self.get_framed(&self.notes_place(id), &Header::new(id, NOTES, NOTES_VERSION), |input| {
+    pub fn get_metadata(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
+        self.get_framed(&self.metadata_location(id), &FrameHeader::new(id, NOTES, NOTES_VERSION), |input| {
             let mut notes = Vec::new();
             let failed = |error| Fault::disk("the notes of a source cannot be read", error);
-            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?.take(NOTES_BYTES_MAX as u64);
+            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?.take(METADATA_CACHE_BYTES_MAX as u64);
             unpacked.read_to_end(&mut notes).map_err(failed)?;
             Ok(notes)
         })
     }
 
-    fn exchanged_place(&self, of: Id, name: &str) -> Place {
+    fn shared_location(&self, of: ContentId, name: &str) -> StorageLocation {
         self.root.join(&format!("exchanges/{of}/{name}"))
     }
 
     /// Leaves something for other workers. One that is lost with the machine's power is made again.
-    pub fn put_exchanged(
+    pub fn put_shared(
         &self,
-        of: Id,
+        of: ContentId,
         name: &str,
         scratch: &ScratchDir,
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        let header = Header::new(of, EXCHANGED, EXCHANGED_VERSION);
-        self.put_framed(&self.exchanged_place(of, name), &header, scratch, false, write)
+        let header = FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION);
+        self.put_framed(&self.shared_location(of, name), &header, scratch, false, write)
     }
 
     /// Reads what another worker left; `None` when it is absent or broken.
-    pub fn get_exchanged<T>(
+    pub fn get_shared<T>(
         &self,
-        of: Id,
+        of: ContentId,
         name: &str,
         read: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.get_framed(&self.exchanged_place(of, name), &Header::new(of, EXCHANGED, EXCHANGED_VERSION), read)
+        self.get_framed(&self.shared_location(of, name), &FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION), read)
     }
 
     /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself, and
     /// the index to look things up in it.
-    pub fn share_finding(&self, id: Id, finding: &Finding, index: Option<&Buffer>, scratch: &ScratchDir) -> Result<()> {
+    pub fn share_finding(
+        &self,
+        id: ContentId,
+        finding: &Finding,
+        index: Option<&Buffer>,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
         let failed = |error| Fault::disk("an index cannot be written", error);
         if let Some(index) = index {
-            self.put_exchanged(id, INDEX, scratch, &mut |out| out.write_all(index).map_err(failed))?;
+            self.put_shared(id, INDEX, scratch, &mut |out| out.write_all(index).map_err(failed))?;
         }
-        self.put_exchanged(id, FINDING, scratch, &mut |out| {
+        self.put_shared(id, FINDING, scratch, &mut |out| {
             let mut writer = StreamWriter::try_new(out, finding.table().schema_ref())?;
             writer.write(finding.table())?;
             Ok(writer.finish()?)
@@ -316,51 +322,51 @@ impl Store {
 
     /// What somebody left of a state, and its index. Where it may be `mapped`, all processes of a machine hold it
     /// once.
-    pub fn shared_finding(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
+    pub fn shared_finding(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
         let Some(finding) = self.shared_table(id, mapped)? else { return Ok(None) };
-        Ok(Some(match self.exchanged_bytes(id, INDEX, mapped)? {
+        Ok(Some(match self.shared_bytes(id, INDEX, mapped)? {
             Some(index) => finding.with_index(index),
             None => finding,
         }))
     }
 
     /// The same without the index.
-    pub fn shared_table(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
-        let Some(stream) = self.exchanged_bytes(id, FINDING, mapped)? else { return Ok(None) };
+    pub fn shared_table(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
+        let Some(stream) = self.shared_bytes(id, FINDING, mapped)? else { return Ok(None) };
         // The decoder panics on some bytes that are no Arrow stream.
         let table = catch_unwind(AssertUnwindSafe(|| only_table(stream)));
         Ok(table.ok().flatten().map(Finding::new))
     }
 
     /// All that somebody left, in one piece; `None` when it is absent or broken.
-    fn exchanged_bytes(&self, of: Id, name: &str, mapped: bool) -> Result<Option<Buffer>> {
-        let place = self.exchanged_place(of, name);
+    fn shared_bytes(&self, of: ContentId, name: &str, mapped: bool) -> Result<Option<Buffer>> {
+        let place = self.shared_location(of, name);
         let bytes = match &place.local {
-            Some(path) if mapped => map(path)?,
-            Some(path) => found(std::fs::read(path))?.map(Buffer::from_vec),
+            Some(path) if mapped => map_file(path)?,
+            Some(path) => if_exists(std::fs::read(path))?.map(Buffer::from_vec),
             None => self.io.get(&place)?.map(Buffer::from),
         };
-        let header = Header::new(of, EXCHANGED, EXCHANGED_VERSION);
+        let header = FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION);
         Ok(bytes.and_then(|bytes| framed_body(&bytes, &header)))
     }
 
     /// Removes all that workers left for each other under a name.
-    pub fn drop_exchange(&self, of: Id) -> Result<()> {
-        remove(&self.io, &self.root.join(&format!("exchanges/{of}")))
+    pub fn drop_shared(&self, of: ContentId) -> Result<()> {
+        remove_directory(&self.io, &self.root.join(&format!("exchanges/{of}")))
     }
 
     /// Keeps how far a training is. One that is lost with the machine's power is one that is not there.
-    pub fn put_checkpoint(&self, id: Id, checkpoint: &[u8], scratch: &ScratchDir) -> Result<()> {
+    pub fn put_checkpoint(&self, id: ContentId, checkpoint: &[u8], scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("a checkpoint cannot be written", error);
-        let header = Header::new(id, CHECKPOINT, CHECKPOINT_VERSION);
-        let place = self.checkpoint_place(id);
+        let header = FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION);
+        let place = self.checkpoint_location(id);
         self.put_framed(&place, &header, scratch, true, &mut |out| out.write_all(checkpoint).map_err(failed))
     }
 
     /// How far a training is. What is broken, or of another version, is as if it were not there; one of
     /// another training is a fault.
-    pub fn get_checkpoint(&self, id: Id) -> Result<Option<Vec<u8>>> {
-        let (place, header) = (self.checkpoint_place(id), Header::new(id, CHECKPOINT, CHECKPOINT_VERSION));
+    pub fn get_checkpoint(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
+        let (place, header) = (self.checkpoint_location(id), FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION));
         if let Some((_, Some(found))) = self.open_framed(&place)?
             && found.id != header.id
         {
@@ -378,33 +384,33 @@ impl Store {
     }
 
     /// Forgets how far a training was, once its model is published.
-    pub fn drop_checkpoint(&self, id: Id) -> Result<()> {
-        self.io.delete(&self.checkpoint_place(id))
+    pub fn drop_checkpoint(&self, id: ContentId) -> Result<()> {
+        self.io.delete(&self.checkpoint_location(id))
     }
 
-    fn checkpoint_place(&self, id: Id) -> Place {
+    fn checkpoint_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("checkpoints/{id}"))
     }
 
     /// The record of a shard of an output, if it is there and can be read.
-    pub fn shard(&self, out: &str, id: Id) -> Result<Option<Value>> {
-        let bytes = self.io.get(&self.shard_place(out, id))?;
+    pub fn shard_record(&self, out: &str, id: ContentId) -> Result<Option<Value>> {
+        let bytes = self.io.get(&self.shard_location(out, id))?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     /// Records a shard whose files are whole. Equal ids mean equal rows.
-    pub fn put_shard(&self, out: &str, id: Id, record: &Value) -> Result<()> {
+    pub fn put_shard_record(&self, out: &str, id: ContentId, record: &Value) -> Result<()> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
-        self.io.put(&self.shard_place(out, id), bytes)
+        self.io.put(&self.shard_location(out, id), bytes)
     }
 
     /// Records a shard, unless somebody else has; then it is false.
-    pub fn put_shard_if_absent(&self, out: &str, id: Id, record: &Value) -> Result<bool> {
+    pub fn put_shard_record_if_absent(&self, out: &str, id: ContentId, record: &Value) -> Result<bool> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
-        self.io.put_if_absent(&self.shard_place(out, id), bytes)
+        self.io.put_if_absent(&self.shard_location(out, id), bytes)
     }
 
-    fn shard_place(&self, out: &str, id: Id) -> Place {
+    fn shard_location(&self, out: &str, id: ContentId) -> StorageLocation {
         self.root.join(&format!("shards/{}.json", shard_name(out, &id.to_string())))
     }
 
@@ -412,24 +418,24 @@ impl Store {
     /// the machine's power: its digest tells, and it is made again.
     pub(super) fn put_framed(
         &self,
-        place: &Place,
-        header: &Header,
+        place: &StorageLocation,
+        header: &FrameHeader,
         scratch: &ScratchDir,
         durable: bool,
         body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
         let mut file = scratch.file()?;
-        let mut out = Digesting::begin(file.as_file_mut(), header)?;
+        let mut out = ChecksumWriter::begin(file.as_file_mut(), header)?;
         body(&mut out)?;
         out.end()?;
-        self.put_file(place, file, durable)
+        self.persist_file(place, file, durable)
     }
 
     /// Reads what [`Store::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
     pub(super) fn get_framed<T>(
         &self,
-        place: &Place,
-        expected: &Header,
+        place: &StorageLocation,
+        expected: &FrameHeader,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
         self.get_framed_of(place, std::slice::from_ref(expected), |_, input| body(input))
@@ -438,8 +444,8 @@ impl Store {
     /// The same of something of several kinds; the body is told by number which of them it is.
     pub(super) fn get_framed_of<T>(
         &self,
-        place: &Place,
-        kinds: &[Header],
+        place: &StorageLocation,
+        kinds: &[FrameHeader],
         body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
         let Some((mut input, header)) = self.open_framed(place)? else { return Ok(None) };
@@ -449,11 +455,11 @@ impl Store {
         let Ok(found) = body(kind, &mut input) else { return Ok(None) };
         // Nothing may follow.
         let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
-        Ok((rest == 0 && input.ends_whole()).then_some(found))
+        Ok((rest == 0 && input.digest_matches()).then_some(found))
     }
 
     /// What is wrong with a file that [`Store::put_framed`] wrote.
-    pub fn check_framed(&self, place: &Place, id: &str) -> Result<Option<&'static str>> {
+    pub fn check_framed(&self, place: &StorageLocation, id: &str) -> Result<Option<&'static str>> {
         let Some((mut input, header)) = self.open_framed(place)? else { return Ok(Some("it is missing")) };
         let Some(header) = header else { return Ok(Some("it has no header")) };
         if header.id != id {
@@ -463,13 +469,13 @@ impl Store {
             return Ok(Some("its header is of another format"));
         }
         let read = std::io::copy(&mut input, &mut std::io::sink()).is_ok();
-        Ok((!read || !input.ends_whole()).then_some("its digest is another"))
+        Ok((!read || !input.digest_matches()).then_some("its digest is another"))
     }
 
     /// The body of a file, and its header where that can be read.
-    fn open_framed(&self, place: &Place) -> Result<Option<(Framed, Option<Header>)>> {
+    fn open_framed(&self, place: &StorageLocation) -> Result<Option<(ChecksumReader, Option<FrameHeader>)>> {
         let (reader, bytes): (Box<dyn BufRead>, u64) = match &place.local {
-            Some(path) => match found(File::open(path))? {
+            Some(path) => match if_exists(File::open(path))? {
                 Some(file) => {
                     let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
                     (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
@@ -484,17 +490,22 @@ impl Store {
                 None => return Ok(None),
             },
         };
-        let mut input = Framed { inner: reader.take(bytes.saturating_sub(16)), digest: Xxh3::new() };
+        let mut input = ChecksumReader { inner: reader.take(bytes.saturating_sub(16)), digest: Xxh3::new() };
         let mut line = Vec::new();
         let read = (&mut input.inner).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line);
         input.digest.update(&line);
-        let header = read.ok().and_then(|_| serde_json::from_slice::<Header>(&line).ok());
+        let header = read.ok().and_then(|_| serde_json::from_slice::<FrameHeader>(&line).ok());
         Ok(Some((input, header)))
     }
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
     /// (ids make contents equal, so that replacing is harmless).
-    pub(super) fn put_file(&self, place: &Place, file: tempfile::NamedTempFile, durable: bool) -> Result<()> {
+    pub(super) fn persist_file(
+        &self,
+        place: &StorageLocation,
+        file: tempfile::NamedTempFile,
+        durable: bool,
+    ) -> Result<()> {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
@@ -509,54 +520,60 @@ impl Store {
                 step("have named", &place.shown);
                 Ok(())
             }
-            None => self.io.put_from(place, file.path()),
+            None => self.io.upload_file(place, file.path()),
         }
     }
 
     /// What is known of a pass; `check` tells whether the data that the record names is whole.
-    pub fn pass(&self, id: Id, check: impl Fn(&Value) -> Result<bool>) -> Result<(Before, Option<Value>)> {
-        let Some(bytes) = self.io.get(&self.pass_place(id))? else {
-            return Ok((before(Record::Absent), None));
+    pub fn pass_record(
+        &self,
+        id: ContentId,
+        check: impl Fn(&Value) -> Result<bool>,
+    ) -> Result<(ReuseDecision, Option<Value>)> {
+        let Some(bytes) = self.io.get(&self.pass_location(id))? else {
+            return Ok((decide_reuse(RecordState::Absent), None));
         };
         let record: Option<Value> = serde_json::from_slice(&bytes).ok();
         let readable = record.filter(|record| record["format"] == FORMAT && record["pass"] == id.to_string());
         match readable {
-            None => Ok((before(Record::Foreign), None)),
-            Some(record) => Ok((before(Record::Ours { intact: check(&record)? }), Some(record))),
+            None => Ok((decide_reuse(RecordState::Foreign), None)),
+            Some(record) => Ok((decide_reuse(RecordState::Ours { intact: check(&record)? }), Some(record))),
         }
     }
 
     /// Records what a pass over a history keeps for the runs after it.
-    pub fn put_learned(&self, id: Id, kept: &Kept) -> Result<()> {
+    pub fn put_learn_record(&self, id: ContentId, kept: &RetainedIds) -> Result<()> {
         if kept.partials.is_empty() && kept.carries.is_empty() {
             return Ok(());
         }
-        let record = json!({ "partials": texts(&kept.partials), "carries": texts(&kept.carries) });
-        self.io.put(&self.pass_place(id), recorded(id, &record)?)
+        let record = json!({ "partials": id_texts(&kept.partials), "carries": id_texts(&kept.carries) });
+        self.io.put(&self.pass_location(id), encode_pass_record(id, &record)?)
     }
 
     /// Commits a pass's record. `check` tells whether the data that a record names is whole.
-    pub fn put_pass(
+    pub fn put_pass_record(
         &self,
-        id: Id,
-        found: Before,
+        id: ContentId,
+        found: ReuseDecision,
         record: &impl Serialize,
         check: impl Fn(&Value) -> Result<bool>,
     ) -> Result<()> {
-        let bytes = recorded(id, record)?;
-        let place = self.pass_place(id);
+        let bytes = encode_pass_record(id, record)?;
+        let place = self.pass_location(id);
         let outcome = if self.io.put_if_absent(&place, bytes.clone())? {
-            Outcome::Created
+            PutOutcome::Created
         } else {
-            let (standing, _) = self.pass(id, check)?;
-            Outcome::Exists { same: false, intact: standing == Before::Reuse }
+            let (standing, _) = self.pass_record(id, check)?;
+            PutOutcome::Exists { same: false, intact: standing == ReuseDecision::Reuse }
         };
-        match after(found, outcome) {
-            After::Committed => Ok(()),
-            After::Replace => self.io.put(&place, bytes),
-            After::LostRace => Err(Fault::new(codes::LOST_RACE, "another run committed this pass at the same time")
-                .pass(id.short())
-                .hint("its result stands; run the same command again to use it")),
+        match decide_commit(found, outcome) {
+            CommitAction::Committed => Ok(()),
+            CommitAction::Replace => self.io.put(&place, bytes),
+            CommitAction::LostRace => {
+                Err(Fault::new(codes::LOST_RACE, "another run committed this pass at the same time")
+                    .pass(id.short())
+                    .hint("its result stands; run the same command again to use it"))
+            }
         }
     }
 }
@@ -570,15 +587,15 @@ fn only_table(mut stream: Buffer) -> Option<RecordBatch> {
 }
 
 /// A pass's record as it is kept.
-fn recorded(id: Id, record: &impl Serialize) -> Result<Bytes> {
+fn encode_pass_record(id: ContentId, record: &impl Serialize) -> Result<Bytes> {
     #[derive(Serialize)]
-    struct Recorded<'r, R> {
+    struct PassRecord<'r, R> {
         format: u32,
-        pass: Id,
+        pass: ContentId,
         #[serde(flatten)]
         record: &'r R,
     }
-    let record = Recorded { format: FORMAT, pass: id, record };
+    let record = PassRecord { format: FORMAT, pass: id, record };
     Ok(serde_json::to_vec(&record).map_err(|error| Fault::internal("a pass's record").cause(error))?.into())
 }
 
@@ -589,8 +606,8 @@ thread_local! {
 }
 
 /// Writes something packed.
-pub(super) fn packed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let failed = |code| unwritten(std::io::Error::other(zstd_safe::get_error_name(code)));
+pub(super) fn write_compressed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let failed = |code| write_failed(std::io::Error::other(zstd_safe::get_error_name(code)));
     let mut packer = PACKER.take().unwrap_or_else(CCtx::create);
     packer.reset(ResetDirective::SessionAndParameters).map_err(failed)?;
     packer.set_parameter(CParameter::CompressionLevel(PACKED)).map_err(failed)?;
@@ -598,14 +615,14 @@ pub(super) fn packed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) 
         // Numbers come one by one.
         let mut packed = BufWriter::with_capacity(1 << 16, zstd::Encoder::with_context(out, &mut packer));
         write(&mut packed)?;
-        packed.into_inner().map_err(|error| unwritten(error.into_error()))?.finish().map_err(unwritten)?;
+        packed.into_inner().map_err(|error| write_failed(error.into_error()))?.finish().map_err(write_failed)?;
     }
     PACKER.set(Some(packer));
     Ok(())
 }
 
 /// Reads what [`packed`] wrote: all of it.
-pub(super) fn unpacked<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<T> {
+pub(super) fn read_compressed<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<T> {
     let failed = |error| Fault::disk("a state cannot be read", error);
     let broken = |code| failed(std::io::Error::other(zstd_safe::get_error_name(code)));
     let mut unpacker = UNPACKER.take().unwrap_or_else(DCtx::create);
@@ -629,17 +646,17 @@ const ALIGNED: usize = 64;
 const HEADER_BYTES_MAX: usize = 4096;
 
 /// The body of a file that is at hand, where it is whole and its header is this one.
-fn framed_body(bytes: &Buffer, expected: &Header) -> Option<Buffer> {
+fn framed_body(bytes: &Buffer, expected: &FrameHeader) -> Option<Buffer> {
     let (whole, digest) = bytes.split_last_chunk::<16>()?;
     let line = whole.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n')?;
-    let header = serde_json::from_slice::<Header>(&whole[..line]).ok()?;
+    let header = serde_json::from_slice::<FrameHeader>(&whole[..line]).ok()?;
     let is_whole = header == *expected && xxh3_128(whole).to_le_bytes() == *digest;
     is_whole.then(|| bytes.slice_with_length(line + 1, whole.len() - line - 1))
 }
 
 /// A file in the state directory, mapped: all processes of the machine that need it share its memory.
-fn map(path: &Path) -> Result<Option<Buffer>> {
-    let Some(file) = found(File::open(path))? else { return Ok(None) };
+fn map_file(path: &Path) -> Result<Option<Buffer>> {
+    let Some(file) = if_exists(File::open(path))? else { return Ok(None) };
     // SAFETY: files get their names in the state directory once they are whole, and nobody writes them after
     // that; those that are removed stay until nobody has them mapped.
     #[allow(unsafe_code)]
@@ -648,7 +665,7 @@ fn map(path: &Path) -> Result<Option<Buffer>> {
 }
 
 /// What is read of a file, if it is there.
-fn found<T>(read: std::io::Result<T>) -> Result<Option<T>> {
+fn if_exists<T>(read: std::io::Result<T>) -> Result<Option<T>> {
     match read {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -657,32 +674,32 @@ fn found<T>(read: std::io::Result<T>) -> Result<Option<T>> {
 }
 
 /// A file of a header, a body and their digest, while it is written.
-pub(super) struct Digesting<W> {
+pub(super) struct ChecksumWriter<W> {
     inner: W,
     digest: Xxh3,
 }
 
-impl<W: Write> Digesting<BufWriter<W>> {
-    pub fn begin(file: W, header: &Header) -> Result<Self> {
+impl<W: Write> ChecksumWriter<BufWriter<W>> {
+    pub fn begin(file: W, header: &FrameHeader) -> Result<Self> {
         let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
-        let mut out = Digesting { inner: BufWriter::with_capacity(1 << 16, file), digest: Xxh3::new() };
+        let mut out = ChecksumWriter { inner: BufWriter::with_capacity(1 << 16, file), digest: Xxh3::new() };
         // With the end of the line.
         let width = (header.len() + 1).next_multiple_of(ALIGNED) - 1;
-        writeln!(out, "{header:width$}").map_err(unwritten)?;
+        writeln!(out, "{header:width$}").map_err(write_failed)?;
         Ok(out)
     }
 
     pub fn end(mut self) -> Result<()> {
         let digest = self.digest.digest128().to_le_bytes();
-        self.inner.write_all(&digest).and_then(|()| self.inner.flush()).map_err(unwritten)
+        self.inner.write_all(&digest).and_then(|()| self.inner.flush()).map_err(write_failed)
     }
 }
 
-fn unwritten(error: std::io::Error) -> Fault {
+fn write_failed(error: std::io::Error) -> Fault {
     Fault::disk("a state cannot be written", error)
 }
 
-impl<W: Write> Write for Digesting<W> {
+impl<W: Write> Write for ChecksumWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.digest.update(&bytes[..written]);
@@ -695,20 +712,20 @@ impl<W: Write> Write for Digesting<W> {
 }
 
 /// A file of a header, a body and their digest, while it is read.
-struct Framed {
+struct ChecksumReader {
     inner: std::io::Take<Box<dyn BufRead>>,
     digest: Xxh3,
 }
 
-impl Framed {
+impl ChecksumReader {
     /// Whether the digest is that of what was read.
-    fn ends_whole(self) -> bool {
+    fn digest_matches(self) -> bool {
         let mut digest = [0; 16];
         self.inner.into_inner().read_exact(&mut digest).is_ok() && self.digest.digest128().to_le_bytes() == digest
     }
 }
 
-impl Read for Framed {
+impl Read for ChecksumReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.digest.update(&buffer[..read]);
@@ -721,19 +738,19 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, StringArray};
 
     use super::*;
-    use forebay_storage::Silent;
+    use forebay_storage::IgnoreEvents;
 
     #[test]
-    fn findings_that_are_left_are_found() {
-        let (io, folder) = (Io::new().unwrap(), tempfile::tempdir().unwrap());
-        let store = Store::new(io.clone(), io.place(folder.path().to_str().unwrap()).unwrap());
-        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+    fn shared_findings_round_trip() {
+        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let store = StateStore::new(io.clone(), io.resolve(folder.path().to_str().unwrap()).unwrap());
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
         for rows in [0, 1, 3] {
             let tokens = Arc::new(StringArray::from_iter_values(["b", "a", "c"].into_iter().take(rows)));
             let counts = Arc::new(Int64Array::from_iter_values((0..rows as i64).rev()));
             let columns: [(&str, ArrayRef); 2] = [("token", tokens), ("count", counts)];
             let left = Finding::new(RecordBatch::try_from_iter(columns).unwrap());
-            let id = Id::of(&[rows as u8]);
+            let id = ContentId::of(&[rows as u8]);
             assert!(store.shared_finding(id, true).unwrap().is_none());
             for index in [None, Some(Buffer::from_vec(vec![1u64, 2, 3]))] {
                 store.share_finding(id, &left, index.as_ref(), &scratch).unwrap();

@@ -9,24 +9,24 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{and_kleene, filter_record_batch, is_not_null};
 use arrow::datatypes::{Field, Schema};
-use forebay_feed::{Block, Blocks, Dataset};
-use forebay_model::{Chunk, Fault, Id, Point, Result, Span};
-use forebay_plan::{Carry, Chain, Kernel};
-use forebay_storage::{Io, RowRuns, ScanRequest, waited};
+use forebay_feed::{BlockDataset, BlockSource, DatasetBlock};
+use forebay_model::{BoundValue, Chunk, ContentId, Fault, Result, Span};
+use forebay_plan::{Carry, ColumnKernel, OpChain};
+use forebay_storage::{RowRuns, ScanRequest, StorageClient, storage_wait};
 
-use crate::pass::{Input, on_threads};
+use crate::pass::{SourceInput, parallel_map};
 
 /// What is done with the rows of a span.
-pub(super) enum Way {
+pub(super) enum RowTransform {
     /// Operations, of which the first wants are the columns.
-    Chain(Box<Chain>),
+    Chain(Box<OpChain>),
     /// Nothing, but that rows of other parts are left out.
-    Kept(Option<Condition>),
+    Kept(Option<RowCondition>),
 }
 
 /// A condition over the columns of a chunk.
-pub(super) struct Condition {
-    pub kernel: Kernel,
+pub(super) struct RowCondition {
+    pub kernel: ColumnKernel,
     /// Which of its results.
     pub output: usize,
     /// Which columns of the chunk it reads.
@@ -34,10 +34,10 @@ pub(super) struct Condition {
 }
 
 /// Spans that are read alike.
-pub(super) struct Reading {
-    pub input: Input,
+pub(super) struct ScanPlan {
+    pub input: SourceInput,
     pub request: ScanRequest,
-    pub way: Way,
+    pub way: RowTransform,
     /// For each column that is fed, its place among those of the way.
     pub places: Vec<usize>,
     /// Rows of other parts are given as well, and told apart: by the last column of a chain, or by the
@@ -47,41 +47,41 @@ pub(super) struct Reading {
 
 /// Takes columns, how many rows they have, and which of these are of the part that is wanted, where it is
 /// not all of them.
-pub(super) type Give<'a> = dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
+pub(super) type EmitColumns<'a> = dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
 
 /// Blocks of rows of a pipeline.
-pub(super) struct Rows {
-    io: Io,
-    readings: Vec<Reading>,
+pub(super) struct SourceBlocks {
+    io: StorageClient,
+    readings: Vec<ScanPlan>,
     blocks: Vec<(usize, Span)>,
-    dataset: Dataset,
+    dataset: BlockDataset,
 }
 
-impl Reading {
+impl ScanPlan {
     /// Gives the columns of each chunk of a span.
-    pub fn each(&self, io: &Io, span: &Span, give: &mut Give) -> Result<()> {
+    pub fn each(&self, io: &StorageClient, span: &Span, give: &mut EmitColumns) -> Result<()> {
         let mut carry = Carry::default();
         for chunk in self.input.source.open(io, span, &self.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut flow = ControlFlow::Continue(());
             match &self.way {
-                Way::Chain(chain) => {
+                RowTransform::Chain(chain) => {
                     chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
                         flow = match input.columns.split_last().filter(|_| self.flagged) {
-                            Some((flags, columns)) => give(columns, input.rows, Some(flags_of(flags)?))?,
+                            Some((flags, columns)) => give(columns, input.rows, Some(as_flags(flags)?))?,
                             None => give(input.columns, input.rows, None)?,
                         };
                         Ok(())
                     })?;
                 }
-                Way::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?,
-                Way::Kept(Some(condition)) if self.flagged => {
+                RowTransform::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?,
+                RowTransform::Kept(Some(condition)) if self.flagged => {
                     let keep = condition.holds(&chunk)?;
-                    flow = give(chunk.batch.columns(), chunk.batch.num_rows(), Some(flags_of(&keep)?))?;
+                    flow = give(chunk.batch.columns(), chunk.batch.num_rows(), Some(as_flags(&keep)?))?;
                 }
-                Way::Kept(Some(condition)) => {
+                RowTransform::Kept(Some(condition)) => {
                     let keep = condition.holds(&chunk)?;
-                    let keep = flags_of(&keep)?;
+                    let keep = as_flags(&keep)?;
                     let kept = filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?;
                     flow = give(kept.columns(), kept.num_rows(), None)?;
                 }
@@ -93,7 +93,7 @@ impl Reading {
         Ok(())
     }
 
-    fn rows(&self, io: &Io, span: &Span) -> Result<u64> {
+    fn rows(&self, io: &StorageClient, span: &Span) -> Result<u64> {
         let mut count = 0;
         self.each(io, span, &mut |_, rows, _| {
             count += rows as u64;
@@ -103,7 +103,7 @@ impl Reading {
     }
 }
 
-impl Condition {
+impl RowCondition {
     /// Of which rows it holds.
     fn holds(&self, chunk: &Chunk) -> Result<ArrayRef> {
         let columns: Vec<ArrayRef> = self.reads.iter().map(|place| chunk.batch.column(*place).clone()).collect();
@@ -112,63 +112,72 @@ impl Condition {
     }
 }
 
-fn flags_of(flags: &ArrayRef) -> Result<&BooleanArray> {
+fn as_flags(flags: &ArrayRef) -> Result<&BooleanArray> {
     flags.as_boolean_opt().ok_or_else(|| Fault::internal("a part of the split is no condition"))
 }
 
 /// The pieces of all readings, in order. With `rows_max`, pieces of no more rows where the format can skip to a row.
-pub(super) fn pieces(io: &Io, readings: &[Reading], rows_max: Option<u64>) -> Result<Vec<(usize, Span)>> {
+pub(super) fn cut_pieces(
+    io: &StorageClient,
+    readings: &[ScanPlan],
+    rows_max: Option<u64>,
+) -> Result<Vec<(usize, Span)>> {
     let mut blocks = Vec::new();
     for (number, reading) in readings.iter().enumerate() {
         let runs = rows_max.map(|rows_max| RowRuns { rows_max, columns: &reading.request.columns });
-        let spans = reading.input.source.cut(io, &reading.input.dataset.spans, runs)?;
+        let spans = reading.input.source.split_spans(io, &reading.input.dataset.spans, runs)?;
         blocks.extend(spans.into_iter().map(|span| (number, span)));
     }
     Ok(blocks)
 }
 
 /// How many rows each block gives, by reading what decides that.
-pub(super) fn count(io: &Io, readings: &[Reading], blocks: &[(usize, Span)], threads: usize) -> Result<Vec<u64>> {
-    survey(readings, blocks, threads, &|reading, span| reading.rows(io, span))
+pub(super) fn count_block_rows(
+    io: &StorageClient,
+    readings: &[ScanPlan],
+    blocks: &[(usize, Span)],
+    threads: usize,
+) -> Result<Vec<u64>> {
+    inspect_blocks(readings, blocks, threads, &|reading, span| reading.rows(io, span))
 }
 
 /// What is found out about each block.
-pub(super) fn survey<T: Send>(
-    readings: &[Reading],
+pub(super) fn inspect_blocks<T: Send>(
+    readings: &[ScanPlan],
     blocks: &[(usize, Span)],
     threads: usize,
-    look: &(dyn Fn(&Reading, &Span) -> Result<T> + Sync),
+    look: &(dyn Fn(&ScanPlan, &Span) -> Result<T> + Sync),
 ) -> Result<Vec<T>> {
-    on_threads(threads, blocks.len(), &|at| {
+    parallel_map(threads, blocks.len(), &|at| {
         let (reading, span) = &blocks[at];
         look(&readings[*reading], span)
     })
 }
 
-impl Rows {
+impl SourceBlocks {
     /// Blocks of so many rows each. `time` is the place of the time among the watched columns.
     pub fn new(
-        io: Io,
-        fingerprint: Id,
-        readings: Vec<Reading>,
+        io: StorageClient,
+        fingerprint: ContentId,
+        readings: Vec<ScanPlan>,
         blocks: Vec<(usize, Span)>,
         counts: &[u64],
         time: Option<&str>,
-    ) -> Rows {
+    ) -> SourceBlocks {
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
         let blocks_of = blocks.iter().zip(counts).map(|((reading, span), rows)| {
             let watched = &readings[*reading].input.dataset.watched;
             let place = time.and_then(|time| watched.iter().position(|name| name == time));
             let bytes = (span.bytes() as f64 * shares[*reading]) as u64;
-            Block { rows: *rows, halo: 0, bytes, time: place.and_then(|place| times(span, place)) }
+            DatasetBlock { rows: *rows, halo: 0, bytes, time: place.and_then(|place| time_extent(span, place)) }
         });
-        let dataset = Dataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
-        Rows { io, readings, blocks, dataset }
+        let dataset = BlockDataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
+        SourceBlocks { io, readings, blocks, dataset }
     }
 }
 
 /// Which part of the stored bytes is read.
-pub(super) fn read_share(reading: &Reading) -> f64 {
+pub(super) fn read_share(reading: &ScanPlan) -> f64 {
     let dataset = &reading.input.dataset;
     let Some(bytes) = &dataset.column_bytes else { return 1.0 };
     let wanted: BTreeSet<&String> = reading.request.columns.iter().collect();
@@ -176,15 +185,15 @@ pub(super) fn read_share(reading: &Reading) -> f64 {
     read.map(|(_, bytes)| *bytes).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
 }
 
-fn times(span: &Span, place: usize) -> Option<(i64, i64)> {
+fn time_extent(span: &Span, place: usize) -> Option<(i64, i64)> {
     match span.extent(place).map(|extent| (extent.min, extent.max)) {
-        Some((Point::Int(first), Point::Int(last))) => Some((first, last)),
+        Some((BoundValue::Int(first), BoundValue::Int(last))) => Some((first, last)),
         _ => None,
     }
 }
 
-impl Blocks for Rows {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for SourceBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.dataset.clone()
     }
 
@@ -196,19 +205,19 @@ impl Blocks for Rows {
     ) -> Result<Duration> {
         let (reading, span) = &self.blocks[block as usize];
         let reading = &self.readings[*reading];
-        let before = waited();
-        reading.each(&self.io, span, &mut |arrays, count, _| Ok(rows(batch(reading, columns, arrays, count)?)))?;
-        Ok(waited() - before)
+        let before = storage_wait();
+        reading.each(&self.io, span, &mut |arrays, count, _| Ok(rows(feed_batch(reading, columns, arrays, count)?)))?;
+        Ok(storage_wait() - before)
     }
 
-    fn locate(&self, block: u32, fault: Fault) -> Fault {
+    fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         let (_, span) = &self.blocks[block as usize];
         fault.note(format!("rows count from the first that the feed got of {}", span.label()))
     }
 }
 
 /// The columns in the order of the feed; one may be there twice.
-fn batch(reading: &Reading, columns: &[String], arrays: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+fn feed_batch(reading: &ScanPlan, columns: &[String], arrays: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
     let picked: Vec<ArrayRef> = reading.places.iter().map(|place| arrays[*place].clone()).collect();
     let fields = columns.iter().zip(&picked).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
     let options = RecordBatchOptions::new().with_row_count(Some(rows));

@@ -1,6 +1,6 @@
 //! What a spec or a caller says about mini-batches.
 
-use forebay_feed::{Last, Mode, NonFinite, Order, Real, Whole};
+use forebay_feed::{CategoricalType, DenseType, NonFinite, OrderMode, RemainderPolicy, SampleOrder};
 use forebay_model::{Fault, Pipeline, Result, codes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct FeedConfig {
     /// Rows of several steps or sources, mixed by weight, in place of `from`; all have the same columns.
     /// Whatever ends first begins again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mix: Vec<Mixed>,
+    pub mix: Vec<MixSource>,
     /// Rows of an epoch of a mixture; without it, as many as deliver every row at least once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -45,17 +45,17 @@ pub struct FeedConfig {
     /// Dense features, side by side in this order; without them, all columns of numbers that are
     /// nothing else, but for times and keys.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dense: Option<Vec<Feature>>,
+    pub dense: Option<Vec<FeatureColumn>>,
     /// Categorical features, ids already; without them, the whole numbers that `vocabulary`,
     /// `ordinal`, `hash_bucket`, `cross` and the steps that make buckets give.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub categorical: Option<Vec<Feature>>,
+    pub categorical: Option<Vec<FeatureColumn>>,
     /// The label; without it, the column of the pipeline's `label`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label: Option<Feature>,
+    pub label: Option<FeatureColumn>,
     /// The weight of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<Feature>,
+    pub weight: Option<FeatureColumn>,
     /// What missing values of dense features become; without it, a missing value is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
@@ -63,9 +63,9 @@ pub struct FeedConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_id: Option<i32>,
     /// The type of dense features.
-    pub dense_type: Real,
+    pub dense_type: DenseType,
     /// The type of categorical features.
-    pub categorical_type: Whole,
+    pub categorical_type: CategoricalType,
     /// What becomes of dense values, labels and weights that are not finite.
     pub non_finite: NonFinite,
     /// Makes each row a sequence: the last steps of its series up to it.
@@ -89,7 +89,7 @@ pub struct FeedConfig {
     pub batch_rows: Option<u32>,
     /// What becomes of rows that do not fill a last step: `drop` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Last>,
+    pub last: Option<RemainderPolicy>,
 }
 
 /// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and
@@ -130,7 +130,7 @@ pub struct FeedCache {
 /// Rows that are mixed with others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Mixed {
+pub struct MixSource {
     /// The step or source.
     pub from: String,
     /// Delivers the rows of this part of the split only; without it, of the feed's.
@@ -145,7 +145,7 @@ pub struct Mixed {
 /// A column, or a column and more about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Feature {
+pub enum FeatureColumn {
     /// Its name.
     Column(String),
     /// Its name, and more.
@@ -180,31 +180,31 @@ pub enum FeedOrder {
     Time,
 }
 
-impl Feature {
+impl FeatureColumn {
     /// The column's name.
     pub fn column(&self) -> &str {
         match self {
-            Feature::Column(column) => column,
-            Feature::Detailed(feature) => &feature.column,
+            FeatureColumn::Column(column) => column,
+            FeatureColumn::Detailed(feature) => &feature.column,
         }
     }
 }
 
-impl From<&str> for Feature {
-    fn from(column: &str) -> Feature {
-        Feature::Column(column.to_owned())
+impl From<&str> for FeatureColumn {
+    fn from(column: &str) -> FeatureColumn {
+        FeatureColumn::Column(column.to_owned())
     }
 }
 
 impl FeedConfig {
     /// What the pipeline's `feed` says; the defaults where it has none.
-    pub fn of(pipeline: &Pipeline) -> Result<FeedConfig> {
+    pub fn from_pipeline(pipeline: &Pipeline) -> Result<FeedConfig> {
         let Some(feed) = &pipeline.feed else { return Ok(FeedConfig::default()) };
-        FeedConfig::read(feed.config.clone()).map_err(|fault| fault.at(feed.at.as_ref()))
+        FeedConfig::from_json(feed.config.clone()).map_err(|fault| fault.at(feed.at.as_ref()))
     }
 
     /// From JSON, with all defaults.
-    pub fn read(config: serde_json::Value) -> Result<FeedConfig> {
+    pub fn from_json(config: serde_json::Value) -> Result<FeedConfig> {
         serde_json::from_value(config)
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`feed` cannot be read: {error}")))
     }
@@ -216,7 +216,7 @@ impl FeedConfig {
 
     /// How many rows a shuffle mixes, of which each takes so many bytes. A window of the whole data is not
     /// rounded: it is the same for all windows beyond.
-    pub(super) fn window(&self, row_bytes: usize) -> u64 {
+    pub(super) fn shuffle_window(&self, row_bytes: usize) -> u64 {
         let rows_min = (WINDOW_BYTES_MIN / row_bytes.max(1) as u64).clamp(1, WINDOW_ROWS_MIN);
         self.wanted_window(row_bytes).max(rows_min)
     }
@@ -229,15 +229,15 @@ impl FeedConfig {
     /// Rows of a block at most, where it can be cut: enough blocks fit the window to mix their rows. `None` where
     /// nothing is shuffled.
     pub(super) fn block_rows_max(&self, row_bytes: usize) -> Option<u64> {
-        (self.order == FeedOrder::Shuffled).then(|| (self.window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
+        (self.order == FeedOrder::Shuffled).then(|| (self.shuffle_window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
     }
 
     /// The order of rows that take so many bytes in a window.
-    pub(super) fn order(&self, seed: u64, row_bytes: usize) -> Order {
+    pub(super) fn order(&self, seed: u64, row_bytes: usize) -> SampleOrder {
         match self.order {
-            FeedOrder::Shuffled => Order::shuffled(seed, self.window(row_bytes)),
-            FeedOrder::Sequential => Order::sequential(),
-            FeedOrder::Time => Order { mode: Mode::Time, ..Order::sequential() },
+            FeedOrder::Shuffled => SampleOrder::shuffled(seed, self.shuffle_window(row_bytes)),
+            FeedOrder::Sequential => SampleOrder::sequential(),
+            FeedOrder::Time => SampleOrder { mode: OrderMode::Time, ..SampleOrder::sequential() },
         }
     }
 }

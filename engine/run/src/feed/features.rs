@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
-use forebay_feed::{Features, Field, Series};
+use forebay_feed::{BatchFeatures, FeatureField, SequenceOptions};
 use forebay_model::{Fault, Pipeline, Result, codes};
-use forebay_plan::{Bound, Op, unknown_column};
+use forebay_plan::{BoundPipeline, PlanOp, unknown_column};
 
-use super::config::{Feature, FeedConfig, FeedSeries};
-use crate::pace::length;
+use super::config::{FeatureColumn, FeedConfig, FeedSeries};
+use crate::pace::parse_duration;
 
 /// The column that the blocks of sequences add.
 const DELIVERED: &str = "delivered";
@@ -17,11 +17,16 @@ const DELIVERED: &str = "delivered";
 const IDS: &[&str] = &["vocabulary", "ordinal", "hash_bucket", "cross", "bucketize", "k_bins", "apply_buckets"];
 
 /// The features that are asked for, and those that nobody named but everybody wants.
-pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config: &FeedConfig) -> Result<Features> {
+pub(super) fn choose_features(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    schema: &Schema,
+    config: &FeedConfig,
+) -> Result<BatchFeatures> {
     let label = config.label.clone().or_else(|| default_label(pipeline, schema));
     let named = [&label, &config.weight].into_iter().flatten();
     let named = named.chain(config.dense.iter().flatten()).chain(config.categorical.iter().flatten());
-    let named: BTreeSet<&str> = named.map(Feature::column).collect();
+    let named: BTreeSet<&str> = named.map(FeatureColumn::column).collect();
     let ids = id_columns(bound);
     let free = schema.fields().iter().filter(|field| !named.contains(field.name().as_str()));
     let (categorical, others): (Vec<_>, Vec<_>) =
@@ -31,14 +36,14 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
         !of_sources.any(|known| known == name)
     };
     let dense = others.into_iter().filter(|field| is_number(field.data_type()) && is_amount(field.name()));
-    let names = |fields: Vec<&str>| fields.into_iter().map(Feature::from).collect::<Vec<_>>();
+    let names = |fields: Vec<&str>| fields.into_iter().map(FeatureColumn::from).collect::<Vec<_>>();
     let dense = config.dense.clone().unwrap_or_else(|| names(dense.map(|field| field.name().as_str()).collect()));
     let categorical = config
         .categorical
         .clone()
         .unwrap_or_else(|| names(categorical.into_iter().map(|field| field.name().as_str()).collect()));
     let mut faults = Vec::new();
-    let mut fields = |features: &[Feature], missing: Option<f64>| -> Vec<Field> {
+    let mut fields = |features: &[FeatureColumn], missing: Option<f64>| -> Vec<FeatureField> {
         let fields = features.iter().filter_map(|feature| match field(feature, schema, missing) {
             Ok(field) => Some(field),
             Err(fault) => {
@@ -48,7 +53,7 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
         });
         fields.collect()
     };
-    let mut features = Features {
+    let mut features = BatchFeatures {
         dense: fields(&dense, config.missing),
         dense_type: config.dense_type,
         categorical: fields(&categorical, config.missing_id.map(f64::from)),
@@ -63,17 +68,17 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
         faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
     }
     if let Some(wanted) = &config.series {
-        match series(pipeline, schema, wanted) {
+        match resolve_series(pipeline, schema, wanted) {
             Ok(series) => features.series = Some(series),
             Err(fault) => faults.push(fault),
         }
     }
     let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
-    Fault::all(faults.into_iter().map(|fault| fault.at(at)).collect()).map_or(Ok(features), Err)
+    Fault::combine(faults.into_iter().map(|fault| fault.at(at)).collect()).map_or(Ok(features), Err)
 }
 
 /// Which rows belong together, by what the feed says or the sources do.
-fn series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> Result<Series> {
+fn resolve_series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> Result<SequenceOptions> {
     let needed = |what: &str, field: &str| {
         Fault::new(codes::MISSING_FIELD, format!("`series` needs the {what}"))
             .hint(format!("add `{field}` to `series`, or declare it at the source"))
@@ -94,12 +99,12 @@ fn series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> Result<S
         return Err(Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing").hint("set `steps` to 1 or more"));
     }
     let data_type = schema.field_with_name(&time)?.data_type().clone();
-    let within = wanted.within.as_deref().map(|text| ticks(text, &time, &data_type)).transpose()?;
-    Ok(Series { steps: wanted.steps, keys, time: Some(time), within, delivered: Some(DELIVERED.to_owned()) })
+    let within = wanted.within.as_deref().map(|text| parse_ticks(text, &time, &data_type)).transpose()?;
+    Ok(SequenceOptions { steps: wanted.steps, keys, time: Some(time), within, delivered: Some(DELIVERED.to_owned()) })
 }
 
 /// A length of time in ticks of the time column.
-fn ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
+fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
     let bad = |message: String, hint: &str| Fault::new(codes::BAD_VALUE, message).hint(hint);
     let of_integers = text.strip_suffix('t').and_then(|count| count.parse::<i64>().ok());
     if data_type.is_integer() {
@@ -117,7 +122,7 @@ fn ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(time));
         }
     };
-    let seconds = length(text).map(|length| i128::from(length.as_secs()));
+    let seconds = parse_duration(text).map(|length| i128::from(length.as_secs()));
     let seconds =
         seconds.ok_or_else(|| bad(format!("`within: {text}` is no length of time"), "write 28d, 12h or 2w"))?;
     let ticks = if per_second == 0 { seconds / 86_400 } else { seconds * per_second };
@@ -125,16 +130,16 @@ fn ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
 }
 
 /// The label of the pipeline, where these rows have it.
-fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<Feature> {
+fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<FeatureColumn> {
     let column = &pipeline.label.as_ref()?.column;
-    schema.field_with_name(column).ok().map(|_| Feature::Column(column.clone()))
+    schema.field_with_name(column).ok().map(|_| FeatureColumn::Column(column.clone()))
 }
 
 /// Columns that steps made which give ids.
-fn id_columns(bound: &Bound) -> BTreeSet<&String> {
+fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
     let made = bound.ops.iter().filter(|op| op.label.rsplit('.').next().is_some_and(|kind| IDS.contains(&kind)));
     let fields = made.flat_map(|op| match &op.op {
-        Op::Map(map) => map.writes.as_slice(),
+        PlanOp::Map(map) => map.writes.as_slice(),
         _ => &[],
     });
     fields.map(|field| field.name()).collect()
@@ -155,7 +160,7 @@ fn is_number(data_type: &DataType) -> bool {
     }
 }
 
-fn field(feature: &Feature, schema: &Schema, missing: Option<f64>) -> Result<Field> {
+fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Result<FeatureField> {
     let name = feature.column();
     let Ok(column) = schema.field_with_name(name) else { return Err(unknown_column(name, schema)) };
     let stored = match column.data_type() {
@@ -163,11 +168,11 @@ fn field(feature: &Feature, schema: &Schema, missing: Option<f64>) -> Result<Fie
         _ => 1,
     };
     let (width, own) = match feature {
-        Feature::Column(_) => (stored, None),
-        Feature::Detailed(more) => (more.width.unwrap_or(stored), more.missing),
+        FeatureColumn::Column(_) => (stored, None),
+        FeatureColumn::Detailed(more) => (more.width.unwrap_or(stored), more.missing),
     };
     if width == 0 {
         return Err(Fault::new(codes::BAD_VALUE, format!("`{name}` has a width of 0")).column(name));
     }
-    Ok(Field { width, missing: own.or(missing), ..Field::new(name) })
+    Ok(FeatureField { width, missing: own.or(missing), ..FeatureField::new(name) })
 }

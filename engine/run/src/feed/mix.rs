@@ -1,32 +1,32 @@
 //! Rows of several steps or sources, mixed.
 
-use forebay_feed::Mix;
+use forebay_feed::DatasetMixture;
 use forebay_model::{Fault, Pipeline, Result, codes};
 
-use super::{Fed, FeedConfig};
+use super::{FeedConfig, FeedSource};
 use crate::artifact::Artifact;
 use crate::{Interval, Session};
 
 impl Session {
     /// Each of the mixture's rows, which must have the same columns.
-    pub(super) fn mixed(
+    pub(super) fn plan_mixture(
         &self,
         pipeline: &Pipeline,
         artifact: Option<&Artifact>,
         config: &FeedConfig,
         interval: Option<&Interval>,
-    ) -> Result<Fed> {
+    ) -> Result<FeedSource> {
         let bad = |message: String, hint: &str| Err(Fault::new(codes::BAD_VALUE, message).hint(hint));
         if let Some(from) = &config.from {
             let hint = "leave out `from`: each of the mixed rows has its own";
             return bad(format!("a feed is either from `{from}` or a mixture"), hint);
         }
-        let one = |mixed: &super::Mixed| {
+        let one = |mixed: &super::MixSource| {
             let (from, split) = (Some(mixed.from.clone()), mixed.split.clone().or_else(|| config.split.clone()));
             let own = FeedConfig { from, split, mix: Vec::new(), epoch_rows: None, ..config.clone() };
-            self.fed_here(pipeline, artifact, &own, interval)
+            self.plan_local_feed(pipeline, artifact, &own, interval)
         };
-        let mut all = config.mix.iter().map(one).collect::<Result<Vec<Fed>>>()?.into_iter();
+        let mut all = config.mix.iter().map(one).collect::<Result<Vec<FeedSource>>>()?.into_iter();
         let mut fed = all.next().ok_or_else(|| Fault::internal("a mixture of nothing"))?;
         for (other, mixed) in all.zip(&config.mix[1..]) {
             if other.features != fed.features {
@@ -38,7 +38,7 @@ impl Session {
             fed.caches.extend(other.caches);
         }
         let weights = config.mix.iter().map(|mixed| mixed.weight).collect();
-        fed.mix = Some(Mix { weights, epoch_rows: config.epoch_rows });
+        fed.mix = Some(DatasetMixture { weights, epoch_rows: config.epoch_rows });
         fed.config = config.clone();
         Ok(fed)
     }

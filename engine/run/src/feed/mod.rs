@@ -13,27 +13,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_feed::{Blocks, Config, Features, Layout, Mix, Order, Series};
-use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
-use forebay_plan::{
-    Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
+use forebay_feed::{
+    BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedOptions, SampleOrder, SequenceOptions,
 };
-use forebay_storage::{Cache, CacheStats, Io, Later, Place, ScanRequest, ScratchDir};
+use forebay_model::{ContentId, Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
+use forebay_plan::{
+    BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, OpChain, OpStream, PassWork, PlanOp, Program,
+    SinkWork, bind, compile, slice_for_columns,
+};
+use forebay_storage::{
+    BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use self::blocks::{Reading, Rows, Way, count, pieces, survey};
-use self::committed::Committed;
-pub use self::config::{DetailedFeature, Feature, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
-use self::sequences::{Facts, SeriesRows, facts};
+use self::blocks::{RowTransform, ScanPlan, SourceBlocks, count_block_rows, cut_pieces, inspect_blocks};
+use self::committed::CommittedOutput;
+pub use self::config::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
+use self::sequences::{PieceSummary, SequenceBlocks, summarize_piece};
 use crate::artifact::Artifact;
-use crate::commit::{Before, Store};
-use crate::drive::intact;
+use crate::commit::{ReuseDecision, StateStore};
+use crate::drive::record_is_intact;
 use crate::output::Manifest;
-use crate::pass::{Known, scan_request};
+use crate::pass::{RunState, scan_request};
 use crate::session::datasets;
-use crate::workers::{FeedJob, ROWS_BYTES_MAX};
+use crate::workers::{FeedSpec, ROWS_BYTES_MAX};
 use crate::{Interval, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
@@ -41,16 +46,16 @@ const READ_ROWS_MAX: usize = 8192;
 
 /// Rows and columns that are ready to be fed.
 #[derive(Clone)]
-pub struct Fed {
+pub struct FeedSource {
     /// The rows: of one dataset, or of several that are mixed.
-    pub blocks: Vec<Arc<dyn Blocks>>,
+    pub blocks: Vec<Arc<dyn BlockSource>>,
     /// The columns.
-    pub features: Features,
+    pub features: BatchFeatures,
     /// What is read of each: an output, or the sources of the pipeline.
-    pub from: Vec<FedFrom>,
-    mix: Option<Mix>,
+    pub from: Vec<FeedOrigin>,
+    mix: Option<DatasetMixture>,
     /// What keeps the bytes of remote sources.
-    caches: Vec<Arc<Cache>>,
+    caches: Vec<Arc<DiskCache>>,
     config: FeedConfig,
     threads: usize,
     /// Blocks that workers read at the same time; none without workers.
@@ -60,14 +65,14 @@ pub struct Fed {
 
 /// What a feed reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FedFrom {
+pub enum FeedOrigin {
     /// An output that a run has committed, by the name of its sink.
     Output(String),
     /// The sources; the steps are done on the way.
     Sources,
 }
 
-impl Fed {
+impl FeedSource {
     /// How many rows there are, each counted once.
     pub fn rows(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
@@ -95,11 +100,11 @@ impl Fed {
     }
 
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
-    pub fn config(&self, seed: u64) -> Result<Config> {
-        let layout = Layout::new(&self.features, self.config.batch_rows() as usize)?;
+    pub fn config(&self, seed: u64) -> Result<FeedOptions> {
+        let layout = BatchLayout::new(&self.features, self.config.batch_rows() as usize)?;
         let order = self.config.order(seed, layout.window_row_bytes(&self.features));
-        let order = Order { mix: self.mix.clone(), ..order };
-        let mut config = Config::new(self.blocks.clone(), self.features.clone(), order);
+        let order = SampleOrder { mix: self.mix.clone(), ..order };
+        let mut config = FeedOptions::new(self.blocks.clone(), self.features.clone(), order);
         config.batch_rows = self.config.batch_rows();
         config.last = self.config.last.unwrap_or(config.last);
         config.threads = self.threads;
@@ -121,30 +126,30 @@ impl Fed {
 impl Session {
     /// The rows of a pipeline as a feed reads them, with what `artifact` learned, or what earlier
     /// runs of the pipeline have.
-    pub fn feed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<Fed> {
-        self.fed(pipeline, artifact, config, None)
+    pub fn feed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<FeedSource> {
+        self.plan_feed(pipeline, artifact, config, None)
     }
 
     /// The same, of sources that end where an interval does. Where there are workers, they read.
-    pub(crate) fn fed(
+    pub(crate) fn plan_feed(
         &self,
         pipeline: &Pipeline,
         artifact: Option<&Artifact>,
         config: &FeedConfig,
         interval: Option<&Interval>,
-    ) -> Result<Fed> {
-        let fed = self.fed_here(pipeline, artifact, config, interval)?;
+    ) -> Result<FeedSource> {
+        let fed = self.plan_local_feed(pipeline, artifact, config, interval)?;
         let Some(crew) = &self.crew else { return Ok(fed) };
         if let Some(artifact) = artifact {
-            artifact.ensure(&self.io, &self.state()?, self.options.threads)?;
+            artifact.ensure_written(&self.io, &self.state()?, self.options.threads)?;
         }
-        let job = FeedJob {
+        let job = FeedSpec {
             pipeline: pipeline.clone(),
             config: config.clone(),
             artifact: artifact.map(|artifact| artifact.id),
             interval: interval.cloned(),
             state: self.options.state.clone(),
-            base: self.io.absolute(".")?,
+            base: self.io.absolute_path(".")?,
             batch_rows: self.options.batch_rows,
             datasets: fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint()).collect(),
         };
@@ -152,28 +157,28 @@ impl Session {
     }
 
     /// The same without workers.
-    pub(crate) fn fed_here(
+    pub(crate) fn plan_local_feed(
         &self,
         pipeline: &Pipeline,
         artifact: Option<&Artifact>,
         config: &FeedConfig,
         interval: Option<&Interval>,
-    ) -> Result<Fed> {
+    ) -> Result<FeedSource> {
         let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
         if !config.mix.is_empty() {
-            return self.mixed(pipeline, artifact, config, interval).map_err(|fault| fault.at(at));
+            return self.plan_mixture(pipeline, artifact, config, interval).map_err(|fault| fault.at(at));
         }
         if config.epoch_rows.is_some() {
             let fault = Fault::new(codes::BAD_VALUE, "`epoch_rows` is for a mixture");
             return Err(fault.hint("leave it out: an epoch has every row once").at(at));
         }
-        let (from, split) = rows_of(pipeline, config).map_err(|fault| fault.at(at))?;
+        let (from, split) = feed_rows(pipeline, config).map_err(|fault| fault.at(at))?;
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
-        let alike = |sink: &Sink| sink.from == from;
+        let alike = |sink: &PipelineSink| sink.from == from;
         let mut sinks: Vec<usize> = (0..pipeline.sinks.len()).filter(|at| alike(&pipeline.sinks[*at])).collect();
         sinks.push(pipeline.sinks.len());
-        wanted.sinks.push(Sink {
+        wanted.sinks.push(PipelineSink {
             name: "feed".to_owned(),
             from,
             format: "feed".to_owned(),
@@ -182,19 +187,19 @@ impl Session {
             optional: false,
             at: at.cloned(),
         });
-        let store = Store::new(self.io.clone(), self.state()?);
+        let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
-        let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.cached(cache.clone()));
-        let mut later = Later::default();
-        let sources = self.inputs(&io, &wanted, Some((&scratch, &mut later)), interval)?;
-        later.done()?;
-        let mut known = Known { sources, ..Known::default() };
+        let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.with_disk_cache(cache.clone()));
+        let mut later = BackgroundTasks::default();
+        let sources = self.discover_inputs(&io, &wanted, Some((&scratch, &mut later)), interval)?;
+        later.join_all()?;
+        let mut known = RunState { sources, ..RunState::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
-        let share = scratch.share(self.memory(), self.memory().states_bytes());
-        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
+        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
+        let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let program = compile(&wanted, bound, &datasets, &sinks, false, &mut |ask, state| {
             if let Some(artifact) = artifact {
                 let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
@@ -202,21 +207,21 @@ impl Session {
                 found.insert(state, learned.ok_or_else(strange)?);
                 return Ok(true);
             }
-            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
+            store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
         known.findings = found;
         let (session, pipeline, program, known) = (self, &wanted, &program, &known);
-        Feeding { session, io, cache, pipeline, config, program, known, store, scratch }.fed()
+        FeedPlanner { session, io, cache, pipeline, config, program, known, store, scratch }.plan()
     }
 
-    fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<Cache>>> {
+    fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<DiskCache>>> {
         let Some(wanted) = &config.cache else { return Ok(None) };
-        Ok(Some(Arc::new(Cache::open(&self.io.absolute(&wanted.path)?, wanted.bytes_max)?)))
+        Ok(Some(Arc::new(DiskCache::open(&self.io.absolute_path(&wanted.path)?, wanted.bytes_max)?)))
     }
 }
 
 /// Which step or source, and which part of the split.
-fn rows_of(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<String>)> {
+fn feed_rows(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<String>)> {
     let sink = pipeline.sinks.first();
     let from = config.from.clone().or_else(|| sink.map(|sink| sink.from.clone()));
     let from = from.or_else(|| pipeline.nodes.last().map(|node| node.name.clone()));
@@ -227,70 +232,70 @@ fn rows_of(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<S
 }
 
 /// A feed on its way.
-struct Feeding<'a> {
+struct FeedPlanner<'a> {
     session: &'a Session,
     /// Reads rows by way of the cache, where there is one.
-    io: Io,
-    cache: Option<Arc<Cache>>,
+    io: StorageClient,
+    cache: Option<Arc<DiskCache>>,
     pipeline: &'a Pipeline,
     config: &'a FeedConfig,
     program: &'a Program,
-    known: &'a Known,
-    store: Store,
+    known: &'a RunState,
+    store: StateStore,
     scratch: ScratchDir,
 }
 
-impl Feeding<'_> {
+impl FeedPlanner<'_> {
     /// The sink that is never written.
-    fn wanted(&self) -> Result<&Sink> {
+    fn feed_sink(&self) -> Result<&PipelineSink> {
         self.pipeline.sinks.last().ok_or_else(|| Fault::internal("a feed without rows"))
     }
 
-    fn bound(&self) -> &Bound {
+    fn bound(&self) -> &BoundPipeline {
         &self.program.bound
     }
 
     /// The work and the pass of each sink.
-    fn writes(&self) -> impl Iterator<Item = (Id, &SinkWork)> {
+    fn writes(&self) -> impl Iterator<Item = (ContentId, &SinkWork)> {
         self.program.passes.iter().filter_map(|pass| match &pass.work {
             PassWork::Write(work) => Some((pass.id, work)),
             _ => None,
         })
     }
 
-    fn fed(&self) -> Result<Fed> {
-        let sink = self.wanted()?;
+    fn plan(&self) -> Result<FeedSource> {
+        let sink = self.feed_sink()?;
         let last = self.pipeline.sinks.len() - 1;
         let (pass, work) = self
             .writes()
             .find(|(_, work)| work.sink == last)
             .ok_or_else(|| Fault::internal("a feed without rows to read"))?;
-        let committed = self.committed()?;
+        let committed = self.committed_output()?;
         // What was learned decides how wide some columns are; an output tells as well.
         let schema = match (&committed, self.check_learned()) {
             (_, Ok(())) => self.learned_schema(work)?,
             (Some(committed), Err(_)) => committed.input.dataset.schema.as_ref().clone(),
             (None, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
         };
-        let features = features::choose(self.pipeline, self.bound(), &schema, self.config)?;
+        let features = features::choose_features(self.pipeline, self.bound(), &schema, self.config)?;
         let (from, fingerprint) = match &committed {
-            Some(committed) => (FedFrom::Output(committed.sink.clone()), committed.id),
-            None => (FedFrom::Sources, pass),
+            Some(committed) => (FeedOrigin::Output(committed.sink.clone()), committed.id),
+            None => (FeedOrigin::Sources, pass),
         };
-        let source = Reached { work, committed: committed.as_ref(), fingerprint };
-        let blocks: Arc<dyn Blocks> = match &features.series {
+        let source = FeedInput { work, committed: committed.as_ref(), fingerprint };
+        let blocks: Arc<dyn BlockSource> = match &features.series {
             Some(series) => Arc::new(self.sequences(&source, &features, series)?),
             None => {
-                let readings = source.readings(self, &features.columns(), false)?;
-                let layout = Layout::new(&features, self.config.batch_rows() as usize)?;
+                let readings = source.scan_plans(self, &features.columns(), false)?;
+                let layout = BatchLayout::new(&features, self.config.batch_rows() as usize)?;
                 let rows_max = self.config.block_rows_max(layout.window_row_bytes(&features));
-                let blocks = pieces(&self.io, &readings, rows_max)?;
-                let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
+                let blocks = cut_pieces(&self.io, &readings, rows_max)?;
+                let counts = self.block_row_counts(&readings, &blocks, fingerprint, work, &from)?;
                 let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
-                Arc::new(Rows::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
+                Arc::new(SourceBlocks::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
             }
         };
-        Ok(Fed {
+        Ok(FeedSource {
             blocks: vec![blocks],
             features,
             from: vec![from],
@@ -304,43 +309,50 @@ impl Feeding<'_> {
     }
 
     /// Rows and what their series had before them.
-    fn sequences(&self, source: &Reached, features: &Features, series: &Series) -> Result<SeriesRows> {
+    fn sequences(
+        &self,
+        source: &FeedInput,
+        features: &BatchFeatures,
+        series: &SequenceOptions,
+    ) -> Result<SequenceBlocks> {
         let io = self.io.clone();
         // The last column says which rows are delivered; the blocks make it.
         let mut columns = features.columns();
         columns.pop();
-        let readings = source.readings(self, &columns, true)?;
-        let blocks = pieces(&io, &readings, None)?;
+        let readings = source.scan_plans(self, &columns, true)?;
+        let blocks = cut_pieces(&io, &readings, None)?;
         let known: Vec<String> = series.keys.iter().chain(&series.time).cloned().collect();
         let mut id = IdBuilder::new("series of blocks");
-        id.id(source.fingerprint).json(&json!([known, self.wanted()?.split]));
+        id.id(source.fingerprint).json(&json!([known, self.feed_sink()?.split]));
         blocks.iter().for_each(|(_, span)| {
             id.id(span.fingerprint());
         });
-        let found: Vec<Facts> = self.once(id.finish(), blocks.len(), &mut || {
+        let found: Vec<PieceSummary> = self.load_or_compute(id.finish(), blocks.len(), &mut || {
             let threads = self.session.options.threads.max(1);
-            survey(&source.readings(self, &known, true)?, &blocks, threads, &|reading, span| facts(reading, &io, span))
+            inspect_blocks(&source.scan_plans(self, &known, true)?, &blocks, threads, &|reading, span| {
+                summarize_piece(reading, &io, span)
+            })
         })?;
-        let layout = Layout::new(features, self.config.batch_rows() as usize)?;
+        let layout = BatchLayout::new(features, self.config.batch_rows() as usize)?;
         let window_rows = self.config.wanted_window(layout.window_row_bytes(features));
         let time = columns.len() - 1;
-        SeriesRows::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
+        SequenceBlocks::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
     }
 
     /// What was found out about blocks once, and is kept.
-    fn once<T: Serialize + DeserializeOwned>(
+    fn load_or_compute<T: Serialize + DeserializeOwned>(
         &self,
-        id: Id,
+        id: ContentId,
         blocks: usize,
         find: &mut dyn FnMut() -> Result<Vec<T>>,
     ) -> Result<Vec<T>> {
-        let kept = self.store.get_notes(id)?.and_then(|notes| serde_json::from_slice::<Vec<T>>(&notes).ok());
+        let kept = self.store.get_metadata(id)?.and_then(|notes| serde_json::from_slice::<Vec<T>>(&notes).ok());
         if let Some(kept) = kept.filter(|kept| kept.len() == blocks) {
             return Ok(kept);
         }
         let found = find()?;
         let notes = serde_json::to_vec(&found).map_err(|error| Fault::internal("notes of blocks").cause(error))?;
-        self.store.put_notes(id, &notes, &self.scratch)?;
+        self.store.put_metadata(id, &notes, &self.scratch)?;
         Ok(found)
     }
 
@@ -348,14 +360,14 @@ impl Feeding<'_> {
     fn learned_schema(&self, work: &SinkWork) -> Result<Schema> {
         let scan = work.scans.first().ok_or_else(|| Fault::internal("a feed without a scan"))?;
         let stream = self.stream(scan)?;
-        let (ops, base_columns) = needed(self.bound(), stream, &with_part(&work.columns, work));
+        let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&work.columns, work));
         let chain = self.chain(stream, &ops, &base_columns, &work.columns, work.part.clone())?;
         Ok(Schema::new(chain.fields(0).to_vec()))
     }
 
     /// The sources, with the operations that the columns need; where there are sequences, with the rows of
     /// other parts.
-    fn applied(&self, work: &SinkWork, columns: &[String], flagged: bool) -> Result<Vec<Reading>> {
+    fn source_plans(&self, work: &SinkWork, columns: &[String], flagged: bool) -> Result<Vec<ScanPlan>> {
         let (mut columns, places) = distinct(columns);
         let mut readings = Vec::new();
         let flagged = flagged && work.part.is_some();
@@ -365,23 +377,23 @@ impl Feeding<'_> {
         }
         for scan in &work.scans {
             let stream = self.stream(scan)?;
-            let (ops, base_columns) = needed(self.bound(), stream, &with_part(&columns, work));
-            self.check_rows_alone(stream, &ops)?;
+            let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&columns, work));
+            self.check_row_independence(stream, &ops)?;
             let chain = self.chain(stream, &ops, &base_columns, &columns, part.clone())?;
             let request = self.request(scan, base_columns)?;
             let input = self.known.input(self.program, scan.base)?.clone();
-            let (way, places) = (Way::Chain(Box::new(chain)), places.clone());
-            readings.push(Reading { input, request, way, places, flagged });
+            let (way, places) = (RowTransform::Chain(Box::new(chain)), places.clone());
+            readings.push(ScanPlan { input, request, way, places, flagged });
         }
         Ok(readings)
     }
 
-    fn stream<'s>(&self, scan: &'s Scan) -> Result<&'s Stream> {
+    fn stream<'s>(&self, scan: &'s ColumnScan) -> Result<&'s OpStream> {
         let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
         Ok(&stream.stream)
     }
 
-    fn request(&self, scan: &Scan, columns: Vec<String>) -> Result<ScanRequest> {
+    fn request(&self, scan: &ColumnScan, columns: Vec<String>) -> Result<ScanRequest> {
         let rows = self.session.options.batch_rows.min(READ_ROWS_MAX);
         let input = self.known.input(self.program, scan.base)?;
         Ok(ScanRequest { columns, ..scan_request(self.program, scan, input, rows, false) })
@@ -389,16 +401,16 @@ impl Feeding<'_> {
 
     fn chain(
         &self,
-        stream: &Stream,
+        stream: &OpStream,
         ops: &[usize],
         base_columns: &[String],
         columns: &[String],
         part: Option<String>,
-    ) -> Result<Chain> {
-        let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part };
+    ) -> Result<OpChain> {
+        let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part };
         let finding = |ask| self.known.finding(self.program, ask);
-        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
-        Chain::new(self.bound(), stream, ops, base_columns, &[want], told)
+        let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+        OpChain::new(self.bound(), stream, ops, base_columns, &[want], told)
     }
 
     /// What the steps learn must be known.
@@ -407,22 +419,22 @@ impl Feeding<'_> {
         if !self.program.passes.iter().any(|pass| open(&pass.work)) {
             return Ok(());
         }
-        let sink = self.wanted()?;
+        let sink = self.feed_sink()?;
         let message = format!("`{}` needs statistics of this data that no run has learned", sink.from);
         Err(Fault::new(codes::NOT_FOUND, message)
             .hint("run `forebay fit` or `forebay run` with the same spec, parameters and state directory first"))
     }
 
     /// Rows are fed in any order, so that nothing may depend on the rows before.
-    fn check_rows_alone(&self, stream: &Stream, ops: &[usize]) -> Result<()> {
+    fn check_row_independence(&self, stream: &OpStream, ops: &[usize]) -> Result<()> {
         let bound = self.bound();
         let over_series = ops.iter().map(|at| stream.ops[*at]).find(|op| bound.ops[*op].op.is_over_series());
         let gathered = match &bound.bases[stream.base] {
-            Base::Gathered(op) => Some(*op),
-            Base::Source(_) => None,
+            BaseDataset::Gathered(op) => Some(*op),
+            BaseDataset::Source(_) => None,
         };
         let Some(op) = over_series.or(gathered) else { return Ok(()) };
-        let sink = self.wanted()?;
+        let sink = self.feed_sink()?;
         let part = sink.split.as_ref().map_or_else(String::new, |part| format!(" with `split: {part}`"));
         let why = match gathered.is_some() {
             true => "all rows at once",
@@ -436,18 +448,18 @@ impl Feeding<'_> {
 
     /// Rows of each block: what the format tells, where nothing changes which rows there are; else
     /// they are counted once, and the counts kept.
-    fn counts(
+    fn block_row_counts(
         &self,
-        readings: &[Reading],
+        readings: &[ScanPlan],
         blocks: &[(usize, forebay_model::Span)],
-        fingerprint: Id,
+        fingerprint: ContentId,
         work: &SinkWork,
-        from: &FedFrom,
+        from: &FeedOrigin,
     ) -> Result<Vec<u64>> {
         let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
         let counting = match from {
-            FedFrom::Sources => self.counting(work)?,
-            FedFrom::Output(_) => committed::counting(readings),
+            FeedOrigin::Sources => self.row_counting_plans(work)?,
+            FeedOrigin::Output(_) => committed::counting_plans(readings),
         };
         if let (Some(told), None) = (&told, &counting) {
             return Ok(told.clone());
@@ -458,41 +470,41 @@ impl Feeding<'_> {
             id.id(span.fingerprint());
         });
         let threads = self.session.options.threads.max(1);
-        self.once(id.finish(), blocks.len(), &mut || {
-            count(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
+        self.load_or_compute(id.finish(), blocks.len(), &mut || {
+            count_block_rows(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
         })
     }
 
     /// Readings of the columns that decide which rows there are; `None` where nothing does.
-    fn counting(&self, work: &SinkWork) -> Result<Option<Vec<Reading>>> {
+    fn row_counting_plans(&self, work: &SinkWork) -> Result<Option<Vec<ScanPlan>>> {
         let mut readings = Vec::new();
         let mut changes = work.part.is_some();
         for scan in &work.scans {
             let stream = self.stream(scan)?;
-            let (ops, base_columns) = needed(self.bound(), stream, &with_part(&[], work));
+            let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&[], work));
             let of = |at: &usize| &self.bound().ops[stream.ops[*at]].op;
-            changes |= ops.iter().any(|at| matches!(of(at), Op::Keep(_) | Op::Expand(_)));
+            changes |= ops.iter().any(|at| matches!(of(at), PlanOp::Keep(_) | PlanOp::Expand(_)));
             let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
             let input = self.known.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;
-            let way = Way::Chain(Box::new(chain));
-            readings.push(Reading { input, request, way, places: Vec::new(), flagged: false });
+            let way = RowTransform::Chain(Box::new(chain));
+            readings.push(ScanPlan { input, request, way, places: Vec::new(), flagged: false });
         }
         Ok(changes.then_some(readings))
     }
 
     /// Where an output is, and the manifest of its rows: that of a pass as readers see it, or as a run that has not
     /// published yet recorded it; or that of all intervals.
-    fn written_by(&self, pass: Id, sink: usize) -> Result<(Place, Option<Manifest>)> {
+    fn output_of(&self, pass: ContentId, sink: usize) -> Result<(StorageLocation, Option<Manifest>)> {
         let (io, name) = (&self.session.io, pass.to_string());
-        let out = io.place(self.session.sink(self.pipeline, sink)?.path())?;
+        let out = io.resolve(self.session.sink(self.pipeline, sink)?.path())?;
         let visible = Manifest::read(io, &out)?;
         let is_current = |manifest: &Manifest| manifest.pass == name || !manifest.intervals.is_empty();
         if visible.as_ref().is_some_and(is_current) {
             return Ok((out, visible));
         }
-        let recorded = match self.store.pass(pass, |record| intact(io, &out, record))? {
-            (Before::Reuse, Some(record)) => Some(Manifest::of_record(&record)?),
+        let recorded = match self.store.pass_record(pass, |record| record_is_intact(io, &out, record))? {
+            (ReuseDecision::Reuse, Some(record)) => Some(Manifest::from_record(&record)?),
             _ => None,
         };
         Ok((out, recorded))
@@ -500,17 +512,17 @@ impl Feeding<'_> {
 }
 
 /// Where rows are read.
-struct Reached<'a> {
+struct FeedInput<'a> {
     work: &'a SinkWork,
-    committed: Option<&'a Committed>,
-    fingerprint: Id,
+    committed: Option<&'a CommittedOutput>,
+    fingerprint: ContentId,
 }
 
-impl Reached<'_> {
-    fn readings(&self, feeding: &Feeding, columns: &[String], flagged: bool) -> Result<Vec<Reading>> {
+impl FeedInput<'_> {
+    fn scan_plans(&self, feeding: &FeedPlanner, columns: &[String], flagged: bool) -> Result<Vec<ScanPlan>> {
         match self.committed {
-            Some(committed) => Ok(vec![feeding.written(committed, columns, flagged)?]),
-            None => feeding.applied(self.work, columns, flagged),
+            Some(committed) => Ok(vec![feeding.output_plan(committed, columns, flagged)?]),
+            None => feeding.source_plans(self.work, columns, flagged),
         }
     }
 }

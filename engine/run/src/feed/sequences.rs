@@ -13,12 +13,12 @@ use arrow::compute::kernels::cmp::gt_eq;
 use arrow::compute::{cast, filter_record_batch, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_feed::{Block, Blocks, Dataset, Series};
-use forebay_model::{Fault, Id, Result, Span, canonical_keys, codes, logical_type};
-use forebay_storage::{Io, waited};
+use forebay_feed::{BlockDataset, BlockSource, DatasetBlock, SequenceOptions};
+use forebay_model::{ContentId, Fault, Result, Span, canonical_keys, codes, logical_type};
+use forebay_storage::{StorageClient, storage_wait};
 use serde::{Deserialize, Serialize};
 
-use super::blocks::{Reading, read_share};
+use super::blocks::{ScanPlan, read_share};
 
 /// Rows of a block at most, before it is as large as its history.
 const BLOCK_ROWS_MAX: u64 = 1 << 18;
@@ -28,7 +28,7 @@ const BLOCKS_IN_WINDOW: u64 = 64;
 
 /// What is known of a piece.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Facts {
+pub(super) struct PieceSummary {
     /// Its rows, and those of the part that is delivered.
     rows: u64,
     delivered: u64,
@@ -39,15 +39,15 @@ pub(super) struct Facts {
 }
 
 /// Finds out about a piece, whose columns are the keys, the time, and which rows are delivered.
-pub(super) fn facts(reading: &Reading, io: &Io, span: &Span) -> Result<Facts> {
-    let mut facts = Facts::default();
+pub(super) fn summarize_piece(reading: &ScanPlan, io: &StorageClient, span: &Span) -> Result<PieceSummary> {
+    let mut facts = PieceSummary::default();
     let mut sorted = true;
     reading.each(io, span, &mut |arrays, rows, delivered| {
         if rows == 0 {
             return Ok(ControlFlow::Continue(()));
         }
         let (keys, time) = arrays.split_at(arrays.len() - 1);
-        let (keys, times) = (encoded(keys)?, ticks(&time[0])?);
+        let (keys, times) = (encode_keys(keys)?, time_ticks(&time[0])?);
         let row = |at: usize| (keys.as_ref().map_or(&[][..], |keys| keys.row(at).data()), times.value(at));
         let owned = |at: usize| (row(at).0.to_vec(), row(at).1);
         facts.delivered += delivered.map_or(rows, BooleanArray::true_count) as u64;
@@ -68,7 +68,7 @@ pub(super) fn facts(reading: &Reading, io: &Io, span: &Span) -> Result<Facts> {
 }
 
 /// Bytes that are in the order of the keys; `None` where there is one series.
-fn encoded(keys: &[ArrayRef]) -> Result<Option<Rows>> {
+fn encode_keys(keys: &[ArrayRef]) -> Result<Option<Rows>> {
     if keys.is_empty() {
         return Ok(None);
     }
@@ -79,7 +79,7 @@ fn encoded(keys: &[ArrayRef]) -> Result<Option<Rows>> {
 }
 
 /// Times in their own ticks.
-fn ticks(times: &ArrayRef) -> Result<Int64Array> {
+fn time_ticks(times: &ArrayRef) -> Result<Int64Array> {
     if times.logical_nulls().is_some_and(|nulls| nulls.null_count() > 0) {
         let fault = Fault::new(codes::BAD_ROW, "rows without a time have no place in a sequence");
         return Err(fault.hint("filter such rows before"));
@@ -90,7 +90,7 @@ fn ticks(times: &ArrayRef) -> Result<Int64Array> {
 
 /// A block: its own pieces, and what is read of those before.
 #[derive(Debug)]
-struct Sequences {
+struct HistoryBlock {
     before: Range<usize>,
     own: Range<usize>,
     /// So many of the rows before.
@@ -100,31 +100,31 @@ struct Sequences {
 }
 
 /// Blocks of rows and their history.
-pub(super) struct SeriesRows {
-    io: Io,
-    readings: Vec<Reading>,
+pub(super) struct SequenceBlocks {
+    io: StorageClient,
+    readings: Vec<ScanPlan>,
     pieces: Vec<(usize, Span)>,
-    blocks: Vec<Sequences>,
+    blocks: Vec<HistoryBlock>,
     /// Where the time is among the columns.
     time: usize,
-    dataset: Dataset,
+    dataset: BlockDataset,
 }
 
-impl SeriesRows {
+impl SequenceBlocks {
     /// Blocks of pieces of which the facts are known.
     pub fn new(
-        io: Io,
-        fingerprint: Id,
-        readings: Vec<Reading>,
+        io: StorageClient,
+        fingerprint: ContentId,
+        readings: Vec<ScanPlan>,
         pieces: Vec<(usize, Span)>,
-        facts: &[Facts],
-        (series, time): (&Series, usize),
+        facts: &[PieceSummary],
+        (series, time): (&SequenceOptions, usize),
         window_rows: u64,
-    ) -> Result<SeriesRows> {
+    ) -> Result<SequenceBlocks> {
         let label = |at: usize| pieces[at].1.label();
-        let blocks = blocks(facts, series, window_rows, &label)?;
+        let blocks = cut_blocks(facts, series, window_rows, &label)?;
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
-        let of_block = |block: &Sequences| {
+        let of_block = |block: &HistoryBlock| {
             let own = &facts[block.own.clone()];
             let (rows, delivered) = own.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.delivered));
             let before: u64 = facts[block.before.clone()].iter().map(|one| one.rows).sum();
@@ -132,14 +132,14 @@ impl SeriesRows {
             let bytes = read.map(|(reading, span)| (span.bytes() as f64 * shares[*reading]) as u64).sum();
             let times = own.iter().filter_map(|one| one.times);
             let time = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
-            Block { rows: delivered, halo: before.min(block.last) + rows - delivered, bytes, time }
+            DatasetBlock { rows: delivered, halo: before.min(block.last) + rows - delivered, bytes, time }
         };
-        let dataset = Dataset::new(fingerprint, blocks.iter().map(of_block).collect::<Vec<_>>());
-        Ok(SeriesRows { io, readings, pieces, blocks, time, dataset })
+        let dataset = BlockDataset::new(fingerprint, blocks.iter().map(of_block).collect::<Vec<_>>());
+        Ok(SequenceBlocks { io, readings, pieces, blocks, time, dataset })
     }
 
     /// Gives the rows of a piece in the order of the feed's columns, with those that are delivered.
-    fn piece(
+    fn read_piece(
         &self,
         at: usize,
         names: &[String],
@@ -168,12 +168,12 @@ impl SeriesRows {
 }
 
 /// Cuts pieces into blocks with their history.
-fn blocks(
-    facts: &[Facts],
-    series: &Series,
+fn cut_blocks(
+    facts: &[PieceSummary],
+    series: &SequenceOptions,
     window_rows: u64,
     label: &dyn Fn(usize) -> String,
-) -> Result<Vec<Sequences>> {
+) -> Result<Vec<HistoryBlock>> {
     let wanted = (window_rows / BLOCKS_IN_WINDOW).clamp(1, BLOCK_ROWS_MAX);
     let filled: Vec<usize> = (0..facts.len()).filter(|at| facts[*at].rows > 0).collect();
     let ends = |at: usize| facts[at].ends.as_ref();
@@ -183,7 +183,7 @@ fn blocks(
     };
     let by_series = filled.iter().all(|at| ends(*at).is_some()) && filled.windows(2).all(follows);
     if !by_series {
-        in_time_order(facts, &filled, label)?;
+        check_time_order(facts, &filled, label)?;
         if series.within.is_none() {
             let message = "rows lie in order of time, and nothing says how far back their steps reach";
             return Err(Fault::new(codes::MISSING_FIELD, message)
@@ -194,13 +194,13 @@ fn blocks(
     let mut next = 0;
     while let Some(&start) = filled.get(next) {
         let before = if by_series {
-            tail(facts, &filled[..=next], series.steps)
+            preceding_pieces(facts, &filled[..=next], series.steps)
         } else {
             let since =
                 facts[start].times.map_or(i64::MIN, |(first, _)| first.saturating_sub(series.within.unwrap_or(0)));
             let reached = |at: &&usize| facts[**at].times.is_some_and(|(_, last)| last >= since);
             let first = filled[..next].iter().find(reached).copied().unwrap_or(start);
-            Sequences { before: first..start, own: start..start, last: u64::MAX, since: Some(since) }
+            HistoryBlock { before: first..start, own: start..start, last: u64::MAX, since: Some(since) }
         };
         let history: u64 = facts[before.before.clone()].iter().map(|one| one.rows).sum();
         // What comes from afar is read for as many rows of its own, or the feed would read little else.
@@ -212,13 +212,13 @@ fn blocks(
             rows += facts[at].rows;
             next += 1;
         }
-        blocks.push(Sequences { own: start..filled[next - 1] + 1, ..before });
+        blocks.push(HistoryBlock { own: start..filled[next - 1] + 1, ..before });
     }
     Ok(blocks)
 }
 
 /// What the series that goes on in the last of these pieces had before it.
-fn tail(facts: &[Facts], filled: &[usize], steps: u32) -> Sequences {
+fn preceding_pieces(facts: &[PieceSummary], filled: &[usize], steps: u32) -> HistoryBlock {
     let (start, wanted) = (filled[filled.len() - 1], u64::from(steps.saturating_sub(1)));
     let key = |at: usize, end: usize| facts[at].ends.as_ref().map(|ends| &ends[end].0);
     let (mut first, mut rows) = (start, 0);
@@ -228,10 +228,10 @@ fn tail(facts: &[Facts], filled: &[usize], steps: u32) -> Sequences {
         }
         (first, rows) = (at, rows + facts[at].rows);
     }
-    Sequences { before: first..start, own: start..start, last: wanted, since: None }
+    HistoryBlock { before: first..start, own: start..start, last: wanted, since: None }
 }
 
-fn in_time_order(facts: &[Facts], filled: &[usize], label: &dyn Fn(usize) -> String) -> Result<()> {
+fn check_time_order(facts: &[PieceSummary], filled: &[usize], label: &dyn Fn(usize) -> String) -> Result<()> {
     let overlap = filled.windows(2).find(|pair| match (facts[pair[0]].times, facts[pair[1]].times) {
         (Some((_, last)), Some((first, _))) => last > first,
         _ => true,
@@ -246,8 +246,8 @@ fn in_time_order(facts: &[Facts], filled: &[usize], label: &dyn Fn(usize) -> Str
         .hint("write the rows with a `sql` step that ends in `ORDER BY` keys and time, and feed that output"))
 }
 
-impl Blocks for SeriesRows {
-    fn dataset(&self) -> Dataset {
+impl BlockSource for SequenceBlocks {
+    fn dataset(&self) -> BlockDataset {
         self.dataset.clone()
     }
 
@@ -257,15 +257,15 @@ impl Blocks for SeriesRows {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let waiting = waited();
+        let waiting = storage_wait();
         let block = &self.blocks[block as usize];
         let mut history: Vec<RecordBatch> = Vec::new();
         let mut spare = 0;
         for at in block.before.clone() {
-            let _ = self.piece(at, columns, false, &mut |batch| {
+            let _ = self.read_piece(at, columns, false, &mut |batch| {
                 let batch = match block.since {
                     Some(since) => {
-                        let late = gt_eq(&ticks(batch.column(self.time))?, &Int64Array::new_scalar(since))?;
+                        let late = gt_eq(&time_ticks(batch.column(self.time))?, &Int64Array::new_scalar(since))?;
                         filter_record_batch(&batch, &late)?
                     }
                     None => batch,
@@ -286,18 +286,18 @@ impl Blocks for SeriesRows {
         for batch in history {
             let skip = std::mem::take(&mut skipped).min(batch.num_rows());
             if rows(batch.slice(skip, batch.num_rows() - skip)).is_break() {
-                return Ok(waited() - waiting);
+                return Ok(storage_wait() - waiting);
             }
         }
         for at in block.own.clone() {
-            if self.piece(at, columns, true, &mut |batch| Ok(rows(batch)))?.is_break() {
+            if self.read_piece(at, columns, true, &mut |batch| Ok(rows(batch)))?.is_break() {
                 break;
             }
         }
-        Ok(waited() - waiting)
+        Ok(storage_wait() - waiting)
     }
 
-    fn locate(&self, block: u32, fault: Fault) -> Fault {
+    fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         let block = &self.blocks[block as usize];
         let first = self.pieces[block.before.start].1.label();
         fault.note(format!("rows count from the first that the feed read of {first}, series' history included"))

@@ -3,7 +3,7 @@
 use forebay_model::{Fault, Result};
 use serde::{Deserialize, Serialize};
 
-use super::course::Course;
+use super::course::ProgressCurve;
 
 /// The version of these records; others are no records.
 const FORMAT: u32 = 1;
@@ -16,7 +16,7 @@ const PASSES_MAX: usize = 200;
 
 /// What a pass of an earlier run cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Cost {
+pub(crate) struct PassCost {
     /// Names the pass from run to run.
     pub pass: String,
     /// Stored bytes of everything that it was about.
@@ -29,12 +29,12 @@ pub(crate) struct Cost {
     pub seconds: f64,
     /// How its time went with its rows.
     #[serde(default)]
-    pub course: Course,
+    pub course: ProgressCurve,
 }
 
 /// A pass that is to come, under way or done.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ahead {
+pub(crate) struct PlannedPass {
     /// See [`Cost::pass`].
     pub pass: String,
     /// See [`Cost::total`].
@@ -49,29 +49,29 @@ pub(crate) struct Ahead {
 
 /// What a pass should cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Expected<'c> {
+pub(crate) struct PassEstimate<'c> {
     pub seconds: f64,
     /// Rows of progress, and how time goes with them, where an earlier run tells.
-    pub rows: Option<(f64, &'c Course)>,
+    pub rows: Option<(f64, &'c ProgressCurve)>,
 }
 
 /// Earlier runs of a pipeline, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Costs {
+pub(crate) struct CostHistory {
     format: u32,
-    runs: Vec<Vec<Cost>>,
+    runs: Vec<Vec<PassCost>>,
 }
 
-impl Default for Costs {
+impl Default for CostHistory {
     fn default() -> Self {
-        Costs { format: FORMAT, runs: Vec::new() }
+        CostHistory { format: FORMAT, runs: Vec::new() }
     }
 }
 
-impl Costs {
+impl CostHistory {
     /// Records that can be read, else none.
-    pub fn from_json(bytes: &[u8]) -> Costs {
-        let read: Option<Costs> = serde_json::from_slice(bytes).ok();
+    pub fn from_json(bytes: &[u8]) -> CostHistory {
+        let read: Option<CostHistory> = serde_json::from_slice(bytes).ok();
         read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
     }
 
@@ -81,12 +81,12 @@ impl Costs {
     }
 
     /// Whether any run is remembered.
-    pub fn are_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         !self.runs.is_empty()
     }
 
     /// Remembers one more run.
-    pub fn push(&mut self, mut passes: Vec<Cost>) {
+    pub fn push(&mut self, mut passes: Vec<PassCost>) {
         passes.truncate(PASSES_MAX);
         if !passes.is_empty() {
             self.runs.push(passes);
@@ -97,13 +97,13 @@ impl Costs {
 
     /// What a pass should cost: as much as the one before, or, once it is known how much it has to
     /// read, as the one that read most nearly as much; in proportion.
-    pub fn expect(&self, ahead: &Ahead) -> Expected<'_> {
+    pub fn estimate(&self, ahead: &PlannedPass) -> PassEstimate<'_> {
         let latest_first = || self.runs.iter().rev().flatten().filter(|cost| cost.pass == ahead.pass);
         let like = match ahead.read {
             None => latest_first().next(),
-            Some(read) => latest_first().min_by(|a, b| ratio(a.read, read).total_cmp(&ratio(b.read, read))),
+            Some(read) => latest_first().min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
         };
-        let scale = |like: &Cost| match ahead.read {
+        let scale = |like: &PassCost| match ahead.read {
             Some(0) if like.read == 0 => Some(1.0),
             Some(_) if like.read == 0 => None,
             Some(read) => Some(read as f64 / like.read as f64),
@@ -113,11 +113,11 @@ impl Costs {
         match like.and_then(|like| Some((like, scale(like)?))) {
             Some((like, scale)) => {
                 let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
-                Expected { seconds: like.seconds * scale, rows: rows.map(|rows| (rows, &like.course)) }
+                PassEstimate { seconds: like.seconds * scale, rows: rows.map(|rows| (rows, &like.course)) }
             }
             None => {
                 let bytes = ahead.read.unwrap_or(ahead.total);
-                Expected { seconds: bytes as f64 * self.seconds_per_byte(), rows: None }
+                PassEstimate { seconds: bytes as f64 * self.seconds_per_byte(), rows: None }
             }
         }
     }
@@ -132,7 +132,7 @@ impl Costs {
 }
 
 /// How far apart two sizes are.
-fn ratio(a: u64, b: u64) -> f64 {
+fn log_ratio(a: u64, b: u64) -> f64 {
     ((a as f64 + 1.0) / (b as f64 + 1.0)).ln().abs()
 }
 
@@ -140,40 +140,40 @@ fn ratio(a: u64, b: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> Cost {
-        Cost { pass: pass.into(), total, read, rows: read * 10, seconds, course: Course::default() }
+    fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> PassCost {
+        PassCost { pass: pass.into(), total, read, rows: read * 10, seconds, course: ProgressCurve::default() }
     }
 
-    fn ahead(pass: &str, total: u64, read: Option<u64>) -> Ahead {
-        Ahead { pass: pass.into(), total, read, learned: false, keeps: false }
+    fn planned_pass(pass: &str, total: u64, read: Option<u64>) -> PlannedPass {
+        PlannedPass { pass: pass.into(), total, read, learned: false, keeps: false }
     }
 
     #[test]
-    fn a_night_is_like_the_night_before_and_a_full_run_like_the_last_full_one() {
-        let mut costs = Costs::default();
+    fn costs_are_estimated_from_the_most_similar_run() {
+        let mut costs = CostHistory::default();
         costs.push(vec![cost("write table", 1000, 1000, 100.0)]);
         costs.push(vec![cost("write table", 1010, 10, 2.0)]);
-        assert_eq!(costs.expect(&ahead("write table", 1010, None)).seconds, 2.0);
-        let course = Course::default();
-        let expected = Expected { seconds: 2.0, rows: Some((100.0, &course)) };
-        assert_eq!(costs.expect(&ahead("write table", 1020, Some(10))), expected);
-        assert_eq!(costs.expect(&ahead("write table", 1020, Some(20))).seconds, 4.0);
-        assert_eq!(costs.expect(&ahead("write table", 1020, Some(1020))).seconds, 102.0);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1010, None)).seconds, 2.0);
+        let course = ProgressCurve::default();
+        let expected = PassEstimate { seconds: 2.0, rows: Some((100.0, &course)) };
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(10))), expected);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(20))).seconds, 4.0);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(1020))).seconds, 102.0);
         // Of a pass that nobody knows, the bytes tell.
-        assert_eq!(costs.expect(&ahead("write other", 100, None)), Expected { seconds: 20.0, rows: None });
+        assert_eq!(costs.estimate(&planned_pass("write other", 100, None)), PassEstimate { seconds: 20.0, rows: None });
     }
 
     #[test]
-    fn only_some_runs_are_remembered_and_what_cannot_be_read_is_forgotten() {
-        let mut costs = Costs::default();
+    fn history_is_bounded_and_unreadable_records_are_dropped() {
+        let mut costs = CostHistory::default();
         for run in 0..50 {
             costs.push((0..1000).map(|pass| cost(&format!("learn {pass}"), run, run, 1.0)).collect());
         }
         costs.push(Vec::new());
         assert_eq!((costs.runs.len(), costs.runs[19].len(), costs.runs[0][0].total), (20, 200, 30));
         let text = costs.to_json().unwrap();
-        assert_eq!(Costs::from_json(&text), costs);
-        assert_eq!(Costs::from_json(b"{\"format\": 7, \"runs\": []}"), Costs::default());
-        assert_eq!(Costs::from_json(&text[1..]), Costs::default());
+        assert_eq!(CostHistory::from_json(&text), costs);
+        assert_eq!(CostHistory::from_json(b"{\"format\": 7, \"runs\": []}"), CostHistory::default());
+        assert_eq!(CostHistory::from_json(&text[1..]), CostHistory::default());
     }
 }

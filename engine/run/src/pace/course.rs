@@ -12,9 +12,9 @@ const MOMENTS_MAX: usize = 256;
 /// For each part of the rows, as a share of all time: when the pass was done with it. Empty where nobody knows: time
 /// goes with rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Course(Vec<f64>);
+pub(crate) struct ProgressCurve(Vec<f64>);
 
-impl Course {
+impl ProgressCurve {
     /// The share of the time at a share of the rows.
     pub fn at(&self, rows: f64) -> f64 {
         let rows = rows.clamp(0.0, 1.0);
@@ -27,14 +27,14 @@ impl Course {
 
 /// When a pass had told of how many rows: seconds since it began.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Moments {
+pub(crate) struct ProgressSamples {
     some: Vec<(u64, f64)>,
     /// Rows between two of them.
     apart: u64,
     last: (u64, f64),
 }
 
-impl Moments {
+impl ProgressSamples {
     /// The pass has told of so many more rows by now.
     pub fn push(&mut self, more: u64, seconds: f64) {
         let rows = self.rows() + more;
@@ -65,10 +65,10 @@ impl Moments {
     }
 
     /// The course of a pass that took so long.
-    pub fn course(&self, seconds: f64) -> Course {
+    pub fn course(&self, seconds: f64) -> ProgressCurve {
         let rows = self.rows();
         if rows == 0 || seconds <= 0.0 {
-            return Course::default();
+            return ProgressCurve::default();
         }
         let mut moments = self.some.iter().chain([&self.last]).peekable();
         let mut before = (0, 0.0);
@@ -81,7 +81,7 @@ impl Moments {
             let share = (goal - before.0 as f64) / (after.0 - before.0).max(1) as f64;
             (before.1 + (after.1 - before.1) * share.min(1.0)) / seconds
         };
-        Course((1..=PARTS).map(&mut end).collect())
+        ProgressCurve((1..=PARTS).map(&mut end).collect())
     }
 }
 
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_as_it_went_before() {
+    fn curve_follows_the_recorded_run() {
         // However many moments there were, a pass that does its rows in half of its time, the first half of them
         // in a tenth of that.
         for rows in [20, 1000, 1_000_000] {
-            let mut moments = Moments::default();
+            let mut moments = ProgressSamples::default();
             for row in 1..=rows {
                 let done = row as f64 / rows as f64;
                 let seconds = if done <= 0.5 { done * 0.1 } else { 0.05 + (done - 0.5) * 0.9 };
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_knows_time_goes_with_rows() {
-        for course in [Course::default(), Moments::default().course(1.0)] {
+    fn default_curve_is_linear() {
+        for course in [ProgressCurve::default(), ProgressSamples::default().course(1.0)] {
             assert_eq!([0.0, 0.3, 1.0, 7.0].map(|rows| course.at(rows)), [0.0, 0.3, 1.0, 1.0]);
         }
     }

@@ -8,7 +8,7 @@ const SAVES_MIN: f64 = 0.1;
 
 /// What to do about the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DeadlineAction {
     /// Nothing: the run is in time, as far as one can tell.
     OnTime,
     /// Go on in this way: an index into the ways.
@@ -22,25 +22,25 @@ pub(crate) enum Verdict {
 /// Decides at a moment, in seconds. `left` tells how long each way still takes: first the one that
 /// the run is on, then those down the ladder, in order; a way that cannot be gone is `None`.
 /// `known` is whether these are seconds (an earlier run or some progress tells) or only compare.
-pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool, fail: bool) -> Verdict {
+pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool, fail: bool) -> DeadlineAction {
     if now >= deadline && fail {
-        return Verdict::Stop;
+        return DeadlineAction::Stop;
     }
     if now < deadline && !known {
-        return Verdict::OnTime;
+        return DeadlineAction::OnTime;
     }
-    let Some(here) = left.first().copied().flatten() else { return Verdict::OnTime };
+    let Some(here) = left.first().copied().flatten() else { return DeadlineAction::OnTime };
     let fits = |left: f64| now + left * (1.0 + MARGIN) <= deadline;
     if fits(here) {
-        return Verdict::OnTime;
+        return DeadlineAction::OnTime;
     }
     let ways = || left.iter().enumerate().skip(1).filter_map(|(way, left)| Some((way, (*left)?)));
     if let Some((way, _)) = ways().find(|(_, left)| fits(*left)) {
-        return Verdict::Take(way);
+        return DeadlineAction::Take(way);
     }
     match ways().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
-        Some((way, left)) if left < here * (1.0 - SAVES_MIN) => Verdict::Take(way),
-        _ => Verdict::Late,
+        Some((way, left)) if left < here * (1.0 - SAVES_MIN) => DeadlineAction::Take(way),
+        _ => DeadlineAction::Late,
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_of_a_small_world() {
+    fn decision_is_right_for_all_small_inputs() {
         let lefts = [None, Some(0.0), Some(5.0), Some(9.0), Some(50.0), Some(95.0), Some(200.0)];
         let moments = [0.0, 10.0, 90.0, 99.0, 100.0, 150.0];
         let mut seen = std::collections::BTreeSet::new();
@@ -72,25 +72,25 @@ mod tests {
         assert_eq!(seen.len(), 5, "{seen:?}");
     }
 
-    fn check(now: f64, ways: &[Option<f64>], known: bool, fail: bool, verdict: Verdict) {
+    fn check(now: f64, ways: &[Option<f64>], known: bool, fail: bool, verdict: DeadlineAction) {
         let context = format!("{now} {ways:?} {known} {fail} {verdict:?}");
         let fits = |way: usize| ways[way].is_some_and(|left| now + 1.1 * left <= 100.0);
         match verdict {
-            Verdict::Stop => assert!(fail && now >= 100.0, "{context}"),
-            Verdict::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
-            Verdict::Take(way) => {
+            DeadlineAction::Stop => assert!(fail && now >= 100.0, "{context}"),
+            DeadlineAction::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
+            DeadlineAction::Take(way) => {
                 assert!(!fits(0) && ways[way].is_some() && way > 0, "{context}");
                 // In order: nothing before it would do, unless nothing does at all.
                 let first = (1..ways.len()).find(|way| fits(*way));
                 assert!(first.is_none_or(|first| first == way), "{context}");
                 assert!(ways[way] < ways[0], "{context}");
             }
-            Verdict::Late => {
+            DeadlineAction::Late => {
                 assert!((0..ways.len()).all(|way| !fits(way)), "{context}");
                 let quicker = ways[1..].iter().flatten().any(|left| *left < 0.9 * ways[0].unwrap());
                 assert!(!quicker, "{context}");
             }
         }
-        assert!(!(fail && now >= 100.0) || verdict == Verdict::Stop, "{context}");
+        assert!(!(fail && now >= 100.0) || verdict == DeadlineAction::Stop, "{context}");
     }
 }

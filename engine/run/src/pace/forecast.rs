@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use forebay_model::Rung;
+use forebay_model::DegradationLevel;
 
-use super::cost::{Ahead, Cost, Costs, Expected};
-use super::course::Moments;
-use super::decide::{Verdict, decide};
+use super::cost::{CostHistory, PassCost, PassEstimate, PlannedPass};
+use super::course::ProgressSamples;
+use super::decide::{DeadlineAction, decide};
 
 /// The end is foretold by the pace of the last part of the work, this large, as if this much had
 /// been done at the expected pace beside it.
@@ -35,30 +35,30 @@ const MOMENTS_MAX: usize = 512;
 
 /// A way to go on.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct PlanOption {
     /// How far down the ladder; `None` for everything that the spec says.
-    pub rung: Option<Rung>,
+    pub rung: Option<DegradationLevel>,
     /// Its passes in order.
-    pub passes: Vec<Ahead>,
+    pub passes: Vec<PlannedPass>,
 }
 
 /// What is to be seen at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Outlook {
+pub(crate) struct RunEstimate {
     /// Seconds that are left, where they can be foretold.
     pub left: Option<f64>,
     /// What to do about the deadline.
-    pub verdict: Verdict,
+    pub verdict: DeadlineAction,
 }
 
 /// The pass that is under way.
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentPass {
     pass: String,
     since: f64,
     bytes: u64,
     /// When it had told of how many rows.
-    moments: Moments,
+    moments: ProgressSamples,
     /// Bytes that have to be read, of so many that were looked at.
     read: u64,
     looked_at: u64,
@@ -66,16 +66,16 @@ struct Current {
 
 /// A run on its way through its passes. Times are in seconds since it began.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Forecast {
-    costs: Costs,
+pub(crate) struct RunForecast {
+    costs: CostHistory,
     /// When it was looked at last.
     now: f64,
     /// The moment, if there is one.
     deadline: Option<f64>,
     fail: bool,
     /// The one that the run is on, then those further down the ladder.
-    ways: Vec<Way>,
-    current: Option<Current>,
+    ways: Vec<PlanOption>,
+    current: Option<CurrentPass>,
     /// Work that is done, in expected seconds.
     done: f64,
     /// Passes that are done, and stay so on other ways, unless nothing that was learned is used.
@@ -84,13 +84,13 @@ pub(crate) struct Forecast {
     trail: VecDeque<(f64, f64)>,
     /// Since when the run looks late.
     late_since: Option<f64>,
-    spent: Vec<Cost>,
+    spent: Vec<PassCost>,
 }
 
-impl Forecast {
+impl RunForecast {
     /// Knows what earlier runs cost, and the deadline.
-    pub fn new(costs: Costs, deadline: Option<f64>, fail: bool) -> Self {
-        Forecast { costs, deadline, fail, ..Forecast::default() }
+    pub fn new(costs: CostHistory, deadline: Option<f64>, fail: bool) -> Self {
+        RunForecast { costs, deadline, fail, ..RunForecast::default() }
     }
 
     /// The deadline, if there is one.
@@ -99,7 +99,7 @@ impl Forecast {
     }
 
     /// The ways that are open from here, and the passes of the first that are done already.
-    pub fn plan<'p>(&mut self, now: f64, mut ways: Vec<Way>, done: impl Iterator<Item = &'p str>) {
+    pub fn plan<'p>(&mut self, now: f64, mut ways: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         // What was done for a way that was left took its time all the same.
         self.done = self.trail.back().map_or(0.0, |(worked, _)| *worked);
         let done: BTreeSet<String> = done.map(str::to_owned).collect();
@@ -111,18 +111,18 @@ impl Forecast {
         self.current = None;
         // It was another way that looked late.
         self.late_since = None;
-        self.mark(now);
+        self.record_progress(now);
     }
 
     /// A pass begins.
     pub fn begin(&mut self, now: f64, pass: &str) {
-        let (pass, moments) = (pass.to_owned(), Moments::default());
-        self.current = Some(Current { pass, since: now, bytes: 0, moments, read: 0, looked_at: 0 });
-        self.mark(now);
+        let (pass, moments) = (pass.to_owned(), ProgressSamples::default());
+        self.current = Some(CurrentPass { pass, since: now, bytes: 0, moments, read: 0, looked_at: 0 });
+        self.record_progress(now);
     }
 
     /// The pass has to read `bytes` of `total` that it looked at.
-    pub fn reads(&mut self, bytes: u64, total: u64) {
+    pub fn set_reads(&mut self, bytes: u64, total: u64) {
         if let Some(current) = &mut self.current {
             current.read += bytes;
             current.looked_at += total;
@@ -130,7 +130,7 @@ impl Forecast {
     }
 
     /// The pass moved on.
-    pub fn moved(&mut self, now: f64, rows: u64, bytes: u64) {
+    pub fn advance(&mut self, now: f64, rows: u64, bytes: u64) {
         if let Some(current) = &mut self.current {
             current.bytes += bytes;
             current.moments.push(rows, now - current.since);
@@ -140,92 +140,93 @@ impl Forecast {
     /// The pass ended.
     pub fn end(&mut self, now: f64, reused: bool) {
         let Some(current) = self.current.take() else { return };
-        let Some(ahead) = self.ahead(&current) else { return };
+        let Some(ahead) = self.current_plan(&current) else { return };
         if !reused {
             self.done += self.expected(0, &ahead).seconds;
             let (read, seconds) = (ahead.read.unwrap_or(ahead.total), now - current.since);
             let (rows, course) = (current.moments.rows(), current.moments.course(seconds));
-            self.spent.push(Cost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
+            self.spent.push(PassCost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
         }
         if let Some(way) = self.ways.first_mut() {
             way.passes.retain(|pass| pass.pass != ahead.pass);
         }
         self.finished.insert(ahead.pass);
-        self.mark(now);
+        self.record_progress(now);
     }
 
     /// What the passes of this run cost, beside those of earlier runs; `None` where it did none.
-    pub fn into_costs(mut self) -> Option<Costs> {
+    pub fn into_costs(mut self) -> Option<CostHistory> {
         let did_some = !self.spent.is_empty();
         self.costs.push(self.spent);
         did_some.then_some(self.costs)
     }
 
     /// What is to be seen now.
-    pub fn look(&mut self, now: f64) -> Outlook {
-        self.mark(now);
-        let here = self.left(0);
-        let work = self.worked() + here;
-        let known = self.costs.are_known() || self.worked() > BLIND * work;
-        let usual = self.pace(now, work, USUAL);
-        let pace = usual.max(self.pace(now, work, LATELY));
+    pub fn estimate(&mut self, now: f64) -> RunEstimate {
+        self.record_progress(now);
+        let here = self.remaining_seconds(0);
+        let work = self.done_seconds() + here;
+        let known = self.costs.is_known() || self.done_seconds() > BLIND * work;
+        let usual = self.slowdown(now, work, USUAL);
+        let pace = usual.max(self.slowdown(now, work, LATELY));
         let left = known.then_some(here * usual);
         // What is done cannot be done sooner.
         let Some(deadline) = self.deadline.filter(|_| here > 0.0) else {
             self.late_since = None;
-            return Outlook { left, verdict: Verdict::OnTime };
+            return RunEstimate { left, verdict: DeadlineAction::OnTime };
         };
         let by = |pace: f64| {
-            let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
+            let ways: Vec<Option<f64>> =
+                (0..self.ways.len()).map(|way| Some(self.remaining_seconds(way) * pace)).collect();
             decide(now, deadline, &ways, known, self.fail)
         };
         let verdict = by(pace);
-        let is_sure = now >= deadline || self.costs.are_known() && by(1.0) != Verdict::OnTime;
-        self.late_since = self.late_since.or(Some(now)).filter(|_| verdict != Verdict::OnTime);
+        let is_sure = now >= deadline || self.costs.is_known() && by(1.0) != DeadlineAction::OnTime;
+        self.late_since = self.late_since.or(Some(now)).filter(|_| verdict != DeadlineAction::OnTime);
         let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
         let verdict = match verdict {
-            Verdict::Take(_) if !is_sure && !is_steady => Verdict::OnTime,
+            DeadlineAction::Take(_) if !is_sure && !is_steady => DeadlineAction::OnTime,
             verdict => verdict,
         };
-        Outlook { left, verdict }
+        RunEstimate { left, verdict }
     }
 
     /// How many passes are done.
-    pub fn finished(&self) -> usize {
+    pub fn finished_passes(&self) -> usize {
         self.finished.len()
     }
 
     /// The way down the ladder that [`Verdict::Take`] names.
-    pub fn rung(&self, way: usize) -> Option<Rung> {
+    pub fn level_of(&self, way: usize) -> Option<DegradationLevel> {
         self.ways.get(way)?.rung
     }
 
     /// The pass that is under way, as far as it is known by now.
-    fn ahead(&self, current: &Current) -> Option<Ahead> {
+    fn current_plan(&self, current: &CurrentPass) -> Option<PlannedPass> {
         let pass = self.ways.first()?.passes.iter().find(|pass| pass.pass == current.pass)?;
         let read = (current.looked_at > 0).then(|| {
             // What was not looked at yet is like what was.
             let share = current.read as f64 / current.looked_at as f64;
             current.read + (pass.total.saturating_sub(current.looked_at) as f64 * share) as u64
         });
-        Some(Ahead { read: read.or(pass.read), ..pass.clone() })
+        Some(PlannedPass { read: read.or(pass.read), ..pass.clone() })
     }
 
     /// Whether nothing stands on a way of what was done of a pass.
-    fn begins_anew(&self, way: usize, ahead: &Ahead) -> bool {
-        ahead.learned && self.ways.get(way).is_some_and(|way| way.rung == Some(Rung::LastModel))
+    fn starts_over(&self, way: usize, ahead: &PlannedPass) -> bool {
+        ahead.learned && self.ways.get(way).is_some_and(|way| way.rung == Some(DegradationLevel::LastModel))
     }
 
-    fn expected(&self, way: usize, ahead: &Ahead) -> Expected<'_> {
-        match self.finished.contains(&ahead.pass) && !self.begins_anew(way, ahead) {
-            true => Expected { seconds: 0.0, rows: None },
-            false => self.costs.expect(ahead),
+    fn expected(&self, way: usize, ahead: &PlannedPass) -> PassEstimate<'_> {
+        match self.finished.contains(&ahead.pass) && !self.starts_over(way, ahead) {
+            true => PassEstimate { seconds: 0.0, rows: None },
+            false => self.costs.estimate(ahead),
         }
     }
 
     /// Expected seconds of the pass under way: those done, and all.
-    fn under_way(&self) -> (f64, f64) {
-        let Some((current, ahead)) = self.current.as_ref().and_then(|now| Some((now, self.ahead(now)?))) else {
+    fn current_seconds(&self) -> (f64, f64) {
+        let Some((current, ahead)) = self.current.as_ref().and_then(|now| Some((now, self.current_plan(now)?))) else {
             return (0.0, 0.0);
         };
         let expected = self.expected(0, &ahead);
@@ -243,26 +244,26 @@ impl Forecast {
     }
 
     /// Work that is done, in expected seconds.
-    fn worked(&self) -> f64 {
-        self.done + self.under_way().0
+    fn done_seconds(&self) -> f64 {
+        self.done + self.current_seconds().0
     }
 
     /// Work that is left on a way, in expected seconds.
-    fn left(&self, way: usize) -> f64 {
+    fn remaining_seconds(&self, way: usize) -> f64 {
         let passes = self.ways.get(way).map(|way| way.passes.as_slice()).unwrap_or_default();
-        let current = self.current.as_ref().and_then(|current| self.ahead(current));
-        let (done, all) = self.under_way();
-        let left = |pass: &Ahead| match current.as_ref().filter(|current| current.pass == pass.pass) {
-            Some(_) if way == 0 || pass.keeps && !self.begins_anew(way, pass) => all - done,
+        let current = self.current.as_ref().and_then(|current| self.current_plan(current));
+        let (done, all) = self.current_seconds();
+        let left = |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass) {
+            Some(_) if way == 0 || pass.keeps && !self.starts_over(way, pass) => all - done,
             _ => self.expected(way, pass).seconds,
         };
         passes.iter().map(left).sum()
     }
 
     /// Remembers how much work is done by now.
-    fn mark(&mut self, now: f64) {
+    fn record_progress(&mut self, now: f64) {
         self.now = now;
-        let worked = self.worked();
+        let worked = self.done_seconds();
         if self.trail.back().is_none_or(|(before, _)| worked > *before) {
             self.trail.push_back((worked, now));
         }
@@ -272,10 +273,10 @@ impl Forecast {
     }
 
     /// Real seconds per expected second, in the last part of the work.
-    fn pace(&self, now: f64, work: f64, (window, prior): (f64, f64)) -> f64 {
-        let known = self.costs.are_known();
+    fn slowdown(&self, now: f64, work: f64, (window, prior): (f64, f64)) -> f64 {
+        let known = self.costs.is_known();
         let (window, prior) = if known { (window * work, prior * work) } else { (f64::INFINITY, 0.0) };
-        let worked = self.worked();
+        let worked = self.done_seconds();
         let from = self.trail.iter().find(|(then, _)| worked - then <= window);
         let (real, expected) = from.map_or((0.0, 0.0), |(then, at)| (now - at, worked - then));
         if expected + prior > 0.0 { (real + prior) / (expected + prior) } else { 1.0 }
@@ -291,7 +292,7 @@ mod tests {
     const HOUR: f64 = 3600.0;
 
     /// A machine that does passes at a pace that changes, as time goes by a second at a time.
-    struct World {
+    struct SimulatedMachine {
         /// How many real seconds a second of work takes at a moment.
         slow: Box<dyn Fn(f64) -> f64>,
         /// In which part of its time a pass tells of its rows.
@@ -301,67 +302,72 @@ mod tests {
 
     /// A pass of a spec: its work in seconds, and whether it is optional or learns.
     #[derive(Clone, Copy)]
-    struct Work {
+    struct SimulatedPass {
         pass: &'static str,
         seconds: f64,
     }
 
-    const SPEC: [Work; 5] = [
-        Work { pass: "learn 1", seconds: 0.4 * HOUR },
-        Work { pass: "learn 2", seconds: 0.2 * HOUR },
-        Work { pass: "gather joined", seconds: 0.1 * HOUR },
-        Work { pass: "write extra", seconds: 0.2 * HOUR },
-        Work { pass: "write table", seconds: 0.4 * HOUR },
+    const SPEC: [SimulatedPass; 5] = [
+        SimulatedPass { pass: "learn 1", seconds: 0.4 * HOUR },
+        SimulatedPass { pass: "learn 2", seconds: 0.2 * HOUR },
+        SimulatedPass { pass: "gather joined", seconds: 0.1 * HOUR },
+        SimulatedPass { pass: "write extra", seconds: 0.2 * HOUR },
+        SimulatedPass { pass: "write table", seconds: 0.4 * HOUR },
     ];
 
     /// Of the table, only so much is new where the last model stands.
     const NEW: f64 = 0.05;
 
-    fn ladder() -> [Option<Rung>; 4] {
-        [None, Some(Rung::SkipOptional), Some(Rung::ReuseStates), Some(Rung::LastModel)]
+    fn ladder() -> [Option<DegradationLevel>; 4] {
+        [
+            None,
+            Some(DegradationLevel::SkipOptional),
+            Some(DegradationLevel::ReuseStates),
+            Some(DegradationLevel::LastModel),
+        ]
     }
 
-    fn works(rung: Option<Rung>) -> Vec<Work> {
-        let stays = |work: &Work| match work.pass {
+    fn passes_on(rung: Option<DegradationLevel>) -> Vec<SimulatedPass> {
+        let stays = |work: &SimulatedPass| match work.pass {
             "write extra" => rung.is_none(),
-            pass if pass.starts_with("learn") => rung < Some(Rung::ReuseStates),
+            pass if pass.starts_with("learn") => rung < Some(DegradationLevel::ReuseStates),
             _ => true,
         };
-        let new = |work: Work| match (work.pass, rung) {
-            ("write table", Some(Rung::LastModel)) => Work { seconds: work.seconds * NEW, ..work },
+        let new = |work: SimulatedPass| match (work.pass, rung) {
+            ("write table", Some(DegradationLevel::LastModel)) => SimulatedPass { seconds: work.seconds * NEW, ..work },
             _ => work,
         };
         SPEC.into_iter().filter(stays).map(new).collect()
     }
 
-    fn bytes(work: Work) -> u64 {
+    fn bytes(work: SimulatedPass) -> u64 {
         (work.seconds * 1e6) as u64
     }
 
-    fn way(rung: Option<Rung>) -> Way {
-        let whole = |work: &Work| SPEC.iter().find(|spec| spec.pass == work.pass).copied().unwrap();
-        let ahead = |work: Work| Ahead {
+    fn plan_option(rung: Option<DegradationLevel>) -> PlanOption {
+        let whole = |work: &SimulatedPass| SPEC.iter().find(|spec| spec.pass == work.pass).copied().unwrap();
+        let ahead = |work: SimulatedPass| PlannedPass {
             pass: work.pass.into(),
             learned: work.pass.starts_with("write"),
             total: bytes(whole(&work)),
-            read: (rung == Some(Rung::LastModel)).then(|| bytes(work)),
+            read: (rung == Some(DegradationLevel::LastModel)).then(|| bytes(work)),
             keeps: work.pass.starts_with("write"),
         };
-        Way { rung, passes: works(rung).into_iter().map(ahead).collect() }
+        PlanOption { rung, passes: passes_on(rung).into_iter().map(ahead).collect() }
     }
 
-    impl World {
+    impl SimulatedMachine {
         /// Does everything that is left to do; tells when it was done, the rungs that were taken, and
         /// what was foretold at which moments.
-        fn run(&mut self, forecast: &mut Forecast) -> (f64, Vec<Rung>, Vec<(f64, f64)>) {
+        fn run(&mut self, forecast: &mut RunForecast) -> (f64, Vec<DegradationLevel>, Vec<(f64, f64)>) {
             let (mut rungs, mut foretold, mut done) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut written = BTreeMap::new();
             'ladder: loop {
                 let rung = rungs.last().copied();
                 let at = ladder().iter().position(|known| *known == rung).unwrap();
-                forecast.plan(self.now, ladder()[at..].iter().map(|rung| way(*rung)).collect(), [].into_iter());
-                for work in works(rung) {
-                    let again = rung == Some(Rung::LastModel) && work.pass.starts_with("write");
+                forecast.plan(self.now, ladder()[at..].iter().map(|rung| plan_option(*rung)).collect(), [].into_iter());
+                for work in passes_on(rung) {
+                    let again = rung == Some(DegradationLevel::LastModel) && work.pass.starts_with("write");
                     if done.contains(work.pass) && !again {
                         continue;
                     }
@@ -369,18 +375,21 @@ mod tests {
                     let mut anew = work.seconds;
                     let keeps = work.pass.starts_with("write") && !again;
                     let left = if keeps { written.entry(work.pass).or_insert(work.seconds) } else { &mut anew };
-                    forecast.reads(bytes(work), way(None).passes.iter().find(|p| p.pass == work.pass).unwrap().total);
+                    forecast.set_reads(
+                        bytes(work),
+                        plan_option(None).passes.iter().find(|p| p.pass == work.pass).unwrap().total,
+                    );
                     while *left > 0.0 {
                         let step = (1.0 / (self.slow)(self.now)).min(*left);
                         *left -= step;
                         self.now += 1.0;
                         if *left >= (1.0 - self.tells) * work.seconds {
-                            forecast.moved(self.now, (step * 1e4) as u64, (step * 1e6) as u64);
+                            forecast.advance(self.now, (step * 1e4) as u64, (step * 1e6) as u64);
                         }
-                        let outlook = forecast.look(self.now);
+                        let outlook = forecast.estimate(self.now);
                         foretold.extend(outlook.left.map(|left| (self.now, self.now + left)));
-                        if let Verdict::Take(way) = outlook.verdict {
-                            rungs.push(forecast.rung(way).unwrap());
+                        if let DeadlineAction::Take(way) = outlook.verdict {
+                            rungs.push(forecast.level_of(way).unwrap());
                             continue 'ladder;
                         }
                     }
@@ -392,15 +401,19 @@ mod tests {
         }
     }
 
-    fn run(costs: Costs, deadline: Option<f64>, slow: impl Fn(f64) -> f64 + 'static) -> (f64, Vec<Rung>, Forecast) {
-        let mut forecast = Forecast::new(costs, deadline, false);
-        let (end, rungs, _) = World { slow: Box::new(slow), tells: 1.0, now: 0.0 }.run(&mut forecast);
+    fn run(
+        costs: CostHistory,
+        deadline: Option<f64>,
+        slow: impl Fn(f64) -> f64 + 'static,
+    ) -> (f64, Vec<DegradationLevel>, RunForecast) {
+        let mut forecast = RunForecast::new(costs, deadline, false);
+        let (end, rungs, _) = SimulatedMachine { slow: Box::new(slow), tells: 1.0, now: 0.0 }.run(&mut forecast);
         (end, rungs, forecast)
     }
 
     /// What a run at the usual pace leaves.
-    fn usual() -> (f64, Costs) {
-        let (end, rungs, forecast) = run(Costs::default(), None, |_| 1.0);
+    fn usual() -> (f64, CostHistory) {
+        let (end, rungs, forecast) = run(CostHistory::default(), None, |_| 1.0);
         assert!(rungs.is_empty());
         (end, forecast.into_costs().unwrap())
     }
@@ -410,10 +423,11 @@ mod tests {
         // A second run of the same cost, however unlike its passes are, and one on a busier machine; passes tell of
         // rows until they end, or do something else for half of their time.
         for (slow, tells) in [1.0, 1.3, 0.7].into_iter().flat_map(|slow| [(slow, 1.0), (slow, 0.5)]) {
-            let mut forecast = Forecast::default();
-            World { slow: Box::new(|_| 1.0), tells, now: 0.0 }.run(&mut forecast);
-            let mut forecast = Forecast::new(forecast.into_costs().unwrap(), None, false);
-            let (end, _, foretold) = World { slow: Box::new(move |_| slow), tells, now: 0.0 }.run(&mut forecast);
+            let mut forecast = RunForecast::default();
+            SimulatedMachine { slow: Box::new(|_| 1.0), tells, now: 0.0 }.run(&mut forecast);
+            let mut forecast = RunForecast::new(forecast.into_costs().unwrap(), None, false);
+            let (end, _, foretold) =
+                SimulatedMachine { slow: Box::new(move |_| slow), tells, now: 0.0 }.run(&mut forecast);
             for (now, foretold) in foretold.into_iter().filter(|(now, _)| *now >= end / 4.0) {
                 let wrong = (foretold - end).abs() / end;
                 assert!(wrong <= 0.15, "at {now:.0} of {end:.0} s it foretold {foretold:.0} s");
@@ -423,10 +437,10 @@ mod tests {
 
     #[test]
     fn without_an_earlier_run_nothing_is_foretold_at_once() {
-        let mut forecast = Forecast::new(Costs::default(), Some(10.0), false);
-        forecast.plan(0.0, vec![way(None)], [].into_iter());
-        assert_eq!(forecast.look(0.0), Outlook { left: None, verdict: Verdict::OnTime });
-        assert_eq!(forecast.look(11.0).verdict, Verdict::Late);
+        let mut forecast = RunForecast::new(CostHistory::default(), Some(10.0), false);
+        forecast.plan(0.0, vec![plan_option(None)], [].into_iter());
+        assert_eq!(forecast.estimate(0.0), RunEstimate { left: None, verdict: DeadlineAction::OnTime });
+        assert_eq!(forecast.estimate(11.0).verdict, DeadlineAction::Late);
     }
 
     fn random(seed: u64, draw: u64) -> f64 {
@@ -461,10 +475,10 @@ mod tests {
         let (usual_end, costs) = usual();
         let (end, rungs, _) = run(costs.clone(), Some(1.2 * usual_end), |_| 1.0);
         assert!(rungs.is_empty() && end == usual_end);
-        let mut forecast = Forecast::new(costs, Some(1.2 * usual_end), false);
-        forecast.plan(0.0, ladder().map(way).to_vec(), [].into_iter());
+        let mut forecast = RunForecast::new(costs, Some(1.2 * usual_end), false);
+        forecast.plan(0.0, ladder().map(plan_option).to_vec(), [].into_iter());
         forecast.begin(0.0, "learn 1");
-        let hung = (0..).map(f64::from).find(|now| forecast.look(*now).verdict != Verdict::OnTime).unwrap();
+        let hung = (0..).map(f64::from).find(|now| forecast.estimate(*now).verdict != DeadlineAction::OnTime).unwrap();
         assert!(hung < usual_end, "noticed at {hung}");
     }
 }

@@ -4,47 +4,47 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_model::{Fault, Pipeline, Result, Rung, codes};
-use forebay_storage::{Event, Interrupt, Watch, timestamp::text};
+use forebay_model::{DegradationLevel, Fault, Pipeline, Result, codes};
+use forebay_storage::{CancellationToken, Event, EventListener, timestamp::format_utc};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::cost::Costs;
-use super::decide::Verdict;
-use super::forecast::{Forecast, Outlook, Way};
+use super::cost::CostHistory;
+use super::decide::DeadlineAction;
+use super::forecast::{PlanOption, RunEstimate, RunForecast};
 use super::webhook::Webhook;
 
 /// Between two looks at the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A run's clock and conscience. Its thread ends with it.
-pub(crate) struct Keeper {
-    shared: Arc<Shared>,
+pub(crate) struct DeadlineMonitor {
+    shared: Arc<MonitorInner>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the thread and the run share.
-struct Shared {
+struct MonitorInner {
     began: Instant,
     began_at: Timestamp,
     deadline: Option<Timestamp>,
     /// What is told beside each message.
     about: Value,
     webhook: Option<Webhook>,
-    watch: Arc<dyn Watch>,
-    interrupt: Interrupt,
-    state: Mutex<State>,
+    watch: Arc<dyn EventListener>,
+    interrupt: CancellationToken,
+    state: Mutex<MonitorState>,
     /// Rings when there is something to tell, or the run is over.
     bell: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    forecast: Forecast,
+struct MonitorState {
+    forecast: RunForecast,
     /// How far down the ladder the run is.
-    rung: Option<Rung>,
+    rung: Option<DegradationLevel>,
     /// How far down it has to go, and how many passes were done when that was decided.
-    next: Option<(Rung, usize)>,
+    next: Option<(DegradationLevel, usize)>,
     /// Whether it was said that nothing helps.
     said_late: bool,
     /// What the webhook does not know yet.
@@ -52,44 +52,44 @@ struct State {
     over: bool,
 }
 
-impl Keeper {
+impl DeadlineMonitor {
     /// Begins to keep a run. `run_id` and the pipeline's name go into messages.
     pub fn new(
         pipeline: &Pipeline,
-        costs: Costs,
+        costs: CostHistory,
         deadline: Option<Timestamp>,
         webhook: Option<Webhook>,
         run_id: Option<&str>,
-        (watch, interrupt): (Arc<dyn Watch>, &Interrupt),
-    ) -> Result<Keeper> {
+        (watch, interrupt): (Arc<dyn EventListener>, &CancellationToken),
+    ) -> Result<DeadlineMonitor> {
         let (began, began_at) = (Instant::now(), Timestamp::now());
         let seconds = deadline.map(|deadline| deadline.duration_since(began_at).as_secs_f64());
         let fail = pipeline.deadline.as_ref().is_some_and(|deadline| deadline.fail);
-        let state = State { forecast: Forecast::new(costs, seconds, fail), ..State::default() };
-        let shared = Arc::new(Shared {
+        let state = MonitorState { forecast: RunForecast::new(costs, seconds, fail), ..MonitorState::default() };
+        let shared = Arc::new(MonitorInner {
             began,
             began_at,
             deadline,
             about: json!({ "pipeline": pipeline.name, "run_id": run_id }),
             webhook,
             watch,
-            interrupt: interrupt.turnable(),
+            interrupt: interrupt.with_own_deadline(),
             state: Mutex::new(state),
             bell: Condvar::new(),
         });
         let looker = shared.clone();
         let thread = std::thread::Builder::new().name("forebay-keeper".into()).spawn(move || looker.live());
         let thread = thread.map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
-        Ok(Keeper { shared, thread: Some(thread) })
+        Ok(DeadlineMonitor { shared, thread: Some(thread) })
     }
 
     /// Who listens to the run from now on.
-    pub fn watch(&self) -> Arc<dyn Watch> {
+    pub fn watch(&self) -> Arc<dyn EventListener> {
         self.shared.clone()
     }
 
     /// What stops the run: the user, or the keeper.
-    pub fn interrupt(&self) -> Interrupt {
+    pub fn interrupt(&self) -> CancellationToken {
         self.shared.interrupt.clone()
     }
 
@@ -99,12 +99,12 @@ impl Keeper {
     }
 
     /// How far down the ladder the run is.
-    pub fn rung(&self) -> Option<Rung> {
+    pub fn level(&self) -> Option<DegradationLevel> {
         self.shared.state().rung
     }
 
     /// The ways that are open from here, and the passes that are done already; decides at once.
-    pub fn plan<'p>(&self, ways: Vec<Way>, done: impl Iterator<Item = &'p str>) {
+    pub fn plan<'p>(&self, ways: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         let now = self.shared.now();
         self.shared.state().forecast.plan(now, ways, done);
         self.shared.look();
@@ -125,34 +125,34 @@ impl Keeper {
     }
 
     /// Whether a run that failed has to be begun again further down the ladder.
-    pub fn turns(&self) -> bool {
+    pub fn should_restart(&self) -> bool {
         let now = self.shared.now();
         let mut state = self.shared.state();
         let Some((next, finished)) = state.next.take() else { return false };
         let (mut rung, mut warning) = (Some(next), None);
         // What was done before the run stopped is not left to do: less may be enough.
-        if state.forecast.finished() > finished {
-            let Outlook { left, verdict } = state.forecast.look(now);
+        if state.forecast.finished_passes() > finished {
+            let RunEstimate { left, verdict } = state.forecast.estimate(now);
             let enough = match verdict {
-                Verdict::OnTime => state.rung,
-                Verdict::Take(way) => state.forecast.rung(way),
-                Verdict::Late | Verdict::Stop => rung,
+                DeadlineAction::OnTime => state.rung,
+                DeadlineAction::Take(way) => state.forecast.level_of(way),
+                DeadlineAction::Late | DeadlineAction::Stop => rung,
             };
             rung = rung.min(enough);
             if rung > state.rung && rung < Some(next) {
                 let end = left.map(|left| self.shared.at(now + left));
-                warning = self.shared.at_risk(&mut state, end, rung.map_or("none", Rung::word));
+                warning = self.shared.at_risk(&mut state, end, rung.map_or("none", DegradationLevel::word));
             }
         }
         state.rung = rung;
-        self.shared.interrupt.turn(false);
+        self.shared.interrupt.set_degrade_requested(false);
         drop(state);
-        warning.into_iter().for_each(|event| self.shared.watch.event(event));
+        warning.into_iter().for_each(|event| self.shared.watch.on_event(event));
         true
     }
 
     /// Whether the run is in time at its end, and what its passes cost beside those of earlier runs.
-    pub fn finish(mut self) -> (Option<bool>, Option<Costs>) {
+    pub fn finish(mut self) -> (Option<bool>, Option<CostHistory>) {
         self.stop();
         let forecast = std::mem::take(&mut self.shared.state().forecast);
         (self.shared.deadline.map(|deadline| Timestamp::now() <= deadline), forecast.into_costs())
@@ -168,15 +168,15 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for DeadlineMonitor {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Shared {
+impl MonitorInner {
     /// Nothing that holds the lock can fail half-way.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MonitorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -201,7 +201,7 @@ impl Shared {
                 if let Err(fault) = webhook.post(body) {
                     // Nobody waits for it twice.
                     answers = false;
-                    self.watch.event(Event::Warning { message: fault.message().to_owned() });
+                    self.watch.on_event(Event::Warning { message: fault.message().to_owned() });
                 }
             }
             if over && self.state().to_tell.is_empty() {
@@ -218,42 +218,42 @@ impl Shared {
         if state.over {
             return;
         }
-        let Outlook { left, verdict } = state.forecast.look(now);
+        let RunEstimate { left, verdict } = state.forecast.estimate(now);
         let end = left.map(|left| self.at(now + left));
         let mut events = Vec::new();
         if let (Some(left), Some(end)) = (left, &end) {
-            let in_time = |deadline: f64| verdict == Verdict::OnTime && now + left <= deadline;
+            let in_time = |deadline: f64| verdict == DeadlineAction::OnTime && now + left <= deadline;
             let on_time = state.forecast.deadline().map(in_time);
             events.push(Event::Eta { end: end.clone(), seconds_left: left.round(), on_time });
         }
-        let settled = state.next.is_some() || self.interrupt.is_late();
+        let settled = state.next.is_some() || self.interrupt.is_deadline_passed();
         if self.deadline.is_some() && !settled {
             let action = match verdict {
-                Verdict::Take(way) => state.forecast.rung(way).map(Rung::word),
-                Verdict::Late if !state.said_late => Some("none"),
-                Verdict::Stop => Some("stop"),
-                Verdict::OnTime | Verdict::Late => None,
+                DeadlineAction::Take(way) => state.forecast.level_of(way).map(DegradationLevel::word),
+                DeadlineAction::Late if !state.said_late => Some("none"),
+                DeadlineAction::Stop => Some("stop"),
+                DeadlineAction::OnTime | DeadlineAction::Late => None,
             };
             if let Some(action) = action {
                 events.extend(self.at_risk(&mut state, end, action));
             }
             match verdict {
-                Verdict::Take(way) => {
-                    state.next = state.forecast.rung(way).map(|rung| (rung, state.forecast.finished()));
-                    self.interrupt.turn(true);
+                DeadlineAction::Take(way) => {
+                    state.next = state.forecast.level_of(way).map(|rung| (rung, state.forecast.finished_passes()));
+                    self.interrupt.set_degrade_requested(true);
                 }
-                Verdict::Stop => self.interrupt.late(),
-                Verdict::Late => state.said_late = true,
-                Verdict::OnTime => {}
+                DeadlineAction::Stop => self.interrupt.set_deadline_passed(),
+                DeadlineAction::Late => state.said_late = true,
+                DeadlineAction::OnTime => {}
             }
         }
         drop(state);
-        events.into_iter().for_each(|event| self.watch.event(event));
+        events.into_iter().for_each(|event| self.watch.on_event(event));
     }
 
     /// What says that the deadline is at risk, and what is done about it; the webhook is told.
-    fn at_risk(&self, state: &mut State, end: Option<String>, action: &'static str) -> Option<Event> {
-        let deadline = text(self.deadline?);
+    fn at_risk(&self, state: &mut MonitorState, end: Option<String>, action: &'static str) -> Option<Event> {
+        let deadline = format_utc(self.deadline?);
         if self.webhook.is_some() {
             let mut body = json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
             if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
@@ -268,20 +268,20 @@ impl Shared {
     /// A moment of the run, for people.
     fn at(&self, seconds: f64) -> String {
         let since = SignedDuration::try_from_secs_f64(seconds).unwrap_or(SignedDuration::MAX);
-        self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), text)
+        self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), format_utc)
     }
 }
 
-impl Watch for Shared {
-    fn event(&self, event: Event) {
+impl EventListener for MonitorInner {
+    fn on_event(&self, event: Event) {
         match event {
             Event::Progress { rows, bytes } => {
                 let now = self.now();
-                self.state().forecast.moved(now, rows, bytes);
+                self.state().forecast.advance(now, rows, bytes);
             }
-            Event::PassReads { bytes, of } => self.state().forecast.reads(bytes, of),
+            Event::PassReads { bytes, of } => self.state().forecast.set_reads(bytes, of),
             _ => {}
         }
-        self.watch.event(event);
+        self.watch.on_event(event);
     }
 }

@@ -12,10 +12,10 @@ mod moment;
 mod ways;
 mod webhook;
 
-pub(crate) use cost::{Ahead, Costs};
-pub(crate) use forecast::Way;
-pub(crate) use keeper::Keeper;
-pub use moment::Moment;
-pub(crate) use moment::length;
-pub(crate) use ways::{ARTIFACT, lane_bytes, names, passes};
+pub(crate) use cost::{CostHistory, PlannedPass};
+pub(crate) use forecast::PlanOption;
+pub(crate) use keeper::DeadlineMonitor;
+pub use moment::DeadlineSpec;
+pub(crate) use moment::parse_duration;
+pub(crate) use ways::{ARTIFACT, lane_bytes, pass_names, planned_passes};
 pub(crate) use webhook::Webhook;

@@ -8,10 +8,10 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 /// A deadline: a time of day, an instant, or a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment(Kind);
+pub struct DeadlineSpec(DeadlineKind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DeadlineKind {
     /// The next such time after the run begins, by the machine's clock.
     TimeOfDay(Time),
     Instant(Timestamp),
@@ -19,16 +19,16 @@ enum Kind {
     After(Duration),
 }
 
-impl Moment {
+impl DeadlineSpec {
     /// Reads `06:30`, `2026-11-21T06:30:00Z`, `45m` or `2h30m`.
-    pub fn parse(text: &str) -> Result<Moment> {
+    pub fn parse(text: &str) -> Result<DeadlineSpec> {
         let text = text.trim();
         let kind = match text.parse::<Timestamp>() {
-            Ok(instant) => Some(Kind::Instant(instant)),
-            Err(_) if text.contains(':') => text.parse::<Time>().ok().map(Kind::TimeOfDay),
-            Err(_) => length(text).map(Kind::After),
+            Ok(instant) => Some(DeadlineKind::Instant(instant)),
+            Err(_) if text.contains(':') => text.parse::<Time>().ok().map(DeadlineKind::TimeOfDay),
+            Err(_) => parse_duration(text).map(DeadlineKind::After),
         };
-        kind.map(Moment).ok_or_else(|| {
+        kind.map(DeadlineSpec).ok_or_else(|| {
             let message = format!("`{text}` is no deadline");
             Fault::new(codes::BAD_VALUE, message)
                 .hint("write a time of day (06:30), an instant with its zone (2026-11-21T06:30:00Z), or a length (45m)")
@@ -39,9 +39,9 @@ impl Moment {
     pub fn resolve(&self, now: &Zoned) -> Result<Timestamp> {
         let far = |error| Fault::new(codes::BAD_VALUE, "the deadline leaves the calendar").cause(error);
         match self.0 {
-            Kind::Instant(instant) => Ok(instant),
-            Kind::After(length) => now.timestamp().checked_add(length).map_err(far),
-            Kind::TimeOfDay(time) => {
+            DeadlineKind::Instant(instant) => Ok(instant),
+            DeadlineKind::After(length) => now.timestamp().checked_add(length).map_err(far),
+            DeadlineKind::TimeOfDay(time) => {
                 let today = now.date().to_datetime(time).to_zoned(now.time_zone().clone()).map_err(far)?;
                 if today > *now {
                     return Ok(today.timestamp());
@@ -54,7 +54,7 @@ impl Moment {
 }
 
 /// `90s`, `45m`, `2h30m`, `1d`.
-pub(crate) fn length(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let mut seconds: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
@@ -93,11 +93,11 @@ mod tests {
             ("0s", "2026-11-21T04:00:00Z"),
         ];
         for (text, expect) in cases {
-            assert_eq!(Moment::parse(text).unwrap().resolve(&now).unwrap().to_string(), expect, "{text}");
+            assert_eq!(DeadlineSpec::parse(text).unwrap().resolve(&now).unwrap().to_string(), expect, "{text}");
         }
         for text in ["", "soon", "25:00", "6", "m", "1x", "2026-11-21", "-5m", "99999999999999999999s"] {
-            assert!(Moment::parse(text).is_err(), "{text}");
+            assert!(DeadlineSpec::parse(text).is_err(), "{text}");
         }
-        assert!(Moment::parse("99999999999w").unwrap().resolve(&now).is_err());
+        assert!(DeadlineSpec::parse("99999999999w").unwrap().resolve(&now).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::Io;
+use forebay_storage::StorageClient;
 use object_store::ClientOptions;
 use object_store::client::{HttpConnector, HttpRequest, ReqwestConnector};
 use serde_json::Value;
@@ -15,7 +15,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Whom to tell.
 #[derive(Debug, Clone)]
 pub(crate) struct Webhook {
-    pub io: Io,
+    pub io: StorageClient,
     pub url: String,
 }
 
@@ -29,7 +29,7 @@ impl Webhook {
         *request.uri_mut() = self.url.parse().map_err(|_| wrong())?;
         request.headers_mut().insert("content-type", "application/json".parse().map_err(|_| wrong())?);
         let options = ClientOptions::new().with_timeout(ANSWER_MAX).with_allow_http(true);
-        let answer = self.io.wait(async {
+        let answer = self.io.block_on(async {
             let client = ReqwestConnector::default().connect(&options).map_err(|_| wrong())?;
             client.execute(request).await.map_err(|_| failed("the webhook cannot be reached".into()))
         })??;

@@ -13,9 +13,9 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, 
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when};
 use forebay_model::Result;
-use forebay_plan::{AsOf, Gather, Given, canonical_key};
+use forebay_plan::{AsOf, GatherOp, PrecomputedOutputs, canonical_key};
 
-use super::sorted::{Over, SortedRows, Step};
+use super::sorted::{BatchFn, SortedOperator, SortedRows};
 
 /// The time by which both sides are sorted: the row's own time on the left, the time from which the row is visible on
 /// the right.
@@ -35,15 +35,15 @@ pub(super) fn as_of_order(
     keys: &[(String, DataType)],
 ) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
     let types: Vec<DataType> = keys.iter().map(|(_, data_type)| data_type.clone()).collect();
-    let both = both(join, here, there, &types)?;
+    let both = union_sides(join, here, there, &types)?;
     let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
-    let order = [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(Gather::ROW).sort(true, true)];
+    let order = [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(GatherOp::ROW).sort(true, true)];
     Ok((both, keys.chain(order).collect()))
 }
 
 /// The rows of both sides with the same columns: keys, `VISIBLE_AT`, [`SIDE`], [`TIME`], the joined columns, the row's
 /// position.
-fn both(
+fn union_sides(
     join: &AsOf,
     here: LogicalPlan,
     there: LogicalPlan,
@@ -79,8 +79,8 @@ fn both(
         left.push(lit(ScalarValue::try_from(field.data_type())?).alias(name.clone()));
         right.push(cast(ident(there.as_str()), field.data_type().clone()).alias(name));
     }
-    left.push(ident(Gather::ROW));
-    right.push(ident(Gather::ROW));
+    left.push(ident(GatherOp::ROW));
+    right.push(ident(GatherOp::ROW));
     let mut known = time.is_not_null();
     if let Some(column) = &join.known_at {
         known = known.and(ident(column.as_str()).is_not_null());
@@ -90,7 +90,7 @@ fn both(
 }
 
 /// A pass over both sides in order.
-pub(super) struct OverAsOf {
+pub(super) struct AsOfOperator {
     keys: usize,
     tolerance: Option<i64>,
     /// Right rows become visible in another order than their own times: the latest one matches.
@@ -98,12 +98,12 @@ pub(super) struct OverAsOf {
     schema: SchemaRef,
 }
 
-impl OverAsOf {
+impl AsOfOperator {
     pub fn new(join: &AsOf) -> Self {
         let mut fields = vec![Field::new("distance", DataType::Int64, true)];
         fields.extend(join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)));
-        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
-        OverAsOf {
+        fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
+        AsOfOperator {
             keys: join.keys.len(),
             tolerance: join.tolerance,
             by_time: join.known_at.is_some(),
@@ -114,26 +114,26 @@ impl OverAsOf {
 
 /// The right row that matches so far.
 #[derive(Clone, Copy)]
-struct Best {
+struct AsOfCandidate {
     /// A row of the current batch; `None` for the row carried over from an earlier batch.
     row: Option<usize>,
     time: i64,
 }
 
 /// What one batch carries over to the next: the last key and its matching row.
-struct Kept {
+struct AsOfCarryover {
     keys: Vec<ArrayRef>,
     best: Option<(Vec<ArrayRef>, i64)>,
 }
 
-impl Over for OverAsOf {
+impl SortedOperator for AsOfOperator {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    fn start(&self) -> Step {
+    fn start(&self) -> BatchFn {
         let (count, tolerance, by_time, schema) = (self.keys, self.tolerance, self.by_time, self.schema.clone());
-        let mut kept: Option<Kept> = None;
+        let mut kept: Option<AsOfCarryover> = None;
         Box::new(move |batch| {
             let columns = batch.columns();
             let keys = &columns[..count];
@@ -149,7 +149,7 @@ impl Over for OverAsOf {
             };
             let mut best = match &kept {
                 Some(kept) if batch.num_rows() > 0 && same_key(&kept.keys, keys)? => {
-                    kept.best.as_ref().map(|(_, time)| Best { row: None, time: *time })
+                    kept.best.as_ref().map(|(_, time)| AsOfCandidate { row: None, time: *time })
                 }
                 _ => None,
             };
@@ -163,7 +163,7 @@ impl Over for OverAsOf {
                     if side.value(row) != HERE {
                         let newer = best.is_none_or(|best| !by_time || time.value(row) >= best.time);
                         if whole && newer {
-                            best = Some(Best { row: Some(row), time: time.value(row) });
+                            best = Some(AsOfCandidate { row: Some(row), time: time.value(row) });
                         }
                         continue;
                     }
@@ -173,8 +173,8 @@ impl Over for OverAsOf {
                         near.filter(|(_, distance)| tolerance.is_none_or(|most| *distance <= most.unsigned_abs()));
                     picks.push(match near {
                         None => (0, 0),
-                        Some((Best { row: None, .. }, _)) => (1, 0),
-                        Some((Best { row: Some(row), .. }, _)) => (2, row),
+                        Some((AsOfCandidate { row: None, .. }, _)) => (1, 0),
+                        Some((AsOfCandidate { row: Some(row), .. }, _)) => (2, row),
                     });
                     distances.push(near.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)));
                     rows.push(positions.value(row));
@@ -191,14 +191,14 @@ impl Over for OverAsOf {
             outputs.push(Arc::new(UInt64Array::from(rows)));
             if let Some(last) = batch.num_rows().checked_sub(1) {
                 let one = |columns: &[ArrayRef], row: usize| {
-                    columns.iter().map(|column| own(column, row)).collect::<Vec<_>>()
+                    columns.iter().map(|column| copy_row(column, row)).collect::<Vec<_>>()
                 };
                 let best = match (best, kept.take().and_then(|kept| kept.best)) {
                     (None, _) => None,
-                    (Some(Best { row: Some(row), time }), _) => Some((one(values, row), time)),
-                    (Some(Best { row: None, .. }), before) => before,
+                    (Some(AsOfCandidate { row: Some(row), time }), _) => Some((one(values, row), time)),
+                    (Some(AsOfCandidate { row: None, .. }), before) => before,
                 };
-                kept = Some(Kept { keys: one(keys, last), best });
+                kept = Some(AsOfCarryover { keys: one(keys, last), best });
             }
             let options = RecordBatchOptions::new().with_row_count(Some(count));
             Ok(RecordBatch::try_new_with_options(schema.clone(), outputs, &options)?)
@@ -207,7 +207,7 @@ impl Over for OverAsOf {
 }
 
 /// Copies one row, so that the batch can be freed.
-fn own(column: &ArrayRef, row: usize) -> ArrayRef {
+fn copy_row(column: &ArrayRef, row: usize) -> ArrayRef {
     interleave(&[column.as_ref()], &[(0, row)]).unwrap_or_else(|_| column.slice(row, 1))
 }
 
@@ -226,7 +226,7 @@ pub(super) struct AsOfRows {
     pub after: Option<SortedRows>,
 }
 
-impl Given for AsOfRows {
+impl PrecomputedOutputs for AsOfRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         // The distance is the first column of the files.
         let wanted: Vec<bool> = std::iter::once(self.after.is_some()).chain(emit.iter().copied()).collect();

@@ -16,21 +16,21 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
-use forebay_model::{Fault, Id, IdBuilder, Result, canonical_keys, codes, take_batch};
-use forebay_plan::{OpId, Together, Way};
+use forebay_model::{ContentId, Fault, IdBuilder, Result, canonical_keys, codes, take_batch};
+use forebay_plan::{OpId, SharedSort, WindowRowOrder};
 use forebay_storage::{Event, ScratchDir};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::assembly::Stored;
-use super::away::Away;
-use super::gather::{positioned, table};
+use super::assembly::ShuffleStream;
+use super::away::RemoteExecutor;
+use super::gather::{one_time_table, schema_with_positions};
 use super::order::{gaps_message, range_bytes_min};
-use super::sorted::{Side, SortedPass};
-use crate::commit::Store;
-use crate::workers::{Errand, Job, Said, What};
+use super::sorted::{SortInput, SortedPass};
+use crate::commit::StateStore;
+use crate::workers::{RunSpec, TaskEvent, TaskKind, TaskSpec};
 
 /// Rows of a batch that is committed for another worker.
 const BATCH_ROWS: usize = 8192;
@@ -47,8 +47,8 @@ const VERSION: u32 = 1;
 
 /// How the rows of some windows are distributed over workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Exchange {
-    pub id: Id,
+pub(crate) struct ShufflePlan {
+    pub id: ContentId,
     pub windows: Vec<OpId>,
     pub stand: OpId,
     /// For each side, the ends of the runs of spans that one task partitions.
@@ -59,78 +59,79 @@ pub(crate) struct Exchange {
     pub groups: Vec<usize>,
 }
 
-impl Exchange {
+impl ShufflePlan {
     /// Plans the shuffle of rows that are sorted together.
-    pub fn new(pass: &SortedPass<'_>, together: &Together, job: &Job, slots: usize) -> Result<Exchange> {
+    pub fn new(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slots: usize) -> Result<ShufflePlan> {
         let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
-        for side in pass.sides(together)? {
+        for side in pass.sort_inputs(together)? {
             let spans = pass.gather.spans(side.flow, &side.columns)?;
             let bytes = spans.bytes();
             // Earlier windows depend on all rows before: one task reads everything.
-            runs.push(cut(&bytes, if spans.in_order() { 1 } else { slots * SHARES_PER_SLOT }));
+            runs.push(cut_runs(&bytes, if spans.is_ordered() { 1 } else { slots * SHARES_PER_SLOT }));
             total += bytes.iter().sum::<u64>();
             if side.number == 0 {
-                groups = cut(&bytes, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+                groups = cut_runs(&bytes, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
             }
         }
-        let parts = shares(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
-        let Together { windows, stand } = together.clone();
-        let ways: Vec<(OpId, Way)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+        let SharedSort { windows, stand } = together.clone();
+        let ways: Vec<(OpId, WindowRowOrder)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
         // The findings known when the run began do not change the rows.
-        let job = Job { known: Default::default(), ..job.clone() };
+        let job = RunSpec { known: Default::default(), ..job.clone() };
         let mut id = IdBuilder::new("exchange");
         id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, ways, windows, stand, runs, parts, groups]));
-        Ok(Exchange { id: id.finish(), windows, stand, runs, parts, groups })
+        Ok(ShufflePlan { id: id.finish(), windows, stand, runs, parts, groups })
     }
 
-    pub fn together(&self) -> Together {
-        Together { windows: self.windows.clone(), stand: self.stand }
+    pub fn shared_sort(&self) -> SharedSort {
+        SharedSort { windows: self.windows.clone(), stand: self.stand }
     }
 
     /// The name of a partition's outputs for the spans of a group.
-    pub fn output(layer: usize, group: usize, part: usize) -> String {
+    pub fn output_name(layer: usize, group: usize, part: usize) -> String {
         format!("out-{layer}-{group}-{part}")
     }
 
     /// The spans of a group.
     pub fn group(&self, group: usize) -> Range<usize> {
-        run(&self.groups, group)
+        run_range(&self.groups, group)
     }
 
     /// Partitions the rows of a run of spans by their keys.
-    pub fn divide(&self, pass: &SortedPass<'_>, store: &Store, number: usize, which: usize) -> Result<()> {
+    pub fn partition(&self, pass: &SortedPass<'_>, store: &StateStore, number: usize, which: usize) -> Result<()> {
         let done = format!("divided-{number}-{which}");
-        if store.get_exchanged(self.id, &done, |_| Ok(()))?.is_some() {
+        if store.get_shared(self.id, &done, |_| Ok(()))?.is_some() {
             return Ok(());
         }
-        let (sides, strange) = (pass.sides(&self.together())?, || Fault::internal("an exchange of other rows"));
+        let (sides, strange) =
+            (pass.sort_inputs(&self.shared_sort())?, || Fault::internal("an exchange of other rows"));
         let (side, runs) = (sides.get(number).ok_or_else(strange)?, self.runs.get(number).ok_or_else(strange)?);
         let spans = pass.gather.spans(side.flow, &side.columns)?;
         if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
             return Err(strange());
         }
-        let mut divider = Divider::new(side, &spans.schema, self.parts, pass.gather.scratch)?;
+        let mut divider = HashPartitioner::new(side, &spans.schema, self.parts, pass.gather.scratch)?;
         let mut pushed = Ok(());
-        pass.gather.read(&spans, run(runs, which), &mut |batch| {
-            pushed = pass.go_on().and_then(|()| divider.push(&batch));
+        pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
+            pushed = pass.check_cancelled().and_then(|()| divider.push(&batch));
             pushed.is_ok()
         })?;
         pushed?;
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         for (part, mut file) in divider.finish()?.into_iter().enumerate() {
-            store.put_exchanged(self.id, &rows(number, which, part), pass.gather.scratch, &mut |out| {
+            store.put_shared(self.id, &rows_name(number, which, part), pass.gather.scratch, &mut |out| {
                 file.rewind().map_err(failed)?;
                 std::io::copy(&mut file, out).map(drop).map_err(failed)
             })?;
         }
-        store.put_exchanged(self.id, &done, pass.gather.scratch, &mut |_| Ok(()))
+        store.put_shared(self.id, &done, pass.gather.scratch, &mut |_| Ok(()))
     }
 
     /// Computes over the rows of a partition; returns the number of steps that were not of the declared period.
-    pub fn compute(&self, pass: &SortedPass<'_>, store: &Store, part: usize) -> Result<u64> {
+    pub fn reduce(&self, pass: &SortedPass<'_>, store: &StateStore, part: usize) -> Result<u64> {
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         let done = format!("computed-{part}");
-        let known = store.get_exchanged(self.id, &done, |input| {
+        let known = store.get_shared(self.id, &done, |input| {
             let mut gaps = [0; 8];
             input.read_exact(&mut gaps).map_err(failed)?;
             Ok(u64::from_le_bytes(gaps))
@@ -138,17 +139,17 @@ impl Exchange {
         if let Some(gaps) = known {
             return Ok(gaps);
         }
-        let (sorted, gaps) = pass.sort(&self.together(), &|side| self.divided(pass, store, side, part))?;
-        for (layer, sorted) in sorted.layers().into_iter().enumerate() {
+        let (sorted, gaps) = pass.sort(&self.shared_sort(), &|side| self.partition_table(pass, store, side, part))?;
+        for (layer, sorted) in sorted.directions().into_iter().enumerate() {
             for group in 0..self.groups.len() {
-                let name = Exchange::output(layer, group, part);
-                store.put_exchanged(self.id, &name, pass.gather.scratch, &mut |out| {
+                let name = ShufflePlan::output_name(layer, group, part);
+                store.put_shared(self.id, &name, pass.gather.scratch, &mut |out| {
                     let mut writer: Option<StreamWriter<&mut dyn Write>> = None;
                     let mut out = Some(out);
-                    for batch in sorted.written(self.group(group))? {
+                    for batch in sorted.read_spans(self.group(group))? {
                         let batch = batch?;
                         if let Some(out) = out.take() {
-                            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), packed()?)?);
+                            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), compressed_ipc()?)?);
                         }
                         writer.iter_mut().try_for_each(|writer| writer.write(&batch))?;
                     }
@@ -157,46 +158,54 @@ impl Exchange {
                 })?;
             }
         }
-        store.put_exchanged(self.id, &done, pass.gather.scratch, &mut |out| {
+        store.put_shared(self.id, &done, pass.gather.scratch, &mut |out| {
             out.write_all(&gaps.to_le_bytes()).map_err(failed)
         })?;
         Ok(gaps)
     }
 
     /// The rows of a partition on one side, as a table.
-    fn divided(&self, pass: &SortedPass<'_>, store: &Store, side: &Side<'_>, part: usize) -> Result<LogicalPlan> {
-        let schema = positioned(side.flow, &side.columns)?;
-        let names: Vec<String> = (0..self.runs[side.number].len()).map(|run| rows(side.number, run, part)).collect();
+    fn partition_table(
+        &self,
+        pass: &SortedPass<'_>,
+        store: &StateStore,
+        side: &SortInput<'_>,
+        part: usize,
+    ) -> Result<LogicalPlan> {
+        let schema = schema_with_positions(side.flow, &side.columns)?;
+        let names: Vec<String> =
+            (0..self.runs[side.number].len()).map(|run| rows_name(side.number, run, part)).collect();
         let share = names.len().div_ceil(pass.gather.threads.max(1)).max(1);
         let stored = |names: &[String]| {
-            let stored = Stored { store: store.clone(), of: self.id, names: names.to_vec(), schema: schema.clone() };
+            let stored =
+                ShuffleStream { store: store.clone(), of: self.id, names: names.to_vec(), schema: schema.clone() };
             Arc::new(stored) as Arc<dyn PartitionStream>
         };
         let partitions = match names.is_empty() {
             true => vec![stored(&[])],
             false => names.chunks(share).map(stored).collect(),
         };
-        let placed = |error| pass.place(error, self.stand);
-        table(side.name, StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?).map_err(placed)
+        let placed = |error| pass.engine_fault_at(error, self.stand);
+        one_time_table(side.name, StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?).map_err(placed)
     }
 }
 
-impl Away<'_> {
+impl RemoteExecutor<'_> {
     /// Partitions the rows by key on workers, then sorts them and computes over them.
-    pub fn exchange(&self, pass: &SortedPass<'_>, together: &Together) -> Result<Exchange> {
+    pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
         let known = pass.gather.known;
-        let exchange = Exchange::new(pass, together, self.job, self.crew.slots(self.interrupt)?)?;
-        let mut common = self.common(known);
+        let exchange = ShufflePlan::new(pass, together, self.job, self.crew.wait_for_slots(self.interrupt)?)?;
+        let mut common = self.stage_context(known);
         common.exchanges.push(exchange.clone());
         let sides = exchange.runs.iter().enumerate();
-        let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| What::Divide { side, run }));
-        let compute = (0..exchange.parts).map(|part| What::Compute { part });
+        let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| TaskKind::Divide { side, run }));
+        let compute = (0..exchange.parts).map(|part| TaskKind::Compute { part });
         let mut gaps = 0;
         for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
-            let errand = |what| Errand { cost: 1, after: None, what };
+            let errand = |what| TaskSpec { cost: 1, after: None, what };
             let errands = whats.into_iter().map(errand).collect();
-            let done = self.have_done(&common, errands, known, &mut |said| {
-                if let Said::Done { gaps: found, .. } = said {
+            let done = self.run_tasks(&common, errands, known, &mut |said| {
+                if let TaskEvent::Done { gaps: found, .. } = said {
                     gaps += found;
                 }
                 Ok(())
@@ -204,21 +213,21 @@ impl Away<'_> {
             done.map_err(|failure| failure.fault)?;
         }
         if gaps > 0 {
-            self.watch.event(Event::Warning { message: gaps_message(gaps) });
+            self.watch.on_event(Event::Warning { message: gaps_message(gaps) });
         }
         Ok(exchange)
     }
 }
 
 /// Reads rows that another worker committed; stops when `take` returns false.
-pub(super) fn read_stored(
-    store: &Store,
-    of: Id,
+pub(super) fn read_shuffled(
+    store: &StateStore,
+    of: ContentId,
     name: &str,
     take: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<bool> {
     let mut failed = None;
-    let more = store.get_exchanged(of, name, |input| {
+    let more = store.get_shared(of, name, |input| {
         let mut input = BufReader::with_capacity(1 << 16, input);
         // A worker without rows committed an empty file.
         if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
@@ -242,25 +251,25 @@ pub(super) fn read_stored(
 }
 
 /// Partitions rows by the hash of their keys, with a file for each partition.
-struct Divider {
+struct HashPartitioner {
     /// Positions of the keys, and the types in which they are compared.
     keys: Vec<(usize, DataType)>,
     converter: RowConverter,
     parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
 }
 
-impl Divider {
-    fn new(side: &Side<'_>, schema: &SchemaRef, parts: usize, scratch: &ScratchDir) -> Result<Divider> {
+impl HashPartitioner {
+    fn new(side: &SortInput<'_>, schema: &SchemaRef, parts: usize, scratch: &ScratchDir) -> Result<HashPartitioner> {
         let keys = side.keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
         let part = |_| {
             let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
-            let writer = StreamWriter::try_new_with_options(file, schema, packed()?)?;
+            let writer = StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
             Ok((BatchCoalescer::new(schema.clone(), BATCH_ROWS), writer))
         };
         let parts = (0..parts).map(part).collect::<Result<_>>()?;
-        Ok(Divider { keys, converter: RowConverter::new(fields)?, parts })
+        Ok(HashPartitioner { keys, converter: RowConverter::new(fields)?, parts })
     }
 
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -297,29 +306,29 @@ impl Divider {
     }
 }
 
-fn packed() -> Result<IpcWriteOptions> {
+fn compressed_ipc() -> Result<IpcWriteOptions> {
     Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
 }
 
-fn rows(side: usize, run: usize, part: usize) -> String {
+fn rows_name(side: usize, run: usize, part: usize) -> String {
     format!("rows-{side}-{run}-{part}")
 }
 
 /// A run by its index, given the ends of all runs.
-fn run(ends: &[usize], number: usize) -> Range<usize> {
+fn run_range(ends: &[usize], number: usize) -> Range<usize> {
     let begin = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     begin..ends.get(number).copied().unwrap_or(begin)
 }
 
 /// The number of tasks that is worth the overhead, at most `most`.
-fn shares(bytes: u64, most: usize) -> usize {
+fn task_count(bytes: u64, most: usize) -> usize {
     ((bytes / range_bytes_min()) as usize).clamp(1, most.max(1))
 }
 
 /// Divides spans into runs of about the same size; returns their ends.
-fn cut(bytes: &[u64], most: usize) -> Vec<usize> {
+fn cut_runs(bytes: &[u64], most: usize) -> Vec<usize> {
     let total: u64 = bytes.iter().sum();
-    let run_bytes = total.div_ceil(shares(total, most) as u64).max(1);
+    let run_bytes = total.div_ceil(task_count(total, most) as u64).max(1);
     let (mut ends, mut seen) = (Vec::new(), 0);
     for (span, bytes) in bytes.iter().enumerate() {
         seen += bytes;

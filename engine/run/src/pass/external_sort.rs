@@ -33,35 +33,35 @@ const RUNS_MAX: usize = 64;
 
 /// An order of rows.
 #[derive(Clone)]
-pub(super) struct RowOrder {
+pub(super) struct SortSpec {
     schema: SchemaRef,
     columns: Arc<[(usize, SortOptions)]>,
 }
 
 /// Sorts the pushed rows. Rows beyond the budget are spilled to sorted runs on disk.
-pub(super) struct Sorter {
-    order: RowOrder,
+pub(super) struct SpillingSorter {
+    order: SortSpec,
     converter: RowConverter,
     scratch: ScratchDir,
     budget_bytes: usize,
     held: Vec<(RecordBatch, Rows)>,
     held_rows: usize,
     held_bytes: usize,
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
 }
 
 /// Sorted rows.
-pub(super) enum Run {
+pub(super) enum SortedRun {
     /// In memory.
     Held { batches: Vec<RecordBatch>, places: Vec<(usize, usize)>, batch_rows: usize },
     /// On disk, in batches of at most `batch_bytes` bytes.
     Stored { file: NamedTempFile, batch_bytes: usize },
 }
 
-impl RowOrder {
+impl SortSpec {
     /// The order by some columns, the most significant first.
-    pub fn new(schema: SchemaRef, columns: &[(usize, SortOptions)]) -> RowOrder {
-        RowOrder { schema, columns: columns.into() }
+    pub fn new(schema: SchemaRef, columns: &[(usize, SortOptions)]) -> SortSpec {
+        SortSpec { schema, columns: columns.into() }
     }
 
     fn converter(&self) -> Result<RowConverter> {
@@ -72,16 +72,16 @@ impl RowOrder {
     }
 
     /// The sort keys of a batch: byte strings that compare as the rows do.
-    fn rows(&self, converter: &RowConverter, batch: &RecordBatch) -> Result<Rows> {
+    fn sort_keys(&self, converter: &RowConverter, batch: &RecordBatch) -> Result<Rows> {
         let columns: Vec<ArrayRef> = self.columns.iter().map(|(column, _)| batch.column(*column).clone()).collect();
         Ok(converter.convert_columns(&columns)?)
     }
 }
 
-impl Sorter {
+impl SpillingSorter {
     /// A sorter with a budget in bytes.
-    pub fn new(order: &RowOrder, scratch: &ScratchDir, budget_bytes: usize) -> Result<Sorter> {
-        Ok(Sorter {
+    pub fn new(order: &SortSpec, scratch: &ScratchDir, budget_bytes: usize) -> Result<SpillingSorter> {
+        Ok(SpillingSorter {
             order: order.clone(),
             converter: order.converter()?,
             scratch: scratch.clone(),
@@ -99,8 +99,8 @@ impl Sorter {
             return Ok(());
         }
         let batch = compact(batch)?;
-        let rows = self.order.rows(&self.converter, &batch)?;
-        let places = batch.num_rows() * size_of::<Place>();
+        let rows = self.order.sort_keys(&self.converter, &batch)?;
+        let places = batch.num_rows() * size_of::<RowPosition>();
         let bytes = batch.get_array_memory_size() + rows.size() + places;
         if self.held_bytes + bytes > self.budget_bytes {
             self.spill()?;
@@ -112,9 +112,9 @@ impl Sorter {
     }
 
     /// The rows as sorted runs: a single run in memory if all of them fit.
-    pub fn finish(mut self) -> Result<Vec<Run>> {
+    pub fn finish(mut self) -> Result<Vec<SortedRun>> {
         if self.runs.is_empty() {
-            let run = self.sorted();
+            let run = self.sort_buffered();
             return Ok(run.into_iter().collect());
         }
         self.spill()?;
@@ -122,45 +122,45 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> Result<()> {
-        if let Some(run) = self.sorted() {
-            self.runs.push(stored(&self.order.schema, &self.scratch, run.batches()?)?);
+        if let Some(run) = self.sort_buffered() {
+            self.runs.push(spill_run(&self.order.schema, &self.scratch, run.batches()?)?);
         }
         Ok(())
     }
 
     /// Sorts the buffered rows.
-    fn sorted(&mut self) -> Option<Run> {
+    fn sort_buffered(&mut self) -> Option<SortedRun> {
         let held = std::mem::take(&mut self.held);
         let (rows, bytes) = (std::mem::take(&mut self.held_rows), std::mem::take(&mut self.held_bytes));
         if rows == 0 {
             return None;
         }
-        let mut places: Vec<Place> = Vec::with_capacity(rows);
+        let mut places: Vec<RowPosition> = Vec::with_capacity(rows);
         for (batch, (_, rows)) in held.iter().enumerate() {
-            let place = |(row, key): (usize, arrow::row::Row<'_>)| Place {
-                prefix: prefix(key.as_ref()),
+            let place = |(row, key): (usize, arrow::row::Row<'_>)| RowPosition {
+                prefix: key_prefix(key.as_ref()),
                 batch: batch as u32,
                 row: row as u32,
             };
             places.extend(rows.iter().enumerate().map(place));
         }
-        let key = |place: &Place| held[place.batch as usize].1.row(place.row as usize);
+        let key = |place: &RowPosition| held[place.batch as usize].1.row(place.row as usize);
         places.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).as_ref().cmp(key(b).as_ref())));
         let batch_rows = (BATCH_BYTES / (bytes / rows).max(1)).clamp(1, BATCH_ROWS);
         let places = places.iter().map(|place| (place.batch as usize, place.row as usize)).collect();
-        Some(Run::Held { batches: held.into_iter().map(|(batch, _)| batch).collect(), places, batch_rows })
+        Some(SortedRun::Held { batches: held.into_iter().map(|(batch, _)| batch).collect(), places, batch_rows })
     }
 }
 
 /// A buffered row with the first bytes of its key.
-struct Place {
+struct RowPosition {
     prefix: u64,
     batch: u32,
     row: u32,
 }
 
 /// The first bytes of a key as a number that compares as they do.
-fn prefix(key: &[u8]) -> u64 {
+fn key_prefix(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = key.len().min(8);
     first[..length].copy_from_slice(&key[..length]);
@@ -178,13 +178,13 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(interleave_record_batch(&[batch], &all)?)
 }
 
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
-impl Run {
+impl SortedRun {
     /// The rows of the run, batch by batch.
-    fn batches(self) -> Result<Batches> {
+    fn batches(self) -> Result<BatchIter> {
         match self {
-            Run::Held { batches, places, batch_rows } => {
+            SortedRun::Held { batches, places, batch_rows } => {
                 let mut from = 0;
                 Ok(Box::new(std::iter::from_fn(move || {
                     let until = (from + batch_rows).min(places.len());
@@ -194,7 +194,7 @@ impl Run {
                     Some(interleave_record_batch(&batches, some).map_err(Into::into))
                 })))
             }
-            Run::Stored { mut file, .. } => {
+            SortedRun::Stored { mut file, .. } => {
                 file.rewind().map_err(|error| forebay_model::Fault::disk("sorted rows cannot be read", error))?;
                 let reader = StreamReader::try_new(BufReader::with_capacity(1 << 16, file), None)?;
                 Ok(Box::new(reader.map(|batch| Ok(batch?))))
@@ -204,15 +204,15 @@ impl Run {
 
     fn batch_bytes(&self) -> usize {
         match self {
-            Run::Held { .. } => 0,
-            Run::Stored { batch_bytes, .. } => *batch_bytes,
+            SortedRun::Held { .. } => 0,
+            SortedRun::Stored { batch_bytes, .. } => *batch_bytes,
         }
     }
 }
 
 /// Writes sorted rows to a run on disk.
-fn stored(schema: &SchemaRef, scratch: &ScratchDir, batches: Batches) -> Result<Run> {
-    let write = || -> Result<Run> {
+fn spill_run(schema: &SchemaRef, scratch: &ScratchDir, batches: BatchIter) -> Result<SortedRun> {
+    let write = || -> Result<SortedRun> {
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
         let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
         let mut writer = StreamWriter::try_new_with_options(file, schema, options)?;
@@ -225,43 +225,43 @@ fn stored(schema: &SchemaRef, scratch: &ScratchDir, batches: Batches) -> Result<
         writer.finish()?;
         let file = writer.into_inner()?.into_inner();
         let file = file.map_err(|error| scratch.fault("rows cannot be spilled", error.into_error()))?;
-        scratch.note_spilled(file.as_file().metadata().map_or(0, |meta| meta.len()));
-        Ok(Run::Stored { file, batch_bytes })
+        scratch.count_spilled(file.as_file().metadata().map_or(0, |meta| meta.len()));
+        Ok(SortedRun::Stored { file, batch_bytes })
     };
-    write().map_err(|fault| scratch.place(fault))
+    write().map_err(|fault| scratch.locate_fault(fault))
 }
 
 /// Merges sorted runs. If the budget does not allow all runs at a time, the smaller ones are first merged to runs on
 /// disk.
-pub(super) fn merged(
-    order: &RowOrder,
-    mut runs: Vec<Run>,
+pub(super) fn merge_runs(
+    order: &SortSpec,
+    mut runs: Vec<SortedRun>,
     (scratch, budget_bytes): (&ScratchDir, usize),
-) -> Result<Batches> {
+) -> Result<BatchIter> {
     loop {
-        let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0).max(BATCH_BYTES);
+        let batch_bytes = runs.iter().map(SortedRun::batch_bytes).max().unwrap_or(0).max(BATCH_BYTES);
         let most = (budget_bytes / (RUN_BATCHES * batch_bytes)).clamp(2, RUNS_MAX);
         if runs.len() <= most {
-            return Merge::begin(order, runs);
+            return RunMerger::begin(order, runs);
         }
         // Runs in memory hold part of the budget and are merged first. Runs on disk are of about one size; the earlier
         // ones were merged less often.
-        runs.sort_by_key(|run| matches!(run, Run::Stored { .. }));
-        let some: Vec<Run> = runs.drain(..most.min(runs.len() - most + 1)).collect();
-        runs.push(stored(&order.schema, scratch, Merge::begin(order, some)?)?);
+        runs.sort_by_key(|run| matches!(run, SortedRun::Stored { .. }));
+        let some: Vec<SortedRun> = runs.drain(..most.min(runs.len() - most + 1)).collect();
+        runs.push(spill_run(&order.schema, scratch, RunMerger::begin(order, some)?)?);
     }
 }
 
 /// A merge of sorted runs.
-struct Merge {
-    order: RowOrder,
+struct RunMerger {
+    order: SortSpec,
     converter: RowConverter,
-    cursors: BinaryHeap<Cursor>,
+    cursors: BinaryHeap<RunCursor>,
 }
 
 /// The read position in a run.
-struct Cursor {
-    run: Batches,
+struct RunCursor {
+    run: BatchIter,
     batch: RecordBatch,
     rows: Rows,
     at: usize,
@@ -269,17 +269,17 @@ struct Cursor {
     slot: usize,
 }
 
-impl Merge {
-    fn begin(order: &RowOrder, runs: Vec<Run>) -> Result<Batches> {
+impl RunMerger {
+    fn begin(order: &SortSpec, runs: Vec<SortedRun>) -> Result<BatchIter> {
         if runs.len() == 1 {
-            let run = runs.into_iter().next().map(Run::batches).transpose()?;
+            let run = runs.into_iter().next().map(SortedRun::batches).transpose()?;
             return Ok(run.unwrap_or_else(|| Box::new(std::iter::empty())));
         }
-        let mut merge = Merge { order: order.clone(), converter: order.converter()?, cursors: BinaryHeap::new() };
+        let mut merge = RunMerger { order: order.clone(), converter: order.converter()?, cursors: BinaryHeap::new() };
         for run in runs {
             let mut run = run.batches()?;
-            if let Some((batch, rows)) = merge.next_of(&mut run)? {
-                merge.cursors.push(Cursor { run, batch, rows, at: 0, slot: 0 });
+            if let Some((batch, rows)) = merge.next_batch(&mut run)? {
+                merge.cursors.push(RunCursor { run, batch, rows, at: 0, slot: 0 });
             }
         }
         let mut failed = false;
@@ -287,18 +287,18 @@ impl Merge {
             if failed {
                 return None;
             }
-            let next = merge.batch().transpose();
+            let next = merge.next_rows().transpose();
             failed = matches!(next, Some(Err(_)));
             next
         })))
     }
 
     /// The next batch of a run that is not empty.
-    fn next_of(&self, run: &mut Batches) -> Result<Option<(RecordBatch, Rows)>> {
+    fn next_batch(&self, run: &mut BatchIter) -> Result<Option<(RecordBatch, Rows)>> {
         for batch in run.by_ref() {
             let batch = batch?;
             if batch.num_rows() > 0 {
-                let rows = self.order.rows(&self.converter, &batch)?;
+                let rows = self.order.sort_keys(&self.converter, &batch)?;
                 return Ok(Some((batch, rows)));
             }
         }
@@ -306,14 +306,14 @@ impl Merge {
     }
 
     /// The next rows in order.
-    fn batch(&mut self) -> Result<Option<RecordBatch>> {
+    fn next_rows(&mut self) -> Result<Option<RecordBatch>> {
         let mut batches: Vec<RecordBatch> = Vec::new();
         let cursors = std::mem::take(&mut self.cursors).into_vec().into_iter();
         // The order of cursors does not depend on `slot`.
         self.cursors = cursors
             .map(|cursor| {
                 batches.push(cursor.batch.clone());
-                Cursor { slot: batches.len() - 1, ..cursor }
+                RunCursor { slot: batches.len() - 1, ..cursor }
             })
             .collect();
         let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
@@ -328,9 +328,9 @@ impl Merge {
                 continue;
             }
             let mut cursor = PeekMut::pop(first);
-            if let Some((batch, rows)) = self.next_of(&mut cursor.run)? {
+            if let Some((batch, rows)) = self.next_batch(&mut cursor.run)? {
                 batches.push(batch.clone());
-                self.cursors.push(Cursor { run: cursor.run, batch, rows, at: 0, slot: batches.len() - 1 });
+                self.cursors.push(RunCursor { run: cursor.run, batch, rows, at: 0, slot: batches.len() - 1 });
             }
         }
         if picks.is_empty() {
@@ -341,32 +341,32 @@ impl Merge {
     }
 }
 
-impl Cursor {
+impl RunCursor {
     fn key(&self) -> arrow::row::Row<'_> {
         self.rows.row(self.at)
     }
 }
 
-impl Ord for Cursor {
+impl Ord for RunCursor {
     /// Reversed: the maximum of the heap is the cursor with the least row.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().as_ref().cmp(self.key().as_ref())
     }
 }
 
-impl PartialOrd for Cursor {
+impl PartialOrd for RunCursor {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Cursor {
+impl PartialEq for RunCursor {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Cursor {}
+impl Eq for RunCursor {}
 
 #[cfg(test)]
 mod tests {
@@ -375,7 +375,7 @@ mod tests {
     use arrow::datatypes::UInt64Type;
 
     use super::*;
-    use forebay_storage::Silent;
+    use forebay_storage::IgnoreEvents;
 
     /// Rows with many equal keys, nulls and strings of all lengths; the last column numbers the rows.
     fn rows(from: u64, count: u64) -> RecordBatch {
@@ -403,21 +403,21 @@ mod tests {
             .map(|(column, options)| SortColumn { values: whole.column(*column).clone(), options: Some(*options) })
             .collect();
         let expected = take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap();
-        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
-        let order = RowOrder::new(schema.clone(), &by);
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let order = SortSpec::new(schema.clone(), &by);
         for (budget_bytes, sorters, spills) in
             [(64 << 20, 1, false), (64 << 20, 3, false), (60 << 10, 1, true), (60 << 10, 3, true)]
         {
             let before = scratch.spilled_bytes();
             let mut runs = Vec::new();
             for sorter in 0..sorters {
-                let mut sorted = Sorter::new(&order, &scratch, budget_bytes).unwrap();
+                let mut sorted = SpillingSorter::new(&order, &scratch, budget_bytes).unwrap();
                 all.iter().skip(sorter).step_by(sorters).for_each(|batch| sorted.push(batch).unwrap());
                 runs.extend(sorted.finish().unwrap());
             }
             // With a small budget there are more runs than can be merged at a time.
             assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
-            let merged = merged(&order, runs, (&scratch, budget_bytes)).unwrap();
+            let merged = merge_runs(&order, runs, (&scratch, budget_bytes)).unwrap();
             let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
             assert_eq!(concat_batches(&schema, &found).unwrap(), expected, "{budget_bytes} bytes, {sorters} sorters");
             assert_eq!(scratch.spilled_bytes() > before, spills);
@@ -427,14 +427,14 @@ mod tests {
     #[test]
     fn slices_do_not_hold_what_they_are_slices_of() {
         let whole = rows(0, 20_000);
-        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
-        let order = RowOrder::new(whole.schema(), &[(2, SortOptions::default())]);
-        let mut sorter = Sorter::new(&order, &scratch, 8 << 20).unwrap();
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let order = SortSpec::new(whole.schema(), &[(2, SortOptions::default())]);
+        let mut sorter = SpillingSorter::new(&order, &scratch, 8 << 20).unwrap();
         (0..20_000).step_by(100).for_each(|from| sorter.push(&whole.slice(from, 100)).unwrap());
         let runs = sorter.finish().unwrap();
         assert_eq!((runs.len(), scratch.spilled_bytes()), (1, 0));
         let found: Vec<RecordBatch> =
-            merged(&order, runs, (&scratch, 8 << 20)).unwrap().collect::<Result<_>>().unwrap();
+            merge_runs(&order, runs, (&scratch, 8 << 20)).unwrap().collect::<Result<_>>().unwrap();
         let rows = found.iter().flat_map(|batch| batch.column(2).as_primitive::<UInt64Type>().values().to_vec());
         assert!(rows.eq(0..20_000));
     }

@@ -20,13 +20,16 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use forebay_model::{Fault, Result, SentFault, caught, codes, disk_error, is_open, logical_type};
-use forebay_plan::{Budget, Carry, Chain, Flow, Gather, GatherBy, Op, OpId, Program, Told, Want, refuse_writing};
-use forebay_storage::{Event, Io, Memory, ScanRequest, ScratchDir, Watch};
+use forebay_model::{Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type};
+use forebay_plan::{
+    Carry, ChainContext, ColumnTap, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program, WindowBudget,
+    refuse_writing,
+};
+use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use futures::StreamExt;
 
-use super::pool::Pool;
-use super::{Fallen, Input, Known, SortedStream, note_fallen, rows_at_once};
+use super::pool::QueryMemoryPool;
+use super::{RowOrderFailure, RunState, SortedStream, SourceInput, chunk_rows_max, record_order_failure};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
@@ -40,48 +43,48 @@ pub(super) const ROW_BITS: u32 = 40;
 /// Batches queued between the reading thread and the engine.
 pub(super) const QUEUE_BATCHES: usize = 2;
 
-pub(crate) struct GatherPass<'a> {
-    pub io: &'a Io,
+pub(crate) struct MaterializePass<'a> {
+    pub io: &'a StorageClient,
     pub program: &'a Program,
-    pub known: &'a Known,
-    pub memory: Memory,
+    pub known: &'a RunState,
+    pub memory: MemoryBudget,
     pub threads: usize,
     pub batch_rows: usize,
-    pub watch: Arc<dyn Watch>,
+    pub watch: Arc<dyn EventListener>,
     pub scratch: &'a ScratchDir,
 }
 
-impl GatherPass<'_> {
+impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
-    pub fn open(&self, op: OpId) -> Result<Gathering> {
+    pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
         let bound = &self.program.bound;
-        let Op::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
+        let PlanOp::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(Gathering { op, plan: None, schema });
+                return Ok(MaterializePlan { op, plan: None, schema });
             }
         };
         let mut inputs = Vec::new();
         for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
             let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
-            inputs.push(self.input(name, flow, &columns)?);
+            inputs.push(self.input_table(name, flow, &columns)?);
         }
         let plan = lower(inputs)?;
         refuse_writing(&plan)?;
         // The widths of vectors were not known when the steps were bound.
         let fields = gather.schema.fields().iter().zip(plan.schema().fields()).map(|(declared, planned)| {
-            let open = is_open(declared.data_type());
+            let open = is_unsized_vector(declared.data_type());
             let data_type = if open { logical_type(planned.data_type()) } else { declared.data_type().clone() };
             Field::new(declared.name(), data_type, true)
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(Gathering { op, plan: Some(plan), schema })
+        Ok(MaterializePlan { op, plan: Some(plan), schema })
     }
 
     /// The input of a gather with a single input.
-    fn only_flow(&self, op: OpId) -> Result<&Flow> {
+    fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
         match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
             Some([(_, flow)]) => Ok(flow),
             _ => Err(Fault::internal("one row of each key of no rows")),
@@ -89,26 +92,27 @@ impl GatherPass<'_> {
     }
 
     /// Runs the plan and gives its rows in canonical order to `take`.
-    pub fn each(&self, gathering: Gathering, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
-        let Gathering { op, plan, schema } = gathering;
+    pub fn run(&self, gathering: MaterializePlan, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+        let MaterializePlan { op, plan, schema } = gathering;
         let plan = match (plan, &self.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
-            (None, Op::Gather(Gather { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
+            (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
                 let mut take = |batch: RecordBatch| take(conform(&batch, &schema)?);
                 return self.one_per_key(self.only_flow(op)?, keys, *last, &mut take);
             }
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };
-        let context = self.context()?;
-        let place = |error: DataFusionError| self.scratch.place(engine_fault(error, &self.program.bound.ops[op].label));
+        let context = self.engine_context()?;
+        let place =
+            |error: DataFusionError| self.scratch.locate_fault(engine_fault(error, &self.program.bound.ops[op].label));
         let state = context.state();
-        let physical = self.io.wait(state.create_physical_plan(&plan))?.map_err(place)?;
+        let physical = self.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
         let mut stream = self
             .io
-            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
+            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
         let mut rows = 0;
-        while let Some(batch) = self.io.wait(stream.next())? {
+        while let Some(batch) = self.io.block_on(stream.next())? {
             let batch = conform(&batch.map_err(place)?, &schema)?;
             rows += batch.num_rows() as u64;
             self.memory.check()?;
@@ -117,7 +121,7 @@ impl GatherPass<'_> {
         Ok(rows)
     }
 
-    pub(super) fn context(&self) -> Result<SessionContext> {
+    pub(super) fn engine_context(&self) -> Result<SessionContext> {
         let mut config =
             SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.threads.max(1));
         let options = config.options_mut();
@@ -126,7 +130,7 @@ impl GatherPass<'_> {
         // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
         let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
         options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
-        let pool = Pool::new(self.memory);
+        let pool = QueryMemoryPool::new(self.memory);
         let top = std::num::NonZeroUsize::MIN;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
@@ -141,13 +145,13 @@ impl GatherPass<'_> {
     }
 
     /// Columns of a flow as a table of one partition per thread, with the position of each row.
-    pub(super) fn input(&self, name: &str, flow: &Flow, columns: &[String]) -> Result<LogicalPlan> {
-        let Spans { schema, tasks } = self.spans(flow, columns)?;
+    pub(super) fn input_table(&self, name: &str, flow: &NodeFlow, columns: &[String]) -> Result<LogicalPlan> {
+        let FlowSpans { schema, tasks } = self.spans(flow, columns)?;
         // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) { 1 } else { self.threads.max(1) };
         let share = tasks.len().div_ceil(threads).max(1);
-        let rows = |tasks: &[Numbered]| {
-            let rows = Rows {
+        let rows = |tasks: &[NumberedSpan]| {
+            let rows = SpanStream {
                 schema: schema.clone(),
                 tasks: tasks.to_vec(),
                 io: self.io.clone(),
@@ -161,49 +165,50 @@ impl GatherPass<'_> {
             false => tasks.chunks(share).map(rows).collect(),
         };
         let fault = |error| engine_fault(error, name);
-        table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
+        one_time_table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
     }
 
     /// The spans to read for some columns of a flow.
-    pub(super) fn spans(&self, flow: &Flow, columns: &[String]) -> Result<Spans> {
+    pub(super) fn spans(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowSpans> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
         for stream in &flow.streams {
-            let slice = forebay_plan::needed(&self.program.bound, stream, &wanted);
-            let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part: None };
+            let slice = forebay_plan::slice_for_columns(&self.program.bound, stream, &wanted);
+            let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None };
             let finding = |ask| self.known.finding(self.program, ask);
-            let told = Told { finding: &finding, way: &|op| self.known.way(op) };
-            let chain = Chain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
+            let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+            let chain =
+                OpChain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
             let sorted = self.known.sorted_for(self.program, stream, &chain)?;
             let input = self.known.input(self.program, stream.base)?.clone();
             let request = ScanRequest {
                 columns: slice.1,
                 schema: input.dataset.schema.clone(),
                 pruning: Vec::new(),
-                batch_rows: rows_at_once(self.batch_rows, [&chain].into_iter(), self.memory, self.threads),
+                batch_rows: chunk_rows_max(self.batch_rows, [&chain].into_iter(), self.memory, self.threads),
                 row_keys: false,
             };
             let fallen = self.known.fallen.clone();
-            let part = Arc::new(Part { chain, input, request, sorted, fallen });
+            let part = Arc::new(StreamInput { chain, input, request, sorted, fallen });
             tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
         }
-        let learned = tasks.first().map(|(part, _): &(Arc<Part>, usize)| part.chain.fields(0));
+        let learned = tasks.first().map(|(part, _): &(Arc<StreamInput>, usize)| part.chain.fields(0));
         let schema = match learned {
             Some(fields) => with_position(fields.iter().cloned()),
-            None => positioned(flow, columns)?,
+            None => schema_with_positions(flow, columns)?,
         };
-        Ok(Spans { schema, tasks: tasks.into_iter().enumerate().collect() })
+        Ok(FlowSpans { schema, tasks: tasks.into_iter().enumerate().collect() })
     }
 
     /// Reads spans in order; stops when `take` returns false.
     pub(super) fn read(
         &self,
-        Spans { schema, tasks }: &Spans,
+        FlowSpans { schema, tasks }: &FlowSpans,
         which: Range<usize>,
         take: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
-        let carry = Carry::new(&Budget::new(self.windows_bytes()));
-        produce(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+        let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
+        send_batches(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
     }
 
     /// The memory of earlier windows' state.
@@ -213,7 +218,7 @@ impl GatherPass<'_> {
 }
 
 /// Columns of a flow, followed by the position of each row.
-pub(super) fn positioned(flow: &Flow, columns: &[String]) -> Result<SchemaRef> {
+pub(super) fn schema_with_positions(flow: &NodeFlow, columns: &[String]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
     Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
 }
@@ -223,21 +228,21 @@ fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
         let data_type = logical_type(field.data_type());
         field.with_data_type(data_type).with_nullable(true)
     });
-    Arc::new(Schema::new(fields.chain([Field::new(Gather::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
+    Arc::new(Schema::new(fields.chain([Field::new(GatherOp::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
 }
 
 /// A table that can be read once.
-pub(super) fn table(name: &str, table: StreamingTable) -> Result<LogicalPlan, DataFusionError> {
+pub(super) fn one_time_table(name: &str, table: StreamingTable) -> Result<LogicalPlan, DataFusionError> {
     LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()
 }
 
 /// The spans to read of a flow.
-pub(super) struct Spans {
+pub(super) struct FlowSpans {
     pub schema: SchemaRef,
-    tasks: Vec<Numbered>,
+    tasks: Vec<NumberedSpan>,
 }
 
-impl Spans {
+impl FlowSpans {
     /// The number of spans.
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -249,28 +254,28 @@ impl Spans {
     }
 
     /// Whether the output of a span depends on the spans before it.
-    pub fn in_order(&self) -> bool {
+    pub fn is_ordered(&self) -> bool {
         in_order(&self.tasks)
     }
 }
 
-fn in_order(tasks: &[Numbered]) -> bool {
+fn in_order(tasks: &[NumberedSpan]) -> bool {
     tasks.iter().any(|(_, (part, _))| part.chain.is_ordered())
 }
 
 /// A span with its number among all spans of all streams.
-type Numbered = (usize, (Arc<Part>, usize));
+type NumberedSpan = (usize, (Arc<StreamInput>, usize));
 
-struct Part {
-    chain: Chain,
-    input: Input,
+struct StreamInput {
+    chain: OpChain,
+    input: SourceInput,
     request: ScanRequest,
     sorted: Vec<SortedStream>,
-    fallen: Fallen,
+    fallen: RowOrderFailure,
 }
 
 /// A planned gather.
-pub(crate) struct Gathering {
+pub(crate) struct MaterializePlan {
     op: OpId,
     /// The query engine's plan; `None` if this crate computes the rows.
     plan: Option<LogicalPlan>,
@@ -279,43 +284,43 @@ pub(crate) struct Gathering {
 }
 
 /// Consecutive spans as a stream.
-struct Rows {
+struct SpanStream {
     schema: SchemaRef,
-    tasks: Vec<Numbered>,
-    io: Io,
-    watch: Arc<dyn Watch>,
+    tasks: Vec<NumberedSpan>,
+    io: StorageClient,
+    watch: Arc<dyn EventListener>,
     /// The memory of window state in bytes.
     bytes_max: usize,
 }
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for SpanStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rows({} spans)", self.tasks.len())
     }
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for SpanStream {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
-        let carry = Carry::new(&Budget::new(self.bytes_max));
-        stream_of(&self.schema, move |send| produce(&tasks, &schema, &io, watch.as_ref(), carry, send))
+        let carry = Carry::new(&WindowBudget::new(self.bytes_max));
+        batch_stream(&self.schema, move |send| send_batches(&tasks, &schema, &io, watch.as_ref(), carry, send))
     }
 }
 
 /// A stream of the batches that `produce` sends until the receiver is dropped. It runs on a thread of its own, because
 /// reading blocks and computes.
-pub(super) fn stream_of(
+pub(super) fn batch_stream(
     schema: &SchemaRef,
     produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<()> + Send + 'static,
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
     std::thread::spawn(move || {
         // Without this error a failed stream would look complete.
-        if let Err(fault) = caught(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
+        if let Err(fault) = catch_panic(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
             let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
         }
     });
@@ -325,11 +330,11 @@ pub(super) fn stream_of(
     Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
 }
 
-fn produce(
-    tasks: &[Numbered],
+fn send_batches(
+    tasks: &[NumberedSpan],
     schema: &SchemaRef,
-    io: &Io,
-    watch: &dyn Watch,
+    io: &StorageClient,
+    watch: &dyn EventListener,
     mut carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
@@ -338,7 +343,7 @@ fn produce(
         // The span's number above, the row below: ascending in canonical order, however spans are divided among
         // threads.
         let mut row = (*index as u64) << ROW_BITS;
-        part.sorted.iter().try_for_each(|sorted| sorted.give(*place, &mut carry))?;
+        part.sorted.iter().try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
         for chunk in part.input.source.open(io, span, &part.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
@@ -352,8 +357,8 @@ fn produce(
                 batch = Some(RecordBatch::try_new(schema.clone(), columns)?);
                 Ok(())
             });
-            streamed.map_err(|fault| note_fallen(&part.fallen, &carry, fault))?;
-            watch.event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
+            streamed.map_err(|fault| record_order_failure(&part.fallen, &carry, fault))?;
+            watch.on_event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
             if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0)
                 && !send(batch)
             {
@@ -390,9 +395,9 @@ pub(super) fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     // Several partitions may share the error of the one that failed; none owns it.
     let mut chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
     if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
-        return SentFault::from(fault).into();
+        return WireFault::from(fault).into();
     }
-    if let Some(disk) = disk_error(&error) {
+    if let Some(disk) = find_io_error(&error) {
         let disk = std::io::Error::new(disk.kind(), disk.to_string());
         return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
     }

@@ -1,38 +1,38 @@
 //! Sources of chunks for ranges: the dataset itself, or prefetched chunks.
 
 use forebay_model::{Chunk, Result};
-use forebay_storage::Chunks;
-use forebay_threads::{Ahead, Reading};
+use forebay_storage::ChunkIterator;
+use forebay_threads::{PrefetchReader, ReadTypes};
 
-use super::order::{Columns, Task};
+use super::order::{ReadMode, SpanRef};
 
 /// Chunks of a span in row order.
-pub(crate) type Rows<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;
+pub(crate) type ChunkIter<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;
 
 /// A source of chunks for a range.
-pub(crate) trait Reads {
+pub(crate) trait RangeReader {
     /// The chunks of a span.
-    fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>>;
+    fn chunks(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIter<'_>>;
 }
 
 /// Returns the chunk source of each range.
-pub(super) type ReadsOf<'f, 'r> = &'f (dyn Fn(usize) -> Box<dyn Reads + 'r> + Sync);
+pub(super) type RangeReaderFn<'f, 'r> = &'f (dyn Fn(usize) -> Box<dyn RangeReader + 'r> + Sync);
 
 /// Chunks of spans, prefetched by idle threads.
-pub(super) enum Readings {}
+pub(super) enum ChunkPrefetch {}
 
-impl Reading for Readings {
-    type Task = (Task, Columns);
+impl ReadTypes for ChunkPrefetch {
+    type Task = (SpanRef, ReadMode);
     type Chunk = Chunk;
-    type Chunks = Chunks;
+    type Chunks = ChunkIterator;
 
     fn bytes(chunk: &Chunk) -> usize {
         chunk.batch.get_array_memory_size()
     }
 }
 
-impl<T> Reads for Ahead<'_, '_, T, Readings> {
-    fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>> {
-        Ahead::chunks(self, (task, columns))
+impl<T> RangeReader for PrefetchReader<'_, '_, T, ChunkPrefetch> {
+    fn chunks(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIter<'_>> {
+        PrefetchReader::chunks(self, (task, columns))
     }
 }

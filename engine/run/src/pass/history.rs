@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use forebay_model::{Id, IdBuilder, Span};
+use forebay_model::{ContentId, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::halos::Halos;
+use super::halos::HaloIndex;
 use super::order::bytes_min;
 use crate::output::Shard;
 
@@ -29,11 +29,11 @@ const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 
 /// Which of the earlier spans affect the output of a span.
-pub(crate) enum Past {
+pub(crate) enum SpanDependency {
     /// None of them.
     Nothing,
     /// Those within some distances.
-    Halos(Halos),
+    Halos(HaloIndex),
     /// All of them.
     Everything,
 }
@@ -42,26 +42,26 @@ pub(crate) enum Past {
 const SPANS_APART_MAX: usize = 16;
 
 /// The spans of a pass, with ids of their contents and of the results computed from them.
-pub(crate) struct History {
-    held: Arc<Held>,
-    pub past: Past,
+pub(crate) struct SpanIndex {
+    held: Arc<SpanDigests>,
+    pub past: SpanDependency,
     /// For each span: a halo of spans starting with it, and its id, computed on first use.
-    past_ids: Vec<OnceLock<(Vec<Range<usize>>, Id)>>,
+    past_ids: Vec<OnceLock<(Vec<Range<usize>>, ContentId)>>,
     /// The id of the windows whose rows are sorted, if there are any.
-    sorted: Option<Id>,
+    sorted: Option<ContentId>,
 }
 
 /// The digests of the contents of spans, independent of what is computed from them.
-pub(crate) struct Held {
-    marks: Vec<Mark>,
+pub(crate) struct SpanDigests {
+    marks: Vec<SpanDigest>,
     /// For each span, and the end: the digest of all spans before it.
-    before: Vec<Id>,
+    before: Vec<ContentId>,
     /// For each span: the end of a range starting with it, and the range's digest, computed on first use.
-    contents: Vec<OnceLock<(usize, Id)>>,
+    contents: Vec<OnceLock<(usize, ContentId)>>,
 }
 
-struct Mark {
-    content: Id,
+struct SpanDigest {
+    content: ContentId,
     bytes: u64,
     rows: u64,
     boundary: u64,
@@ -69,47 +69,47 @@ struct Mark {
 
 /// A work unit: consecutive spans whose result is committed together.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct WorkUnit {
     pub tasks: Range<usize>,
-    pub id: Id,
+    pub id: ContentId,
     /// The shard that an earlier run committed for the unit.
     pub known: Option<Shard>,
     /// The shard of the same spans when other spans came before them.
-    pub before: Option<Before>,
+    pub before: Option<PriorShard>,
 }
 
 /// An earlier shard of the same spans, made in the same way, when other spans came before them.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Before {
+pub(crate) struct PriorShard {
     pub shard: Shard,
     /// Ranges of earlier spans that affected the shard, whose rows are unchanged, with no others among them.
     same: Vec<Range<usize>>,
 }
 
-impl Before {
+impl PriorShard {
     /// Whether the earlier spans in a range are unchanged, with no others among them.
-    pub fn is_same(&self, tasks: &Range<usize>) -> bool {
+    pub fn is_unchanged(&self, tasks: &Range<usize>) -> bool {
         self.same.iter().any(|same| same.start <= tasks.start && tasks.end <= same.end)
     }
 }
 
-impl Part {
+impl WorkUnit {
     /// A unit of spans without an earlier result.
-    pub fn new(tasks: Range<usize>, id: Id) -> Part {
-        Part { tasks, id, known: None, before: None }
+    pub fn new(tasks: Range<usize>, id: ContentId) -> WorkUnit {
+        WorkUnit { tasks, id, known: None, before: None }
     }
 }
 
 /// The shards of earlier runs by their first span.
-struct Left<'s> {
+struct ShardLookup<'s> {
     by_first: BTreeMap<&'s str, Vec<(usize, &'s Shard)>>,
     /// The content ids of all spans of all shards. Shards are found with their positions in this list.
     spans: Vec<&'s str>,
 }
 
-impl<'s> Left<'s> {
+impl<'s> ShardLookup<'s> {
     fn new(shards: &'s [Shard]) -> Self {
-        let mut left = Left { by_first: BTreeMap::new(), spans: Vec::new() };
+        let mut left = ShardLookup { by_first: BTreeMap::new(), spans: Vec::new() };
         for shard in shards {
             let first = shard.spans.first().map_or("", String::as_str);
             left.by_first.entry(first).or_default().push((left.spans.len(), shard));
@@ -119,12 +119,12 @@ impl<'s> Left<'s> {
     }
 
     /// Shards that start with a span.
-    fn of(&self, first: Id) -> impl Iterator<Item = (usize, &'s Shard)> {
+    fn of(&self, first: ContentId) -> impl Iterator<Item = (usize, &'s Shard)> {
         self.by_first.get(first.to_string().as_str()).into_iter().flatten().copied()
     }
 }
 
-impl Held {
+impl SpanDigests {
     /// `spans` come with the indexes of their scans.
     pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
@@ -132,9 +132,9 @@ impl Held {
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
             let name = span.pieces.last().map_or("", |piece| piece.relative.as_str());
             let boundary = xxh3_64(name.as_bytes());
-            Mark { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
+            SpanDigest { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
         };
-        let marks: Vec<Mark> = spans.into_iter().map(mark).collect();
+        let marks: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
         let mut before = vec![IdBuilder::new("tasks").finish()];
         for mark in &marks {
             let mut id = IdBuilder::new("tasks");
@@ -142,11 +142,11 @@ impl Held {
             before.push(id.finish());
         }
         let contents = marks.iter().map(|_| OnceLock::new()).collect();
-        Held { marks, before, contents }
+        SpanDigests { marks, before, contents }
     }
 
     /// The digest of the contents of some spans.
-    fn content(&self, tasks: &Range<usize>) -> Id {
+    fn content(&self, tasks: &Range<usize>) -> ContentId {
         let name = || id_of("content", contents_of(&self.marks[tasks.clone()]));
         let Some(first) = self.contents.get(tasks.start) else { return name() };
         let (end, id) = first.get_or_init(|| (tasks.end, name()));
@@ -154,40 +154,40 @@ impl Held {
     }
 }
 
-impl History {
+impl SpanIndex {
     /// `sorted` is the id of the windows whose rows are sorted, if there are any. The output of a span then depends on
     /// all spans, also on later ones.
-    pub fn new(held: Arc<Held>, past: Past, sorted: Option<Id>) -> Self {
+    pub fn new(held: Arc<SpanDigests>, past: SpanDependency, sorted: Option<ContentId>) -> Self {
         let past_ids = held.marks.iter().map(|_| OnceLock::new()).collect();
-        History { held, past, past_ids, sorted }
+        SpanIndex { held, past, past_ids, sorted }
     }
 
     /// The earlier spans that affect some spans, if these are neither all nor none: ascending ranges that do not touch.
-    pub fn halo(&self, tasks: &Range<usize>) -> Option<Vec<Range<usize>>> {
+    pub fn halo_of(&self, tasks: &Range<usize>) -> Option<Vec<Range<usize>>> {
         match &self.past {
-            Past::Halos(halos) => Some(halos.of(tasks)),
-            Past::Nothing | Past::Everything => None,
+            SpanDependency::Halos(halos) => Some(halos.halo_of(tasks)),
+            SpanDependency::Nothing | SpanDependency::Everything => None,
         }
     }
 
     /// The stored bytes of the halos of units; consecutive units share one halo.
-    pub fn halo_bytes(&self, parts: &[Part]) -> Option<u64> {
-        let halo_of = |run: &[Part]| self.halo(&(run.first()?.tasks.start..run.last()?.tasks.end));
+    pub fn halo_bytes(&self, parts: &[WorkUnit]) -> Option<u64> {
+        let halo_of = |run: &[WorkUnit]| self.halo_of(&(run.first()?.tasks.start..run.last()?.tasks.end));
         let runs = parts.chunk_by(|part, next| part.tasks.end == next.tasks.start);
         let bytes: Vec<u64> = runs.filter_map(halo_of).map(|halo| self.bytes_of(&halo)).collect();
         (!bytes.is_empty()).then(|| bytes.iter().sum())
     }
 
     /// Whether all spans that may affect rows after the last span lie in `halo` or in the spans from `from` on.
-    pub fn holds_rest(&self, halo: &[Range<usize>], from: usize) -> bool {
-        let Past::Halos(halos) = &self.past else { return false };
-        let first = halos.of_rest();
+    pub fn covers_retention(&self, halo: &[Range<usize>], from: usize) -> bool {
+        let SpanDependency::Halos(halos) = &self.past else { return false };
+        let first = halos.retention_start();
         first >= from || halo.last().is_some_and(|last| last.start <= first && last.end >= from)
     }
 
     /// The id of the earlier spans that affect some spans.
-    fn past_id(&self, tasks: &Range<usize>) -> Id {
-        let sorted = |matters: Id| match self.sorted {
+    fn dependency_id(&self, tasks: &Range<usize>) -> ContentId {
+        let sorted = |matters: ContentId| match self.sorted {
             None => matters,
             Some(sorted) => {
                 let mut id = IdBuilder::new("sorted");
@@ -196,9 +196,9 @@ impl History {
             }
         };
         let halo = match &self.past {
-            Past::Nothing => return sorted(self.held.before[0]),
-            Past::Everything => return sorted(self.held.before[tasks.start]),
-            Past::Halos(halos) => halos.of(tasks),
+            SpanDependency::Nothing => return sorted(self.held.before[0]),
+            SpanDependency::Everything => return sorted(self.held.before[tasks.start]),
+            SpanDependency::Halos(halos) => halos.halo_of(tasks),
         };
         let name = |halo: &[Range<usize>]| {
             sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.held.marks[tasks.clone()]))))
@@ -208,18 +208,18 @@ impl History {
     }
 
     /// The id of the result of some spans; `shape` is the id of the operations on their rows.
-    pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
-        self.id_after(shape, self.past_id(&tasks), tasks)
+    pub fn result_id(&self, shape: ContentId, tasks: Range<usize>) -> ContentId {
+        self.id_after(shape, self.dependency_id(&tasks), tasks)
     }
 
-    fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
+    fn id_after(&self, shape: ContentId, past: ContentId, tasks: Range<usize>) -> ContentId {
         let mut id = IdBuilder::new("shard");
         id.id(shape).id(past).id(self.held.content(&tasks));
         id.finish()
     }
 
     /// The id of the window state before a span, or at the end.
-    pub fn carry_id(&self, shape: Id, task: usize) -> Id {
+    pub fn carry_id(&self, shape: ContentId, task: usize) -> ContentId {
         let mut id = IdBuilder::new("carry");
         id.id(shape).id(self.held.before[task]);
         id.finish()
@@ -252,8 +252,8 @@ impl History {
 
     /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined
     /// cuts.
-    pub fn parts(&self, shape: Id, tasks: Range<usize>, known: &[Shard]) -> Vec<Part> {
-        let left = Left::new(known);
+    pub fn work_units(&self, shape: ContentId, tasks: Range<usize>, known: &[Shard]) -> Vec<WorkUnit> {
+        let left = ShardLookup::new(known);
         let mut parts = Vec::new();
         let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
         while task < end {
@@ -261,47 +261,55 @@ impl History {
             match candidates.find(|shard| self.matches(shape, shard, task..end)) {
                 None => task += 1,
                 Some(shard) => {
-                    parts.extend(self.new_parts(shape, open..task, &left));
+                    parts.extend(self.new_units(shape, open..task, &left));
                     let tasks = task..task + shard.spans.len();
                     (task, open) = (tasks.end, tasks.end);
-                    parts.push(Part { known: Some(shard.clone()), ..Part::new(tasks.clone(), self.id(shape, tasks)) });
+                    parts.push(WorkUnit {
+                        known: Some(shard.clone()),
+                        ..WorkUnit::new(tasks.clone(), self.result_id(shape, tasks))
+                    });
                 }
             }
         }
-        parts.extend(self.new_parts(shape, open..task, &left));
+        parts.extend(self.new_units(shape, open..task, &left));
         parts
     }
 
     /// Whether a shard is the result of the first of some spans.
-    fn matches(&self, shape: Id, shard: &Shard, among: Range<usize>) -> bool {
+    fn matches(&self, shape: ContentId, shard: &Shard, among: Range<usize>) -> bool {
         let tasks = among.start..among.start + shard.spans.len();
-        tasks.end <= among.end && self.holds(&tasks, shard) && self.id(shape, tasks).to_string() == shard.id
+        tasks.end <= among.end && self.covers(&tasks, shard) && self.result_id(shape, tasks).to_string() == shard.id
     }
 
     /// Whether a shard covers exactly some spans.
-    fn holds(&self, tasks: &Range<usize>, shard: &Shard) -> bool {
-        let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
+    fn covers(&self, tasks: &Range<usize>, shard: &Shard) -> bool {
+        let same = |(mark, span): (&SpanDigest, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.len() == shard.spans.len()
             && self.held.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
     }
 
-    fn new_parts(&self, shape: Id, tasks: Range<usize>, left: &Left<'_>) -> impl Iterator<Item = Part> {
-        let cut = self.cut(tasks).into_iter();
+    fn new_units(
+        &self,
+        shape: ContentId,
+        tasks: Range<usize>,
+        left: &ShardLookup<'_>,
+    ) -> impl Iterator<Item = WorkUnit> {
+        let cut = self.content_defined_cut(tasks).into_iter();
         cut.map(move |tasks| {
-            let before = self.before(shape, &tasks, left);
-            Part { before, ..Part::new(tasks.clone(), self.id(shape, tasks)) }
+            let before = self.prior_shard(shape, &tasks, left);
+            WorkUnit { before, ..WorkUnit::new(tasks.clone(), self.result_id(shape, tasks)) }
         })
     }
 
     /// The shard of the same spans from an earlier run, in which other spans came before them.
-    fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
-        let halo = self.halo(tasks).filter(|_| self.sorted.is_none())?;
+    fn prior_shard(&self, shape: ContentId, tasks: &Range<usize>, left: &ShardLookup<'_>) -> Option<PriorShard> {
+        let halo = self.halo_of(tasks).filter(|_| self.sorted.is_none())?;
         let back = |task: usize| tasks.start - task;
         let (furthest, nearer) = halo
             .split_first()
             .map_or((tasks.start..tasks.start, [].as_slice()), |(furthest, nearer)| (furthest.clone(), nearer));
-        let mut shards = left.of(self.held.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
+        let mut shards = left.of(self.held.marks[tasks.start].content).filter(|(_, shard)| self.covers(tasks, shard));
         shards.find_map(|(place, shard)| {
             let then = |back: usize| place.checked_sub(back).and_then(|at| left.spans.get(at));
             // The shard's id contains the spans that affected it, but not their number. They lay as far before it as
@@ -309,7 +317,7 @@ impl History {
             let is_it = |first: &usize| {
                 let nearer = nearer.iter().flat_map(|range| (back(range.end) + 1..=back(range.start)).rev());
                 let mattered = (back(furthest.end) + 1..=*first).rev().chain(nearer);
-                let past: Option<Vec<Id>> = mattered.map(|back| Id::parse(then(back)?)).collect();
+                let past: Option<Vec<ContentId>> = mattered.map(|back| ContentId::parse(then(back)?)).collect();
                 past.is_some_and(|past| {
                     self.id_after(shape, id_of("past", past), tasks.clone()).to_string() == shard.id
                 })
@@ -334,7 +342,7 @@ impl History {
                     }
                 }
             }
-            Some(Before { shard: shard.clone(), same })
+            Some(PriorShard { shard: shard.clone(), same })
         })
     }
 
@@ -349,7 +357,7 @@ impl History {
     }
 
     /// Content-defined cuts: divides spans into runs whose ends depend on the names of neighbouring spans alone.
-    fn cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
+    fn content_defined_cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
         let mut cut = Vec::new();
         let (mut start, mut bytes) = (tasks.start, 0);
         for task in tasks.clone() {
@@ -388,7 +396,7 @@ impl History {
     /// All spans as a tree of runs, lowest level first. Its shape depends on names alone, so that adding, removing or
     /// changing a span affects one run of each level.
     pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
-        let mut levels = vec![self.cut(0..self.held.marks.len())];
+        let mut levels = vec![self.content_defined_cut(0..self.held.marks.len())];
         let mut every = 1;
         loop {
             every *= RUNS_PER_RUN;
@@ -409,11 +417,11 @@ impl History {
     }
 }
 
-fn contents_of(marks: &[Mark]) -> impl Iterator<Item = Id> {
+fn contents_of(marks: &[SpanDigest]) -> impl Iterator<Item = ContentId> {
     marks.iter().map(|mark| mark.content)
 }
 
-fn id_of(kind: &str, contents: impl IntoIterator<Item = Id>) -> Id {
+fn id_of(kind: &str, contents: impl IntoIterator<Item = ContentId>) -> ContentId {
     let mut id = IdBuilder::new(kind);
     contents.into_iter().for_each(|content| {
         id.id(content);
@@ -426,12 +434,12 @@ mod tests {
     use std::collections::BTreeSet;
     use std::ops::RangeInclusive;
 
-    use forebay_model::{Extent, Piece, Point};
+    use forebay_model::{BoundValue, ColumnExtent, FileRange};
 
     use super::*;
 
     fn span(name: &str, version: &str) -> Span {
-        let piece = Piece {
+        let piece = FileRange {
             path: name.to_owned(),
             relative: name.to_owned(),
             row_groups: None,
@@ -441,7 +449,7 @@ mod tests {
             bytes: 1,
             partition: Vec::new(),
             extents: Vec::new(),
-            fingerprint: Id::of(format!("{name} {version}").as_bytes()),
+            fingerprint: ContentId::of(format!("{name} {version}").as_bytes()),
         };
         Span { pieces: vec![piece] }
     }
@@ -451,29 +459,29 @@ mod tests {
     }
 
     /// Rows affect others at these distances in days, or at any distance.
-    fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> History {
-        let day = |span: &Span| Point::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
-        let extent = |span: &Span| Extent { min: day(span), max: day(span), nulls: false };
-        let halos = |distances: &[_]| Halos::new(spans.iter().map(extent).collect(), distances.to_vec());
-        let past = distances.map_or(Past::Everything, |distances| Past::Halos(halos(distances)));
-        History::new(Arc::new(Held::new(spans.iter().map(|span| (0, span)))), past, None)
+    fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> SpanIndex {
+        let day = |span: &Span| BoundValue::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
+        let extent = |span: &Span| ColumnExtent { min: day(span), max: day(span), nulls: false };
+        let halos = |distances: &[_]| HaloIndex::new(spans.iter().map(extent).collect(), distances.to_vec());
+        let past = distances.map_or(SpanDependency::Everything, |distances| SpanDependency::Halos(halos(distances)));
+        SpanIndex::new(Arc::new(SpanDigests::new(spans.iter().map(|span| (0, span)))), past, None)
     }
 
-    fn shape() -> Id {
-        Id::of(b"shape")
+    fn shape() -> ContentId {
+        ContentId::of(b"shape")
     }
 
     /// The shards that the first run over some days commits.
-    fn left(history: &History) -> Vec<Shard> {
+    fn first_shards(history: &SpanIndex) -> Vec<Shard> {
         let shard =
-            |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.parts(shape(), 0..history.held.marks.len(), &[]).into_iter().map(shard).collect()
+            |part: WorkUnit| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
+        history.work_units(shape(), 0..history.held.marks.len(), &[]).into_iter().map(shard).collect()
     }
 
     /// The days that are computed again.
-    fn redone(before: &[Span], after: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> Vec<String> {
-        let known = left(&history(before, distances));
-        let parts = history(after, distances).parts(shape(), 0..after.len(), &known);
+    fn recomputed_days(before: &[Span], after: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> Vec<String> {
+        let known = first_shards(&history(before, distances));
+        let parts = history(after, distances).work_units(shape(), 0..after.len(), &known);
         let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
         assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
         let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());
@@ -492,7 +500,7 @@ mod tests {
             let ids = |level: &Vec<Range<usize>>| {
                 let starts: Vec<usize> = level.iter().map(|run| run.start).collect();
                 assert!(level.windows(2).all(|pair| pair[0].end == pair[1].start) && starts[0] == 0);
-                level.iter().map(|run| history.id(shape(), run.clone())).collect::<BTreeSet<_>>()
+                level.iter().map(|run| history.result_id(shape(), run.clone())).collect::<BTreeSet<_>>()
             };
             tree.iter().map(ids).collect::<Vec<_>>()
         };
@@ -508,56 +516,58 @@ mod tests {
     }
 
     #[test]
-    fn a_new_day_is_all_that_is_done() {
-        assert_eq!(redone(&days(0..200), &days(0..201), Some(&[0..=28])), ["day-200"]);
-        assert_eq!(redone(&days(0..200), &days(0..201), None), ["day-200"]);
-        assert!(redone(&days(0..200), &days(0..200), None).is_empty());
+    fn only_a_new_day_is_computed() {
+        assert_eq!(recomputed_days(&days(0..200), &days(0..201), Some(&[0..=28])), ["day-200"]);
+        assert_eq!(recomputed_days(&days(0..200), &days(0..201), None), ["day-200"]);
+        assert!(recomputed_days(&days(0..200), &days(0..200), None).is_empty());
     }
 
     #[test]
-    fn a_day_that_goes_changes_what_it_reaches() {
-        let again = redone(&days(0..200), &days(1..200), Some(&[0..=28]));
+    fn a_removed_day_changes_what_it_reaches() {
+        let again = recomputed_days(&days(0..200), &days(1..200), Some(&[0..=28]));
         assert!(again.contains(&"day-28".to_owned()) && again.len() < 28 + SHARD_SPANS_MAX, "{again:?}");
-        assert_eq!(redone(&days(0..200), &days(1..200), None).len(), 199);
+        assert_eq!(recomputed_days(&days(0..200), &days(1..200), None).len(), 199);
     }
 
     #[test]
-    fn a_day_that_changes_changes_those_that_look_at_it() {
+    fn a_changed_day_changes_only_days_at_its_distances() {
         let distances = Some(&[0..=2, 100..=100][..]);
         let mut after = days(0..200);
         after[50] = span("day-50", "2");
-        let changed: Vec<usize> =
-            redone(&days(0..200), &after, distances).iter().map(|day| day["day-".len()..].parse().unwrap()).collect();
+        let changed: Vec<usize> = recomputed_days(&days(0..200), &after, distances)
+            .iter()
+            .map(|day| day["day-".len()..].parse().unwrap())
+            .collect();
         assert!([50, 51, 52, 150].iter().all(|day| changed.contains(day)), "{changed:?}");
         let is_near = |day: &usize| [50, 52, 150].iter().any(|near| day.abs_diff(*near) < SHARD_SPANS_MAX);
         assert!(changed.iter().all(is_near), "{changed:?}");
         // A removed day is missed a hundred days later.
-        let again = redone(&days(0..200), &days(1..200), distances);
+        let again = recomputed_days(&days(0..200), &days(1..200), distances);
         assert!(again.contains(&"day-100".to_owned()) && again.len() < 3 * SHARD_SPANS_MAX, "{again:?}");
     }
 
     #[test]
-    fn a_halo_is_what_is_looked_at() {
+    fn halos_hold_the_spans_within_reach() {
         let after = days(0..200);
         let history = history(&after, Some(&[0..=2, 7..=7, 100..=101]));
-        let halo = |tasks: Range<usize>| history.halo(&tasks).unwrap();
+        let halo = |tasks: Range<usize>| history.halo_of(&tasks).unwrap();
         assert_eq!(halo(150..151), [49..51, 143..144, 148..150]);
         assert_eq!(halo(150..156), [49..56, 143..150]);
         assert_eq!(halo(9..10), [2..3, 7..9]);
         assert!(halo(0..1).is_empty());
         // Rows after the last day may reach back to the day 101 days before it.
-        assert!(history.holds_rest(&[3..5, 98..150], 150) && history.holds_rest(&[], 98));
-        assert!(!history.holds_rest(&halo(150..151), 150) && !history.holds_rest(&[3..5, 99..150], 150));
+        assert!(history.covers_retention(&[3..5, 98..150], 150) && history.covers_retention(&[], 98));
+        assert!(!history.covers_retention(&halo(150..151), 150) && !history.covers_retention(&[3..5, 99..150], 150));
     }
 
     #[test]
-    fn a_day_that_changes_changes_what_it_reaches() {
+    fn a_changed_day_changes_what_it_reaches() {
         let mut after = days(0..200);
         after[100] = span("day-100", "2");
-        let again = redone(&days(0..200), &after, Some(&[0..=28]));
+        let again = recomputed_days(&days(0..200), &after, Some(&[0..=28]));
         assert!(again.contains(&"day-100".to_owned()) && again.contains(&"day-128".to_owned()), "{again:?}");
         assert!(again.len() < 29 + 2 * SHARD_SPANS_MAX, "{again:?}");
-        let first = redone(&days(0..200), &after, None)[0]["day-".len()..].parse::<usize>();
+        let first = recomputed_days(&days(0..200), &after, None)[0]["day-".len()..].parse::<usize>();
         assert!(first.is_ok_and(|first| (100 - SHARD_SPANS_MAX + 1..=100).contains(&first)), "{again:?}");
     }
 }

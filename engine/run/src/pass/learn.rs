@@ -4,22 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Chunk, Fault, Finding, Id, Pipeline, Result, Scratch, Span, caught, codes};
-use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
+use forebay_model::{
+    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace, Span, catch_panic, codes,
+};
+use forebay_plan::{
+    AnalyzerId, AnalyzerLane, Carry, ChainContext, ColumnTap, OpChain, Program, RowCounts, WindowBudget,
+};
 use forebay_storage::{
-    Event, Io, Memory, ScanRequest, ScratchDir, Watch,
+    Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient,
     failpoint::{reading, step},
 };
-use forebay_threads::Turns;
+use forebay_threads::CountingSemaphore;
 
-use super::along::{LearnAlong, LearnedAlong};
-use super::away::Crewed;
-use super::helpers::Rows;
-use super::order::Task;
-use super::partials::Partials;
-use super::waiting::each_chunks;
-use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
-use crate::commit::{Kept, Store};
+use super::along::{FusedCoverage, FusedLearnFn};
+use super::away::ClusterHandle;
+use super::helpers::ChunkIter;
+use super::order::SpanRef;
+use super::partials::IncrementalLane;
+use super::waiting::for_each_group;
+use super::{RunState, chunk_rows_max, group_rows_max, lock, parallel_map, poisoned_lock, run_on_all, scan_request};
+use crate::commit::{RetainedIds, StateStore};
 use crate::pace::lane_bytes;
 
 /// The least memory for a state that can spill; with less it would spill constantly.
@@ -29,55 +33,55 @@ const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
 const LANES_PER_SLOT: usize = 4;
 
 /// The inputs of the pass, shared by its threads.
-pub(crate) struct Learn<'a> {
-    pub io: &'a Io,
+pub(crate) struct LearnPass<'a> {
+    pub io: &'a StorageClient,
     pub pipeline: &'a Pipeline,
     pub program: &'a Program,
-    pub known: &'a Known,
-    pub store: &'a Store,
+    pub known: &'a RunState,
+    pub store: &'a StateStore,
     pub scratch: &'a ScratchDir,
-    pub memory: Memory,
+    pub memory: MemoryBudget,
     pub threads: usize,
     pub batch_rows: usize,
-    pub watch: &'a dyn Watch,
-    pub crewed: Option<Crewed<'a>>,
+    pub watch: &'a dyn EventListener,
+    pub crewed: Option<ClusterHandle<'a>>,
     /// Whether this process is a worker.
     pub on_worker: bool,
 }
 
 /// The result of a learning pass.
 #[derive(Default)]
-pub(crate) struct Answers {
+pub(crate) struct LearnResult {
     /// Findings by state id.
-    pub findings: BTreeMap<Id, Arc<Finding>>,
+    pub findings: BTreeMap<ContentId, Arc<Finding>>,
     /// The row counts of the lane with the most rows.
     pub counts: RowCounts,
     /// Rows that were not read, because committed states of earlier runs cover them.
     pub rows_kept: u64,
     /// The ids to retain for later runs.
-    pub kept: Kept,
+    pub kept: RetainedIds,
 }
 
 /// A stream's chain, and for each of its taps the index of the lane's analyzer.
-pub(super) type Tapped = (Chain, Vec<usize>);
+pub(super) type TappedChain = (OpChain, Vec<usize>);
 
-pub(crate) struct LaneRun<'a> {
-    pub lane: &'a Lane,
+pub(crate) struct LaneExecution<'a> {
+    pub lane: &'a AnalyzerLane,
     /// For each scan, the request; for each of its streams, the chain with its taps.
-    pub scans: Vec<(ScanRequest, Vec<Tapped>)>,
-    tasks: Vec<Task>,
+    pub scans: Vec<(ScanRequest, Vec<TappedChain>)>,
+    tasks: Vec<SpanRef>,
     next: AtomicUsize,
     /// Whether one thread has to read all spans in order, because of window state.
     in_order: bool,
     /// Whether a thread may update one state with any spans in any order.
     order_free: bool,
-    pub scratches: Vec<Arc<dyn Scratch>>,
-    merged: Mutex<Merged>,
+    pub scratches: Vec<Arc<dyn ScratchSpace>>,
+    merged: Mutex<LaneMerge>,
 }
 
 /// The lane's merged result so far.
 #[derive(Default)]
-struct Merged {
+struct LaneMerge {
     started: bool,
     participants: usize,
     states: Option<Vec<AnyState>>,
@@ -87,9 +91,9 @@ struct Merged {
     counts: RowCounts,
 }
 
-impl Answers {
+impl LearnResult {
     /// Records the row counts of a lane.
-    pub(super) fn count(&mut self, counts: RowCounts, rows_kept: u64) {
+    pub(super) fn record_counts(&mut self, counts: RowCounts, rows_kept: u64) {
         if counts.input > self.counts.input {
             self.counts = counts;
             self.rows_kept = rows_kept;
@@ -97,15 +101,15 @@ impl Answers {
     }
 }
 
-impl Learn<'_> {
+impl LearnPass<'_> {
     /// Learns the lanes. `along` first learns the units that it can fuse with writing.
-    pub fn run(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
+    pub fn run(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
         let answers = self.answers(lanes, along)?;
         self.store.sync()?;
         Ok(answers)
     }
 
-    fn answers(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
+    fn answers(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
         // As many threads as have memory for the states of the lane with the largest ones.
         let need = lanes
             .iter()
@@ -117,18 +121,18 @@ impl Learn<'_> {
         let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
         // Large lanes first, so that threads finish together.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
-        let answers: Mutex<Answers> = Mutex::default();
-        let turns = Turns::new(threads);
+        let answers: Mutex<LearnResult> = Mutex::default();
+        let turns = CountingSemaphore::new(threads);
         let runs = match self.crewed {
             Some(crewed) => self.by_workers(runs, crewed, &turns, &answers)?,
             None => {
-                let partials = runs.iter().map(|run| Partials::new(self, run, &turns));
+                let partials = runs.iter().map(|run| IncrementalLane::new(self, run, &turns));
                 let partials = partials.collect::<Result<Vec<_>>>()?;
-                let divided: Vec<&Partials<'_>> = partials.iter().flatten().collect();
+                let divided: Vec<&IncrementalLane<'_>> = partials.iter().flatten().collect();
                 let answer = |learned| divided.iter().try_for_each(|partials| partials.run(&answers, &learned));
                 match along {
                     Some(along) => along(&divided, &answer)?,
-                    None => answer(LearnedAlong::default())?,
+                    None => answer(FusedCoverage::default())?,
                 }
                 let is_done: Vec<bool> = partials.iter().map(Option::is_some).collect();
                 runs.into_iter().zip(is_done).filter(|(_, done)| !done).map(|(run, _)| run).collect()
@@ -136,12 +140,12 @@ impl Learn<'_> {
         };
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
         if bytes > 0 {
-            self.watch.event(Event::PassReads { bytes, of: bytes });
+            self.watch.on_event(Event::PassReads { bytes, of: bytes });
         }
         let stop = AtomicBool::new(false);
         let each = || {
             while !stop.load(Ordering::Relaxed) {
-                let done = caught(|| match self.pick(&runs)? {
+                let done = catch_panic(|| match self.pick(&runs)? {
                     Some(run) => self.participate(run, &stop, &answers).map(|()| true),
                     None => Ok(false),
                 });
@@ -151,39 +155,39 @@ impl Learn<'_> {
             }
             Ok(())
         };
-        side_by_side(threads, &each).into_iter().collect::<Result<()>>()?;
-        answers.into_inner().map_err(|_| poisoned())
+        run_on_all(threads, &each).into_iter().collect::<Result<()>>()?;
+        answers.into_inner().map_err(|_| poisoned_lock())
     }
 
     /// Learns all lanes on workers, enough lanes concurrently to keep the workers busy; returns the lanes that cannot
     /// be divided.
     fn by_workers<'l>(
         &self,
-        runs: Vec<LaneRun<'l>>,
-        crewed: Crewed<'_>,
-        turns: &Turns,
-        answers: &Mutex<Answers>,
-    ) -> Result<Vec<LaneRun<'l>>> {
-        let together = crewed.crew.slots(crewed.interrupt)? * LANES_PER_SLOT;
-        let done = on_threads(together, runs.len(), &|lane| match Partials::new(self, &runs[lane], turns)? {
-            Some(partials) => partials.run(answers, &LearnedAlong::default()).map(|()| true),
+        runs: Vec<LaneExecution<'l>>,
+        crewed: ClusterHandle<'_>,
+        turns: &CountingSemaphore,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<Vec<LaneExecution<'l>>> {
+        let together = crewed.crew.wait_for_slots(crewed.interrupt)? * LANES_PER_SLOT;
+        let done = parallel_map(together, runs.len(), &|lane| match IncrementalLane::new(self, &runs[lane], turns)? {
+            Some(partials) => partials.run(answers, &FusedCoverage::default()).map(|()| true),
             None => Ok(false),
         })?;
         Ok(runs.into_iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect())
     }
 
     /// Stored bytes of the columns that a lane reads.
-    pub(super) fn lane_bytes(&self, lane: &Lane) -> u64 {
+    pub(super) fn lane_bytes(&self, lane: &AnalyzerLane) -> u64 {
         lane_bytes(lane, &|base| self.known.input(self.program, base).map_or(0, |input| input.dataset.bytes()))
     }
 
     /// How many spans the lane with the most unread spans has to read, and of how many.
-    pub fn to_read(&self, lanes: &[Lane]) -> Result<(usize, usize)> {
+    pub fn to_read(&self, lanes: &[AnalyzerLane]) -> Result<(usize, usize)> {
         let mut most = (0, 0);
         for lane in lanes {
             let run = self.prepare(lane, self.memory.states_bytes())?;
-            let (read, all) = match Partials::new(self, &run, &Turns::new(1))? {
-                Some(partials) => partials.to_read()?,
+            let (read, all) = match IncrementalLane::new(self, &run, &CountingSemaphore::new(1))? {
+                Some(partials) => partials.spans_to_read()?,
                 None => (run.tasks.len(), run.tasks.len()),
             };
             most = most.max((read, all));
@@ -193,7 +197,7 @@ impl Learn<'_> {
 
     /// The bytes of a lane's states of bounded size, and the number of its other states, which fill the memory they get
     /// and spill the rest.
-    pub(super) fn need(&self, lane: &Lane) -> (usize, usize) {
+    pub(super) fn need(&self, lane: &AnalyzerLane) -> (usize, usize) {
         let sizes = lane.asks.iter().map(|ask| fixed_bytes(self.program.bound.asks[*ask].ask.analyzer.as_ref()));
         sizes.fold((0, 0), |(fixed, spilling), size| match size {
             Some(size) => (fixed + size, spilling),
@@ -201,7 +205,7 @@ impl Learn<'_> {
         })
     }
 
-    pub(crate) fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
+    pub(crate) fn prepare<'l>(&self, lane: &'l AnalyzerLane, budget: usize) -> Result<LaneExecution<'l>> {
         let bound = &self.program.bound;
         let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
@@ -209,29 +213,33 @@ impl Learn<'_> {
         let mut tasks = Vec::new();
         for (index, scan) in lane.scans.iter().enumerate() {
             let input = self.known.input(self.program, scan.base)?;
-            let mut chains: Vec<Tapped> = Vec::new();
+            let mut chains: Vec<TappedChain> = Vec::new();
             for stream in &scan.streams {
-                let wants: Vec<Want> = stream.wants(bound).collect();
+                let wants: Vec<ColumnTap> = stream.column_taps(bound).collect();
                 let finding = |ask| self.known.finding(self.program, ask);
-                let told = Told { finding: &finding, way: &|op| self.known.way(op) };
-                let chain = Chain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
-                let places = stream.taps.iter().map(|(ask, _)| place_of(&lane.asks, *ask)).collect::<Result<_>>()?;
+                let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+                let chain = OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
+                let places =
+                    stream.taps.iter().map(|(ask, _)| index_of_ask(&lane.asks, *ask)).collect::<Result<_>>()?;
                 chains.push((chain, places));
             }
-            let rows = rows_at_once(self.batch_rows, chains.iter().map(|(chain, _)| chain), self.memory, self.threads);
+            let rows =
+                chunk_rows_max(self.batch_rows, chains.iter().map(|(chain, _)| chain), self.memory, self.threads);
             scans.push((scan_request(self.program, scan, input, rows, keys), chains));
-            tasks.extend((0..input.dataset.spans.len()).map(|span| Task { scan: index, span }));
+            tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
         }
         let in_order =
-            scans.iter().flat_map(|(_, chains): &(_, Vec<Tapped>)| chains).any(|(chain, _)| chain.is_ordered());
+            scans.iter().flat_map(|(_, chains): &(_, Vec<TappedChain>)| chains).any(|(chain, _)| chain.is_ordered());
         let (fixed, spilling) = self.need(lane);
         let share = budget.saturating_sub(fixed) / spilling.max(1);
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
         let scratches = analyzers
             .iter()
-            .map(|analyzer| self.scratch.share(self.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share)))
+            .map(|analyzer| {
+                self.scratch.scratch_with_budget(self.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share))
+            })
             .collect();
-        Ok(LaneRun {
+        Ok(LaneExecution {
             lane,
             scans,
             tasks,
@@ -244,7 +252,7 @@ impl Learn<'_> {
     }
 
     /// A lane that no thread has started, else the one with the most unread spans.
-    fn pick<'r, 'l>(&self, runs: &'r [LaneRun<'l>]) -> Result<Option<&'r LaneRun<'l>>> {
+    fn pick<'r, 'l>(&self, runs: &'r [LaneExecution<'l>]) -> Result<Option<&'r LaneExecution<'l>>> {
         for run in runs {
             let mut merged = lock(&run.merged)?;
             if !merged.started {
@@ -253,7 +261,7 @@ impl Learn<'_> {
                 return Ok(Some(run));
             }
         }
-        let left = |run: &LaneRun<'_>| run.tasks.len().saturating_sub(run.next.load(Ordering::Relaxed));
+        let left = |run: &LaneExecution<'_>| run.tasks.len().saturating_sub(run.next.load(Ordering::Relaxed));
         let Some(run) = runs.iter().filter(|run| !run.in_order && left(run) > 0).max_by_key(|run| left(run)) else {
             return Ok(None);
         };
@@ -266,15 +274,15 @@ impl Learn<'_> {
         Ok(Some(run))
     }
 
-    pub(super) fn zero(&self, run: &LaneRun<'_>) -> Result<Vec<AnyState>> {
+    pub(super) fn zero(&self, run: &LaneExecution<'_>) -> Result<Vec<AnyState>> {
         let analyzers = run.lane.asks.iter().map(|ask| &self.program.bound.asks[*ask].ask.analyzer);
         analyzers.zip(&run.scratches).map(|(analyzer, scratch)| analyzer.zero(scratch)).collect()
     }
 
-    fn participate(&self, run: &LaneRun<'_>, stop: &AtomicBool, answers: &Mutex<Answers>) -> Result<()> {
+    fn participate(&self, run: &LaneExecution<'_>, stop: &AtomicBool, answers: &Mutex<LearnResult>) -> Result<()> {
         let mut counts = RowCounts::default();
         let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
-        let mut carry = Carry::new(&Budget::new(self.memory.states_bytes() / self.threads.max(1)));
+        let mut carry = Carry::new(&WindowBudget::new(self.memory.states_bytes() / self.threads.max(1)));
         loop {
             let index = run.next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = run.tasks.get(index) else { break };
@@ -323,25 +331,35 @@ impl Learn<'_> {
         for (ask, state) in run.lane.asks.iter().zip(states) {
             self.conclude(*ask, (state, true), answers)?;
         }
-        lock(answers)?.count(lane_counts, 0);
+        lock(answers)?.record_counts(lane_counts, 0);
         Ok(())
     }
 
     /// Commits the state of all rows and inserts its finding.
-    pub(super) fn conclude(&self, ask: AskId, state: (AnyState, bool), answers: &Mutex<Answers>) -> Result<()> {
+    pub(super) fn conclude(
+        &self,
+        ask: AnalyzerId,
+        state: (AnyState, bool),
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
         let finding = self.find(ask, state)?;
         self.answer(ask, Arc::new(finding), answers)
     }
 
     /// Inserts a finding that a worker computed.
-    pub(super) fn hear(&self, ask: AskId, scratch: &Arc<dyn Scratch>, answers: &Mutex<Answers>) -> Result<()> {
+    pub(super) fn hear(
+        &self,
+        ask: AnalyzerId,
+        scratch: &Arc<dyn ScratchSpace>,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
         if let Some(finding) = self.store.shared_table(id, false)? {
             return self.answer(ask, Arc::new(finding), answers);
         }
         let mut found = BTreeMap::new();
-        let recalled = self.store.recall(id, analyzer.as_ref(), scratch, &mut found);
+        let recalled = self.store.load_finding(id, analyzer.as_ref(), scratch, &mut found);
         recalled.map_err(|fault| self.place(fault, ask))?;
         let finding = found.remove(&id).ok_or_else(|| {
             let fault = Fault::new(codes::STORAGE, format!("a state that a worker committed ({id}) is gone"));
@@ -350,7 +368,7 @@ impl Learn<'_> {
         self.answer(ask, finding, answers)
     }
 
-    fn answer(&self, ask: AskId, finding: Arc<Finding>, answers: &Mutex<Answers>) -> Result<()> {
+    fn answer(&self, ask: AnalyzerId, finding: Arc<Finding>, answers: &Mutex<LearnResult>) -> Result<()> {
         let id = self.program.state_ids[ask];
         if self.crewed.is_some() {
             lock(&self.known.shared)?.push(id);
@@ -361,10 +379,10 @@ impl Learn<'_> {
 
     /// Commits the state of all rows, and returns its finding. With workers, the finding is committed for them, too. A
     /// state that is not `durable` was merged of committed states, and is merged again if a power failure loses it.
-    pub(super) fn find(&self, ask: AskId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
+    pub(super) fn find(&self, ask: AnalyzerId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
-        let found = caught(|| {
+        let found = catch_panic(|| {
             analyzer.condense(&mut state)?;
             self.store.put_state(id, analyzer.as_ref(), &mut state, (self.scratch, durable))?;
             analyzer.finish(state)
@@ -381,14 +399,14 @@ impl Learn<'_> {
         Ok(found)
     }
 
-    fn merge(&self, run: &LaneRun<'_>, merged: &mut Merged, later: Vec<AnyState>) -> Result<()> {
+    fn merge(&self, run: &LaneExecution<'_>, merged: &mut LaneMerge, later: Vec<AnyState>) -> Result<()> {
         let Some(states) = &mut merged.states else {
             merged.states = Some(later);
             return Ok(());
         };
         for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
             let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
-            caught(|| analyzer.merge(state, later)).map_err(|fault| self.place(fault, *ask))?;
+            catch_panic(|| analyzer.merge(state, later)).map_err(|fault| self.place(fault, *ask))?;
         }
         Ok(())
     }
@@ -396,8 +414,8 @@ impl Learn<'_> {
     /// Reads some spans of a scan into the states; `wants` selects the analyzers. False if the pass was stopped.
     pub(super) fn spans(
         &self,
-        run: &LaneRun<'_>,
-        tasks: &[Task],
+        run: &LaneExecution<'_>,
+        tasks: &[SpanRef],
         (carry, stop): (&mut Carry, &AtomicBool),
         (states, wants): (&mut [AnyState], &dyn Fn(usize) -> bool),
         counts: &mut RowCounts,
@@ -425,35 +443,35 @@ impl Learn<'_> {
                         return Ok(());
                     }
                     let analyzer = &bound.asks[ask].ask.analyzer;
-                    caught(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
+                    catch_panic(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
                 });
                 counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }
-            self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            self.watch.on_event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
             Ok(())
         };
         // If several chains feed an analyzer, they take turns at each chunk.
         let rows_max = match chains.as_slice() {
-            [(chain, _)] => rows_together(request.batch_rows, chain, self.memory, self.threads),
+            [(chain, _)] => group_rows_max(request.batch_rows, chain, self.memory, self.threads),
             _ => 0,
         };
-        let mut open = |task: &Task, carry: &mut Carry| {
+        let mut open = |task: &SpanRef, carry: &mut Carry| {
             for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
                 let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
-                sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))?;
+                sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))?;
             }
             let span = &input.dataset.spans[task.span];
             let label = span.label();
             reading(&label);
             let chunks = input.source.open(self.io, span, request)?;
-            Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as Rows<'_>)
+            Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as ChunkIter<'_>)
         };
-        let whole = each_chunks((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;
+        let whole = for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;
         step("have read", "a span");
         Ok(whole)
     }
 
-    pub(super) fn place(&self, fault: Fault, ask: AskId) -> Fault {
+    pub(super) fn place(&self, fault: Fault, ask: AnalyzerId) -> Fault {
         let ask = &self.program.bound.asks[ask];
         let op = &self.program.bound.ops[ask.op];
         let fault = fault.step(&op.label).at(op.at.as_ref());
@@ -470,6 +488,6 @@ pub(super) fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
     Some(analyzer.size_bytes_max(plenty)).filter(|bytes| *bytes < plenty)
 }
 
-fn place_of(asks: &[AskId], ask: AskId) -> Result<usize> {
+fn index_of_ask(asks: &[AnalyzerId], ask: AnalyzerId) -> Result<usize> {
     asks.iter().position(|known| *known == ask).ok_or_else(|| Fault::internal("a lane misses one of its questions"))
 }

@@ -10,22 +10,22 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use arrow::row::{RowConverter, SortField};
 use forebay_analyze::FirstRows;
-use forebay_model::{Fault, Growth, Result, canonical_keys, caught};
-use forebay_plan::Flow;
+use forebay_model::{Fault, MemoryRequest, Result, canonical_keys, catch_panic};
+use forebay_plan::NodeFlow;
 
-use super::gather::{GatherPass, QUEUE_BATCHES, ROW_BITS, Spans};
-use super::{on_threads, poisoned};
+use super::gather::{FlowSpans, MaterializePass, QUEUE_BATCHES, ROW_BITS};
+use super::{parallel_map, poisoned_lock};
 
 /// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 
 /// Bitmaps of the kept rows by the number of their span.
-type Stays = BTreeMap<u64, Vec<u64>>;
+type KeptRows = BTreeMap<u64, Vec<u64>>;
 
-impl GatherPass<'_> {
+impl MaterializePass<'_> {
     /// The columns of a flow's rows, once all findings are known.
-    pub(super) fn one_per_key_schema(&self, flow: &Flow) -> Result<SchemaRef> {
-        let spans = self.spans(flow, &names(flow))?;
+    pub(super) fn one_per_key_schema(&self, flow: &NodeFlow) -> Result<SchemaRef> {
+        let spans = self.spans(flow, &column_names(flow))?;
         let columns: Vec<usize> = (0..spans.schema.fields().len() - 1).collect();
         Ok(Arc::new(spans.schema.project(&columns)?))
     }
@@ -33,20 +33,20 @@ impl GatherPass<'_> {
     /// Passes the kept rows of a flow to `take`, in order; returns their number.
     pub(super) fn one_per_key(
         &self,
-        flow: &Flow,
+        flow: &NodeFlow,
         keys: &[String],
         last: bool,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
-        let stays = self.stays(&self.spans(flow, keys)?, last)?;
-        let spans = self.spans(flow, &names(flow))?;
+        let stays = self.select_rows(&self.spans(flow, keys)?, last)?;
+        let spans = self.spans(flow, &column_names(flow))?;
         let (spans, stays) = (&spans, &stays);
         let mut rows = 0;
         std::thread::scope(|scope| {
             let (sender, batches) = sync_channel(QUEUE_BATCHES);
             let reader = scope.spawn(move || {
-                let mut send = |batch| sender.send(staying(&batch, stays)).is_ok();
-                caught(|| self.read(spans, 0..spans.len(), &mut send))
+                let mut send = |batch| sender.send(filter_kept(&batch, stays)).is_ok();
+                catch_panic(|| self.read(spans, 0..spans.len(), &mut send))
             });
             for batch in batches {
                 let batch = batch?;
@@ -54,15 +54,15 @@ impl GatherPass<'_> {
                 self.memory.check()?;
                 take(batch)?;
             }
-            reader.join().unwrap_or_else(|_| Err(poisoned()))
+            reader.join().unwrap_or_else(|_| Err(poisoned_lock()))
         })?;
         Ok(rows)
     }
 
     /// Reads the keys of all rows and decides which rows to keep.
-    fn stays(&self, spans: &Spans, last: bool) -> Result<Stays> {
-        let threads = if spans.in_order() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
-        let scratch = self.scratch.share(self.memory, self.memory.engine_bytes() / 2 / threads);
+    fn select_rows(&self, spans: &FlowSpans, last: bool) -> Result<KeptRows> {
+        let threads = if spans.is_ordered() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
+        let scratch = self.scratch.scratch_with_budget(self.memory, self.memory.engine_bytes() / 2 / threads);
         let share = spans.len().div_ceil(threads).max(1);
         let keys = spans.schema.fields().len() - 1;
         let fields = spans.schema.fields().iter().take(keys);
@@ -88,13 +88,13 @@ impl GatherPass<'_> {
             added?;
             Ok((first, ends))
         };
-        let read = on_threads(threads, spans.len().div_ceil(share), &read)?;
-        let (mut all, mut stays) = (FirstRows::new(&scratch, last), Stays::new());
+        let read = parallel_map(threads, spans.len().div_ceil(share), &read)?;
+        let (mut all, mut stays) = (FirstRows::new(&scratch, last), KeptRows::new());
         for (first, ends) in read {
             let words = ends.into_iter().map(|(span, rows)| (span, (rows as usize).div_ceil(64)));
             let words: Vec<(u64, usize)> = words.collect();
             let bytes: usize = words.iter().map(|(_, words)| words * size_of::<u64>()).sum();
-            scratch.admit(Growth { now: bytes, later: 0 })?;
+            scratch.admit(MemoryRequest { now: bytes, later: 0 })?;
             stays.extend(words.into_iter().map(|(span, words)| (span, vec![0; words])));
             all.merge(first)?;
         }
@@ -108,12 +108,12 @@ impl GatherPass<'_> {
     }
 }
 
-fn names(flow: &Flow) -> Vec<String> {
+fn column_names(flow: &NodeFlow) -> Vec<String> {
     flow.schema.fields().iter().map(|field| field.name().clone()).collect()
 }
 
 /// The kept rows of a batch, without their positions.
-fn staying(batch: &RecordBatch, stays: &Stays) -> Result<RecordBatch> {
+fn filter_kept(batch: &RecordBatch, stays: &KeptRows) -> Result<RecordBatch> {
     let columns: Vec<usize> = (0..batch.num_columns() - 1).collect();
     let positions: &ArrayRef = batch.column(batch.num_columns() - 1);
     let is_staying = |position: &u64| {

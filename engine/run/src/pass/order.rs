@@ -6,21 +6,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result, caught, codes};
-use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
-use forebay_storage::{Chunks, Io, Memory, ScratchDir, Stored, failpoint::reading};
+use forebay_model::{Chunk, ColumnExtent, ContentId, Fault, IdBuilder, Result, catch_panic, codes};
+use forebay_plan::{
+    Carry, ChainPath, ChainWindow, ColumnScan, OpChain, OpId, PlanOp, Program, WindowBudget, WindowRowOrder,
+    base_column, span_extents,
+};
+use forebay_storage::{ChunkIterator, MemoryBudget, ScratchDir, StorageClient, WrittenFile, failpoint::reading};
 use forebay_threads::HandOff;
-use forebay_window::{Reach, WindowPlan};
+use forebay_window::{WindowPlan, WindowReach};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::away::Away;
-use super::halos::Halos;
-use super::helpers::{Reads, ReadsOf, Rows};
-use super::history::{History, Part, Past};
-use super::waiting::each_chunks;
-use super::{Known, lock, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
-use crate::commit::Store;
+use super::away::RemoteExecutor;
+use super::halos::HaloIndex;
+use super::helpers::{ChunkIter, RangeReader, RangeReaderFn};
+use super::history::{SpanDependency, SpanIndex, WorkUnit};
+use super::waiting::for_each_group;
+use super::{RunState, chunk_rows_max, group_rows_max, lock, poisoned_lock, run_on_all, scan_request};
+use crate::commit::StateStore;
 use crate::workers::{ROUNDS, round_weight};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
@@ -61,14 +64,14 @@ const REMOVE_IT: &str = "it is a file of the output: remove it, and run again";
 
 /// A span of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Task {
+pub(crate) struct SpanRef {
     pub scan: usize,
     pub span: usize,
 }
 
 /// Which columns of a task are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Columns {
+pub(crate) enum ReadMode {
     /// All that its rows need.
     All,
     /// What one of the narrow ways needs.
@@ -82,39 +85,39 @@ pub(crate) enum Columns {
 /// Parts that one thread does in order. Where windows remember everything, tasks between them that are done already
 /// are advanced over.
 #[derive(Debug)]
-pub(super) struct PartRange {
+pub(super) struct RangePlan {
     /// Among the parts that are to be done.
     pub parts: Range<usize>,
     /// The first of its tasks.
     pub from: usize,
-    pub start: Start,
+    pub start: WindowInit,
     /// Whether windows remember at its end all that may matter to rows to come, not only what matters to its own.
     pub is_whole: bool,
 }
 
 /// A file that an earlier run wrote, read instead of the spans that it was made of.
-pub(crate) struct Written {
+pub(crate) struct PriorFile {
     /// Which of the narrow ways its rows go.
     pub way: usize,
-    pub stored: Arc<dyn Stored>,
+    pub stored: Arc<dyn WrittenFile>,
     pub shown: String,
 }
 
-impl PartRange {
+impl RangePlan {
     /// What it reads, in order, as far as that can be told before. `of` tells which tasks of a part are opened, and
     /// which columns are read of them.
-    pub fn readings(
+    pub fn planned_reads(
         &self,
-        tasks: &[Task],
-        todo: &[Part],
-        of: impl Fn(&Part) -> (Range<usize>, Columns),
-    ) -> Vec<(Task, Columns)> {
-        let before = if let Start::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
+        tasks: &[SpanRef],
+        todo: &[WorkUnit],
+        of: impl Fn(&WorkUnit) -> (Range<usize>, ReadMode),
+    ) -> Vec<(SpanRef, ReadMode)> {
+        let before = if let WindowInit::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
         let before = before.iter().flat_map(|before| &tasks[before.clone()]);
-        let mut readings: Vec<(Task, Columns)> = before.map(|task| (*task, Columns::Remembered)).collect();
+        let mut readings: Vec<(SpanRef, ReadMode)> = before.map(|task| (*task, ReadMode::Remembered)).collect();
         let mut at = self.from;
         for part in &todo[self.parts.clone()] {
-            readings.extend(tasks[at..part.tasks.start].iter().map(|task| (*task, Columns::Remembered)));
+            readings.extend(tasks[at..part.tasks.start].iter().map(|task| (*task, ReadMode::Remembered)));
             let (opened, columns) = of(part);
             readings.extend(tasks[opened].iter().map(|task| (*task, columns)));
             at = part.tasks.end;
@@ -125,20 +128,20 @@ impl PartRange {
 
 /// Where a range gets what its windows remember.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Start {
+pub(crate) enum WindowInit {
     /// Nothing that lies before it matters.
     Fresh,
     /// These tasks before it hold all that decides what comes out of its rows.
     Halo(Vec<Range<usize>>),
     /// An earlier run kept it under this id.
-    Kept(Id),
+    Kept(ContentId),
     /// Everything before it counts.
     Carried,
 }
 
 /// How parts become ranges.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Cut {
+pub(super) enum PartitionStrategy {
     /// A range for each part: rows need not come in order.
     Each,
     /// So many rows of so many ranges each, where each range of a row goes on from the one before. They end together
@@ -151,78 +154,78 @@ pub(super) enum Cut {
 
 /// Called with what windows remember when the rows of a part are done, before the part is committed. At the end
 /// of everything it is kept: whoever dies in between does the part again, and loses neither.
-pub(crate) type Seal<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
+pub(crate) type CheckpointHook<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
 
 /// What windows remember, and where the next rows come from.
-pub(crate) type Going<'g> = (&'g mut Carry, &'g dyn Reads);
+pub(crate) type ScanCursor<'g> = (&'g mut Carry, &'g dyn RangeReader);
 
 /// What a thread does that has ranges, given what does them.
-pub(super) type Around<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
+pub(super) type RangeLoopHook<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
 
 /// Takes chunks of a scan that follow one another.
-pub(super) type TakeChunks<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
+pub(super) type ScanChunksFn<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
 
 /// Who does ranges.
-pub(super) struct Hands<'f, 'r> {
-    pub ranges: &'f [PartRange],
+pub(super) struct RangeExecution<'f, 'r> {
+    pub ranges: &'f [RangePlan],
     /// On so many threads.
     pub threads: usize,
     /// Gives the rows of each.
-    pub reads: ReadsOf<'f, 'r>,
+    pub reads: RangeReaderFn<'f, 'r>,
     /// What each thread does, given what does its ranges.
-    pub around: Around<'f>,
+    pub around: RangeLoopHook<'f>,
     /// What ranges share.
-    pub budget: Budget,
+    pub budget: WindowBudget,
 }
 
 /// What parts come to.
-pub(crate) struct Done<T> {
+pub(crate) struct UnitResults<T> {
     /// By their first tasks.
     pub parts: BTreeMap<usize, T>,
     /// Steps that were not of the declared period.
     pub gaps: u64,
     /// Under which id is kept what windows remember at the end.
-    pub carry: Option<Id>,
+    pub carry: Option<ContentId>,
 }
 
 /// The tasks of a pass in order, named, and what of the tasks before each matters to it.
-pub(crate) struct Line {
-    pub tasks: Vec<Task>,
-    pub history: History,
+pub(crate) struct SpanTimeline {
+    pub tasks: Vec<SpanRef>,
+    pub history: SpanIndex,
 }
 
-impl Line {
+impl SpanTimeline {
     /// Whether all tasks before one matter to it.
     pub fn needs_all(&self) -> bool {
-        matches!(self.history.past, Past::Everything)
+        matches!(self.history.past, SpanDependency::Everything)
     }
 }
 
 /// The scans of a pass with their chains, seen as one sequence of rows.
-pub(crate) struct Sequence<'a> {
-    pub io: &'a Io,
+pub(crate) struct OrderedScan<'a> {
+    pub io: &'a StorageClient,
     pub program: &'a Program,
-    pub known: &'a Known,
-    pub memory: Memory,
+    pub known: &'a RunState,
+    pub memory: MemoryBudget,
     pub batch_rows: usize,
     pub threads: usize,
-    pub scans: &'a [Scan],
-    pub chains: Vec<&'a Chain>,
+    pub scans: &'a [ColumnScan],
+    pub chains: Vec<&'a OpChain>,
     /// Ways through the only chain for parts of which some columns stay.
-    pub narrow: Vec<Track>,
+    pub narrow: Vec<ChainPath>,
     /// Files that are read instead of spans.
-    pub written: Vec<Written>,
+    pub written: Vec<PriorFile>,
     /// What a range does itself of the work with its rows, where idle threads take over the rest.
     pub computing: f64,
 }
 
-impl Sequence<'_> {
+impl OrderedScan<'_> {
     /// All spans in order.
-    pub fn tasks(&self) -> Result<Vec<Task>> {
+    pub fn span_refs(&self) -> Result<Vec<SpanRef>> {
         let mut tasks = Vec::new();
         for (index, scan) in self.scans.iter().enumerate() {
             let spans = self.known.input(self.program, scan.base)?.dataset.spans.len();
-            tasks.extend((0..spans).map(|span| Task { scan: index, span }));
+            tasks.extend((0..spans).map(|span| SpanRef { scan: index, span }));
         }
         Ok(tasks)
     }
@@ -234,11 +237,11 @@ impl Sequence<'_> {
 
     /// The windows of which is kept what they remember; `None` where there are none, or where
     /// their rows do not all come in order of time.
-    pub(super) fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
+    pub(super) fn checkpointed_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
         for window in self.chains.iter().flat_map(|chain| chain.windows()) {
             match (&window.plan, window.way) {
-                (Some(plan), Way::Time) => kept.insert(window.op, plan.clone()),
+                (Some(plan), WindowRowOrder::Time) => kept.insert(window.op, plan.clone()),
                 _ => return None,
             };
         }
@@ -248,62 +251,63 @@ impl Sequence<'_> {
     /// Does parts on several threads, each with what the windows remember before it; gives what
     /// they come to, by their first tasks. What the windows remember at the end is kept. `shape`
     /// names what is done with the rows of each span.
-    pub fn each_part<T: Send + DeserializeOwned>(
+    pub fn run_units<T: Send + DeserializeOwned>(
         &self,
-        line: &Line,
-        shape: Id,
-        (store, scratch): (&Store, &ScratchDir),
-        todo: &[Part],
-        (threads, away): (usize, Option<&Away<'_>>),
-        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
-    ) -> Result<Done<T>> {
+        line: &SpanTimeline,
+        shape: ContentId,
+        (store, scratch): (&StateStore, &ScratchDir),
+        todo: &[WorkUnit],
+        (threads, away): (usize, Option<&RemoteExecutor<'_>>),
+        work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>> + Sync,
+    ) -> Result<UnitResults<T>> {
         if let Some(away) = away
-            && let Some(done) = self.on_workers(line, shape, store, todo, away)?
+            && let Some(done) = self.run_on_workers(line, shape, store, todo, away)?
         {
             return Ok(done);
         }
-        let ranges = self.ranges_here(line, (shape, store), todo, threads)?;
-        let reads = |_| Box::new(self) as Box<dyn Reads>;
-        let work =
-            |part: &Part, (carry, _): Going<'_>, stop: &AtomicBool, seal: Seal<'_>| work(part, carry, stop, seal);
-        let budget = Budget::new(self.memory.states_bytes());
-        let hands = Hands { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
-        self.on_threads(line, shape, (store, scratch), todo, hands, work)
+        let ranges = self.local_ranges(line, (shape, store), todo, threads)?;
+        let reads = |_| Box::new(self) as Box<dyn RangeReader>;
+        let work = |part: &WorkUnit, (carry, _): ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+            work(part, carry, stop, seal)
+        };
+        let budget = WindowBudget::new(self.memory.states_bytes());
+        let hands = RangeExecution { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
+        self.run_on_threads(line, shape, (store, scratch), todo, hands, work)
     }
 
     /// The ranges in which threads of this process do parts.
-    pub(super) fn ranges_here(
+    pub(super) fn local_ranges(
         &self,
-        line: &Line,
-        (shape, store): (Id, &Store),
-        todo: &[Part],
+        line: &SpanTimeline,
+        (shape, store): (ContentId, &StateStore),
+        todo: &[WorkUnit],
         threads: usize,
-    ) -> Result<Vec<PartRange>> {
+    ) -> Result<Vec<RangePlan>> {
         let cut = if self.is_ordered() {
-            Cut::Evenly { rows: threads, each: 1, advance: ADVANCE_SHARE_HELPED }
+            PartitionStrategy::Evenly { rows: threads, each: 1, advance: ADVANCE_SHARE_HELPED }
         } else {
-            Cut::Each
+            PartitionStrategy::Each
         };
-        self.ranges(todo, line, cut, &self.kept(line, shape, store))
+        self.plan_ranges(todo, line, cut, &self.find_checkpoint(line, shape, store))
     }
 
     /// Like [`Sequence::each_part`], by threads of this process.
-    pub(super) fn on_threads<'r, T: Send>(
+    pub(super) fn run_on_threads<'r, T: Send>(
         &self,
-        line: &Line,
-        shape: Id,
-        (store, scratch): (&Store, &ScratchDir),
-        todo: &[Part],
-        Hands { ranges, threads, reads, around, budget }: Hands<'_, 'r>,
-        work: impl Fn(&Part, Going<'_>, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
-    ) -> Result<Done<T>> {
-        let Line { tasks, history, .. } = line;
-        let windows = self.kept_windows();
+        line: &SpanTimeline,
+        shape: ContentId,
+        (store, scratch): (&StateStore, &ScratchDir),
+        todo: &[WorkUnit],
+        RangeExecution { ranges, threads, reads, around, budget }: RangeExecution<'_, 'r>,
+        work: impl Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>> + Sync,
+    ) -> Result<UnitResults<T>> {
+        let SpanTimeline { tasks, history, .. } = line;
+        let windows = self.checkpointed_windows();
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
-        let carried = ranges.iter().filter(|range| range.start == Start::Carried);
-        let carries = Carries {
+        let carried = ranges.iter().filter(|range| range.start == WindowInit::Carried);
+        let carries = CarryRelay {
             sequence: self,
             tasks,
             ranges,
@@ -318,9 +322,9 @@ impl Sequence<'_> {
         let next = AtomicUsize::new(0);
         let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
         let end = windows.as_ref().map(|windows| (windows, history.carry_id(shape, tasks.len())));
-        let range = |number: usize, range: &PartRange| {
+        let range = |number: usize, range: &RangePlan| {
             let reads = &*reads(number);
-            let Some(mut carry) = carries.at(number, reads)? else { return Ok(false) };
+            let Some(mut carry) = carries.carry_at(number, reads)? else { return Ok(false) };
             let mut at = range.from;
             for part in &todo[range.parts.clone()] {
                 if !self.advance_over(&tasks[at..part.tasks.start], (&mut carry, reads), &stop)? {
@@ -345,7 +349,7 @@ impl Sequence<'_> {
             while !stop.load(Ordering::Relaxed) {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(next) = ranges.get(number) else { break };
-                let done = caught(|| range(number, next));
+                let done = catch_panic(|| range(number, next));
                 if !matches!(done, Ok(true)) {
                     stop.store(true, Ordering::Relaxed);
                     carries.found.stop();
@@ -354,21 +358,21 @@ impl Sequence<'_> {
             }
             Ok(())
         };
-        let done = side_by_side(threads, &|| around(&each));
+        let done = run_on_all(threads, &|| around(&each));
         done.into_iter().collect::<Result<()>>()?;
-        let (parts, gaps) = found.into_inner().map_err(|_| poisoned())?;
+        let (parts, gaps) = found.into_inner().map_err(|_| poisoned_lock())?;
         let end = end.filter(|_| ranges.last().is_none_or(|range| range.is_whole));
-        Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })
+        Ok(UnitResults { parts, gaps, carry: end.map(|(_, id)| id) })
     }
 
     /// Tells what an earlier run remembered before a task, and its bytes.
-    pub(super) fn kept<'k>(
+    pub(super) fn find_checkpoint<'k>(
         &self,
-        line: &'k Line,
-        shape: Id,
-        store: &'k Store,
-    ) -> impl Fn(usize) -> Result<Option<(Id, u64)>> + use<'k> {
-        let has_windows = self.kept_windows().is_some();
+        line: &'k SpanTimeline,
+        shape: ContentId,
+        store: &'k StateStore,
+    ) -> impl Fn(usize) -> Result<Option<(ContentId, u64)>> + use<'k> {
+        let has_windows = self.checkpointed_windows().is_some();
         move |task| {
             let id = line.history.carry_id(shape, task);
             let bytes = if has_windows { store.carry_bytes(id)? } else { None };
@@ -377,16 +381,17 @@ impl Sequence<'_> {
     }
 
     /// All tasks, named.
-    pub fn line(&self) -> Result<Line> {
-        let tasks = self.tasks()?;
+    pub fn timeline(&self) -> Result<SpanTimeline> {
+        let tasks = self.span_refs()?;
         let held = self.known.held(self.program, self.scans)?;
         let past = match self.is_ordered() {
-            true => self.halos(&tasks)?.map_or(Past::Everything, Past::Halos),
-            false => Past::Nothing,
+            true => self.halo_index(&tasks)?.map_or(SpanDependency::Everything, SpanDependency::Halos),
+            false => SpanDependency::Nothing,
         };
         // Rows may come before others that lie behind them.
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
-        let sorted: Vec<OpId> = windows.filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
+        let sorted: Vec<OpId> =
+            windows.filter(|window| window.way == WindowRowOrder::Sorted).map(|window| window.op).collect();
         let sorted = (!sorted.is_empty()).then(|| {
             let mut id = IdBuilder::new("ways");
             sorted.iter().for_each(|op| {
@@ -394,18 +399,18 @@ impl Sequence<'_> {
             });
             id.finish()
         });
-        Ok(Line { history: History::new(held, past, sorted), tasks })
+        Ok(SpanTimeline { history: SpanIndex::new(held, past, sorted), tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
     /// remembered before a task, and its bytes.
-    pub(super) fn ranges(
+    pub(super) fn plan_ranges(
         &self,
-        parts: &[Part],
-        line: &Line,
-        cut: Cut,
-        kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
-    ) -> Result<Vec<PartRange>> {
+        parts: &[WorkUnit],
+        line: &SpanTimeline,
+        cut: PartitionStrategy,
+        kept: &dyn Fn(usize) -> Result<Option<(ContentId, u64)>>,
+    ) -> Result<Vec<RangePlan>> {
         let (history, line_needs_all) = (&line.history, line.needs_all());
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
@@ -418,13 +423,13 @@ impl Sequence<'_> {
         };
         let has_halo = halo(1).is_some();
         let count = match cut {
-            Cut::Each => parts.len(),
+            PartitionStrategy::Each => parts.len(),
             // Tests have little data, and want ranges.
-            Cut::Evenly { rows, each, .. } if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN => {
+            PartitionStrategy::Evenly { rows, each, .. } if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN => {
                 at_most(rows * each)
             }
             // Each has its halo more to read; what they leave idle takes over a part of the work.
-            Cut::Evenly { rows: threads, .. } => {
+            PartitionStrategy::Evenly { rows: threads, .. } => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
                     let before = HALO_SHARE * halo(*ranges).unwrap_or(0) as f64;
@@ -434,18 +439,20 @@ impl Sequence<'_> {
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
-            Cut::Falling { slots } => {
+            PartitionStrategy::Falling { slots } => {
                 // Halos cost more than workers that do not end together, and less than workers without work.
                 let is_worth = |ranges: &usize| total / *ranges as u64 >= halo(*ranges).unwrap_or(0) * HALOS_PER_RANGE;
                 let most = at_most(slots * ROUNDS);
                 (slots..=most).rev().find(is_worth).unwrap_or(most.min(slots))
             }
         };
-        let grouped = cut != Cut::Each;
+        let grouped = cut != PartitionStrategy::Each;
         let weight = |range: usize| match cut {
-            Cut::Falling { slots } => round_weight(range / slots.max(1)),
+            PartitionStrategy::Falling { slots } => round_weight(range / slots.max(1)),
             // Each row begins when somebody has advanced over those before it.
-            Cut::Evenly { rows, advance, .. } if !has_halo => (1.0 - advance).powi(row_of(range, count, rows) as i32),
+            PartitionStrategy::Evenly { rows, advance, .. } if !has_halo => {
+                (1.0 - advance).powi(lane_of_range(range, count, rows) as i32)
+            }
             _ => 1.0,
         };
         let weights: f64 = (0..count).map(weight).sum();
@@ -470,100 +477,100 @@ impl Sequence<'_> {
         let range = |range: Range<usize>| {
             let tasks = parts[range.start].tasks.start..parts[range.end - 1].tasks.end;
             let from = tasks.start;
-            let start = self.start_of(tasks, history, kept)?;
+            let start = self.window_init(tasks, history, kept)?;
             let is_whole = match &start {
-                Start::Halo(halo) => history.holds_rest(halo, from),
-                Start::Fresh | Start::Kept(_) | Start::Carried => true,
+                WindowInit::Halo(halo) => history.covers_retention(halo, from),
+                WindowInit::Fresh | WindowInit::Kept(_) | WindowInit::Carried => true,
             };
-            Ok(PartRange { parts: range, from, start, is_whole })
+            Ok(RangePlan { parts: range, from, start, is_whole })
         };
         ranges.into_iter().map(range).collect()
     }
 
     /// Where windows get what they remember before some tasks: from whatever reads least.
-    fn start_of(
+    fn window_init(
         &self,
         tasks: Range<usize>,
-        history: &History,
-        kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
-    ) -> Result<Start> {
-        if tasks.start == 0 || matches!(history.past, Past::Nothing) {
-            return Ok(Start::Fresh);
+        history: &SpanIndex,
+        kept: &dyn Fn(usize) -> Result<Option<(ContentId, u64)>>,
+    ) -> Result<WindowInit> {
+        if tasks.start == 0 || matches!(history.past, SpanDependency::Nothing) {
+            return Ok(WindowInit::Fresh);
         }
-        Ok(match (kept(tasks.start)?, history.halo(&tasks)) {
-            (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => Start::Halo(halo),
-            (Some((id, _)), _) => Start::Kept(id),
-            (None, Some(halo)) => Start::Halo(halo),
-            (None, None) => Start::Carried,
+        Ok(match (kept(tasks.start)?, history.halo_of(&tasks)) {
+            (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => WindowInit::Halo(halo),
+            (Some((id, _)), _) => WindowInit::Kept(id),
+            (None, Some(halo)) => WindowInit::Halo(halo),
+            (None, None) => WindowInit::Carried,
         })
     }
 
     /// Where rows lie that decide others; `None` where that may be anywhere, or the spans do not tell.
-    fn halos(&self, tasks: &[Task]) -> Result<Option<Halos>> {
-        let mut reach = Reach::level();
-        let mut column: Option<(String, Way)> = None;
+    fn halo_index(&self, tasks: &[SpanRef]) -> Result<Option<HaloIndex>> {
+        let mut reach = WindowReach::same_time();
+        let mut column: Option<(String, WindowRowOrder)> = None;
         let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
         for ChainWindow { op, way, plan } in chain.windows() {
-            let (Op::Window(window), Some(plan)) = (&self.program.bound.ops[*op].op, plan) else { continue };
+            let (PlanOp::Window(window), Some(plan)) = (&self.program.bound.ops[*op].op, plan) else { continue };
             let by = match (way, plan.reach()) {
-                (Way::Sorted, _) => continue,
+                (WindowRowOrder::Sorted, _) => continue,
                 // Windows over windows reach as far as all of them together.
-                (Way::Time, Reach::Unbounded) => return Ok(None),
-                (Way::Time, own) => {
-                    reach = reach.and(own);
+                (WindowRowOrder::Time, WindowReach::Unbounded) => return Ok(None),
+                (WindowRowOrder::Time, own) => {
+                    reach = reach.compose(own);
                     &window.time
                 }
-                (Way::Key, _) => match window.keys.first() {
+                (WindowRowOrder::Key, _) => match window.keys.first() {
                     Some(key) => key,
                     None => return Ok(None),
                 },
             };
             let position = stream.stream.ops.iter().position(|known| known == op).unwrap_or(0);
-            let before = forebay_plan::Stream { base: scan.base, ops: stream.stream.ops[..position].to_vec() };
+            let before = forebay_plan::OpStream { base: scan.base, ops: stream.stream.ops[..position].to_vec() };
             let Some(base) = base_column(&self.program.bound, &before, by) else { return Ok(None) };
             if *column.get_or_insert((base.clone(), *way)) != (base, *way) {
                 return Ok(None);
             }
         }
-        let (Some((column, _)), Reach::Ticks(distances)) = (column, reach) else { return Ok(None) };
+        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else { return Ok(None) };
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
-        let extents: Vec<Extent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
+        let extents: Vec<ColumnExtent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
         // Where rows turn out to come key by key, nobody has asked yet whether their spans do.
         let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
-        Ok(follow.then(|| Halos::new(extents, distances)))
+        Ok(follow.then(|| HaloIndex::new(extents, distances)))
     }
 
     /// Puts the outputs of sorted windows beside the rows of a task.
-    pub fn give_sorted(&self, task: Task, carry: &mut Carry) -> Result<()> {
+    pub fn attach_sorted(&self, task: SpanRef, carry: &mut Carry) -> Result<()> {
         let stream = self.scans[task.scan].streams.first();
         let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
         let sorted = self.known.sorted_for(self.program, stream, self.chains[task.scan])?;
-        sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))
+        sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))
     }
 
     /// What windows remember at a task, by a start that needs nobody else; `None` when the pass was
     /// stopped.
-    pub(super) fn begin(
+    pub(super) fn init_windows(
         &self,
-        tasks: &[Task],
-        (start, from): (&Start, usize),
-        budget: &Budget,
-        kept: ReadKept<'_>,
-        (reads, stop): (&dyn Reads, &AtomicBool),
+        tasks: &[SpanRef],
+        (start, from): (&WindowInit, usize),
+        budget: &WindowBudget,
+        kept: LoadCarryFn<'_>,
+        (reads, stop): (&dyn RangeReader, &AtomicBool),
     ) -> Result<Option<Carry>> {
         let mut carry = Carry::new(budget);
         let all = 0..from;
         let before = match start {
-            Start::Fresh => return Ok(Some(carry)),
-            Start::Halo(halo) => halo.as_slice(),
-            Start::Kept(id) => match kept(*id)? {
+            WindowInit::Fresh => return Ok(Some(carry)),
+            WindowInit::Halo(halo) => halo.as_slice(),
+            WindowInit::Kept(id) => match kept(*id)? {
                 Some(carry) => return Ok(Some(carry)),
                 // It is broken: what it was made from is still there.
                 None => std::slice::from_ref(&all),
             },
-            Start::Carried => return Err(Fault::internal("a range that begins with what another one found out")),
+            WindowInit::Carried => return Err(Fault::internal("a range that begins with what another one found out")),
         };
         for tasks in before.iter().map(|before| &tasks[before.clone()]) {
             if !self.advance_over(tasks, (&mut carry, reads), stop)? {
@@ -574,8 +581,13 @@ impl Sequence<'_> {
     }
 
     /// Lets windows remember the rows of some tasks; false when the pass was stopped.
-    pub(super) fn advance_over(&self, tasks: &[Task], (carry, reads): Going<'_>, stop: &AtomicBool) -> Result<bool> {
-        self.each_chunks((tasks, Columns::Remembered), (carry, reads), stop, &mut |scan, chunks, carry| {
+    pub(super) fn advance_over(
+        &self,
+        tasks: &[SpanRef],
+        (carry, reads): ScanCursor<'_>,
+        stop: &AtomicBool,
+    ) -> Result<bool> {
+        self.for_each_chunk_group((tasks, ReadMode::Remembered), (carry, reads), stop, &mut |scan, chunks, carry| {
             let advanced = self.chains[scan].advance(chunks, carry);
             advanced.map_err(|fault| self.known.note_fallen(carry, fault))?;
             self.memory.check()
@@ -584,23 +596,23 @@ impl Sequence<'_> {
 
     /// Hands over the chunks of some tasks, with their scans, as many at once as go together; false when the pass was
     /// stopped.
-    pub(super) fn each_chunks(
+    pub(super) fn for_each_chunk_group(
         &self,
-        (tasks, columns): (&[Task], Columns),
-        (carry, reads): Going<'_>,
+        (tasks, columns): (&[SpanRef], ReadMode),
+        (carry, reads): ScanCursor<'_>,
         stop: &AtomicBool,
-        take: TakeChunks<'_>,
+        take: ScanChunksFn<'_>,
     ) -> Result<bool> {
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
-            let rows_max = rows_together(self.rows_at_once(chain), chain, self.memory, self.threads);
-            let mut open = |task: &Task, carry: &mut Carry| {
-                self.give_sorted(*task, carry)?;
+            let rows_max = group_rows_max(self.chunk_rows_max(chain), chain, self.memory, self.threads);
+            let mut open = |task: &SpanRef, carry: &mut Carry| {
+                self.attach_sorted(*task, carry)?;
                 reads.chunks(*task, columns)
             };
             let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
-            if !each_chunks((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut take)? {
+            if !for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut take)? {
                 return Ok(false);
             }
         }
@@ -608,30 +620,30 @@ impl Sequence<'_> {
     }
 
     /// The way that rows of such columns go, if it is a narrow one.
-    pub(super) fn track(&self, columns: Columns) -> Option<&Track> {
+    pub(super) fn column_path(&self, columns: ReadMode) -> Option<&ChainPath> {
         match columns {
-            Columns::Narrow(way) => self.narrow.get(way),
-            Columns::Written(at) => self.written.get(at).and_then(|written| self.narrow.get(written.way)),
-            Columns::All | Columns::Remembered => None,
+            ReadMode::Narrow(way) => self.narrow.get(way),
+            ReadMode::Written(at) => self.written.get(at).and_then(|written| self.narrow.get(written.way)),
+            ReadMode::All | ReadMode::Remembered => None,
         }
     }
 
-    fn rows_at_once(&self, chain: &Chain) -> usize {
-        rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
+    fn chunk_rows_max(&self, chain: &OpChain) -> usize {
+        chunk_rows_max(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
     }
 
     /// The rows of a task.
-    pub(super) fn open(&self, task: Task, columns: Columns) -> Result<Chunks> {
+    pub(super) fn open_span(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIterator> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let mut request = scan_request(self.program, scan, input, self.rows_at_once(chain), false);
-        match (columns, self.track(columns)) {
+        let mut request = scan_request(self.program, scan, input, self.chunk_rows_max(chain), false);
+        match (columns, self.column_path(columns)) {
             (_, Some(track)) => request.columns = track.columns().to_vec(),
-            (Columns::Remembered, _) => request.columns = chain.advance_columns().to_vec(),
+            (ReadMode::Remembered, _) => request.columns = chain.advance_columns().to_vec(),
             _ => {}
         }
         let span = &input.dataset.spans[task.span];
-        let written = if let Columns::Written(at) = columns { self.written.get(at) } else { None };
+        let written = if let ReadMode::Written(at) = columns { self.written.get(at) } else { None };
         let label = written.map_or_else(|| span.label(), |written| written.shown.clone());
         reading(&label);
         let chunks = match written {
@@ -647,48 +659,48 @@ impl Sequence<'_> {
     }
 }
 
-impl Reads for &Sequence<'_> {
-    fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>> {
-        Ok(self.open(task, columns)?)
+impl RangeReader for &OrderedScan<'_> {
+    fn chunks(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIter<'_>> {
+        Ok(self.open_span(task, columns)?)
     }
 }
 
 /// Reads what an earlier run remembered, by its id.
-pub(super) type ReadKept<'a> = &'a (dyn Fn(Id) -> Result<Option<Carry>> + Sync);
+pub(super) type LoadCarryFn<'a> = &'a (dyn Fn(ContentId) -> Result<Option<Carry>> + Sync);
 
 /// What windows remember at the starts of ranges, handed from the thread that reads the rows before to those that
 /// need it.
-struct Carries<'a> {
-    sequence: &'a Sequence<'a>,
-    tasks: &'a [Task],
-    ranges: &'a [PartRange],
+struct CarryRelay<'a> {
+    sequence: &'a OrderedScan<'a>,
+    tasks: &'a [SpanRef],
+    ranges: &'a [RangePlan],
     /// What all of them hold together.
-    budget: &'a Budget,
-    kept: ReadKept<'a>,
+    budget: &'a WindowBudget,
+    kept: LoadCarryFn<'a>,
     stop: &'a AtomicBool,
     found: HandOff<Carry>,
 }
 
-impl Carries<'_> {
+impl CarryRelay<'_> {
     /// What windows remember at the start of a range; `None` when the pass was stopped.
-    fn at(&self, range: usize, reads: &dyn Reads) -> Result<Option<Carry>> {
-        let PartRange { start, from, .. } = &self.ranges[range];
-        if *start != Start::Carried {
-            return self.sequence.begin(self.tasks, (start, *from), self.budget, self.kept, (reads, self.stop));
+    fn carry_at(&self, range: usize, reads: &dyn RangeReader) -> Result<Option<Carry>> {
+        let RangePlan { start, from, .. } = &self.ranges[range];
+        if *start != WindowInit::Carried {
+            return self.sequence.init_windows(self.tasks, (start, *from), self.budget, self.kept, (reads, self.stop));
         }
         let advance = |mut carry: Carry, from: usize, to: usize| {
             let is_whole = self.sequence.advance_over(&self.tasks[from..to], (&mut carry, reads), self.stop)?;
             Ok(is_whole.then_some(carry))
         };
-        self.found.at(*from, || self.first(), advance, Carry::fork)
+        self.found.state_at(*from, || self.first_carry(), advance, Carry::fork)
     }
 
     /// What is known before the first range that begins with what another one found out: what an earlier run kept, or
     /// else nothing.
-    fn first(&self) -> Result<(usize, Carry)> {
-        let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(0);
+    fn first_carry(&self) -> Result<(usize, Carry)> {
+        let first = self.ranges.iter().position(|range| range.start == WindowInit::Carried).unwrap_or(0);
         for known in self.ranges[..first].iter().rev() {
-            let Start::Kept(id) = &known.start else { continue };
+            let WindowInit::Kept(id) = &known.start else { continue };
             if let Some(kept) = (self.kept)(*id)? {
                 return Ok((known.from, kept));
             }
@@ -698,7 +710,7 @@ impl Carries<'_> {
 }
 
 /// In which of so many rows a range lies.
-pub(super) fn row_of(range: usize, ranges: usize, rows: usize) -> usize {
+pub(super) fn lane_of_range(range: usize, ranges: usize, rows: usize) -> usize {
     range * rows.min(ranges) / ranges
 }
 

@@ -10,8 +10,8 @@ use datafusion::execution::memory_pool::{
     FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
 
-use forebay_model::Growth;
-use forebay_storage::Memory;
+use forebay_model::MemoryRequest;
+use forebay_storage::MemoryBudget;
 
 /// One part in this many is reserved for consumers that cannot spill.
 const KEPT_SHARE: usize = 4;
@@ -32,9 +32,9 @@ const MERGE: &str = "ExternalSorterMerge";
 
 /// A pool of `bytes` bytes.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct QueryMemoryPool {
     bytes: usize,
-    memory: Memory,
+    memory: MemoryBudget,
     spilling: FairSpillPool,
     /// Bytes held by consumers that cannot spill.
     fixed: AtomicUsize,
@@ -42,12 +42,12 @@ pub(super) struct Pool {
     merges: AtomicUsize,
 }
 
-impl Pool {
+impl QueryMemoryPool {
     /// The engine's part of the memory.
-    pub fn new(memory: Memory) -> Self {
+    pub fn new(memory: MemoryBudget) -> Self {
         let bytes = memory.engine_bytes();
         let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
-        Pool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+        QueryMemoryPool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
     }
 
     /// The bytes that a reservation has to leave to others when it holds `held` bytes.
@@ -74,13 +74,13 @@ fn is_merge(consumer: &MemoryConsumer) -> bool {
     consumer.name().starts_with(MERGE)
 }
 
-impl fmt::Display for Pool {
+impl fmt::Display for QueryMemoryPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "forebay({})", human_readable_size(self.bytes))
     }
 }
 
-impl MemoryPool for Pool {
+impl MemoryPool for QueryMemoryPool {
     fn name(&self) -> &str {
         "forebay"
     }
@@ -110,7 +110,7 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
-        if additional >= LARGE_BYTES && self.memory.admit(Growth { now: additional, later: 0 }, 0).is_err() {
+        if additional >= LARGE_BYTES && self.memory.admit(MemoryRequest { now: additional, later: 0 }, 0).is_err() {
             return Err(self.exhausted(reservation, additional));
         }
         let free = self.bytes.saturating_sub(self.left(reservation, reservation.size() + additional));

@@ -20,41 +20,44 @@ use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{AsOf, Direction, Flow, Gather, Given, Op, OpId, Stream, Together, Window, canonical_key};
-use forebay_storage::{Event, Io, Memory, ScratchDir};
-use forebay_window::{Compute, Engine, Rows, WindowPlan};
+use forebay_plan::{
+    AsOf, GatherOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, PrecomputedOutputs, SharedSort, WindowOp,
+    canonical_key,
+};
+use forebay_storage::{Event, MemoryBudget, ScratchDir, StorageClient};
+use forebay_window::{InputRows, WindowEngine, WindowFunction, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
 
-use super::as_of::{AsOfRows, OverAsOf, as_of_order};
-use super::assembly::Assembly;
-use super::external_sort::{RowOrder, Sorter, merged};
-use super::gather::{GatherPass, ROW_BITS, engine_fault};
+use super::as_of::{AsOfOperator, AsOfRows, as_of_order};
+use super::assembly::ShuffleReader;
+use super::external_sort::{SortSpec, SpillingSorter, merge_runs};
+use super::gather::{MaterializePass, ROW_BITS, engine_fault};
 use super::order::gaps_message;
-use super::{lock, on_threads};
+use super::{lock, parallel_map};
 
 /// The outputs of a window for the rows of its input.
 #[derive(Debug)]
-pub(crate) enum Outputs {
+pub(crate) enum SortedOutputs {
     /// A file of this process.
-    Here(Sorted),
+    Here(SortedFile),
     /// Partitions that workers committed.
-    Away(Assembly),
+    Away(ShuffleReader),
 }
 
-impl Outputs {
+impl SortedOutputs {
     /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn Given>> {
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
         match self {
-            Outputs::Here(sorted) => sorted.read(stream, span),
-            Outputs::Away(assembly) => assembly.read(stream, span),
+            SortedOutputs::Here(sorted) => sorted.read(stream, span),
+            SortedOutputs::Away(assembly) => assembly.read(stream, span),
         }
     }
 }
 
 /// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
 #[derive(Debug, Clone)]
-pub(crate) struct Sorted {
+pub(crate) struct SortedFile {
     path: Arc<TempPath>,
     schema: SchemaRef,
     columns: Range<usize>,
@@ -62,18 +65,18 @@ pub(crate) struct Sorted {
     batches: Arc<BTreeMap<usize, (usize, usize)>>,
     /// The first span of each stream, among the spans of all streams.
     firsts: Arc<Vec<usize>>,
-    kind: Kind,
+    kind: SortedKind,
 }
 
 /// The operation of the outputs.
 #[derive(Debug, Clone)]
-enum Kind {
+enum SortedKind {
     /// A window's.
     Window,
     /// An as-of join, with the distance to the matched row as the first column.
     AsOf,
     /// An as-of join in both directions; holds the other direction.
-    Nearest(Box<Sorted>),
+    Nearest(Box<SortedFile>),
 }
 
 /// The outputs for the rows of one span.
@@ -85,22 +88,22 @@ pub(crate) struct SortedRows {
     batch: Option<RecordBatch>,
 }
 
-impl Sorted {
+impl SortedFile {
     /// Adds the outputs of the other direction; the nearer match counts.
-    pub fn or_nearer(self, after: Sorted) -> Sorted {
-        Sorted { kind: Kind::Nearest(Box::new(after)), ..self }
+    pub fn with_other_direction(self, after: SortedFile) -> SortedFile {
+        SortedFile { kind: SortedKind::Nearest(Box::new(after)), ..self }
     }
 
     /// The files: one for each direction.
-    pub fn layers(&self) -> Vec<&Sorted> {
+    pub fn directions(&self) -> Vec<&SortedFile> {
         match &self.kind {
-            Kind::Nearest(after) => vec![self, after],
+            SortedKind::Nearest(after) => vec![self, after],
             _ => vec![self],
         }
     }
 
     /// All batches of consecutive spans.
-    pub fn written(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+    pub fn read_spans(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let (first, count) = self
             .batches
             .range(tasks)
@@ -113,18 +116,18 @@ impl Sorted {
     }
 
     /// The columns of one of several windows.
-    pub(super) fn part(&self, columns: Range<usize>) -> Result<Sorted> {
+    pub(super) fn select_columns(&self, columns: Range<usize>) -> Result<SortedFile> {
         let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
-        Ok(Sorted { schema, columns, ..self.clone() })
+        Ok(SortedFile { schema, columns, ..self.clone() })
     }
 
     /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn Given>> {
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
         let rows = self.rows(stream, span)?;
         Ok(match &self.kind {
-            Kind::Window => Box::new(rows),
-            Kind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
-            Kind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
+            SortedKind::Window => Box::new(rows),
+            SortedKind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
+            SortedKind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
         })
     }
 
@@ -147,7 +150,7 @@ fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader
     Ok(FileReader::try_new(BufReader::with_capacity(1 << 18, file), columns)?)
 }
 
-impl Given for SortedRows {
+impl PrecomputedOutputs for SortedRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         let mut parts: Vec<RecordBatch> = Vec::new();
         let mut missing = rows;
@@ -183,20 +186,20 @@ impl Given for SortedRows {
 }
 
 /// Computes the outputs of the next sorted rows.
-pub(super) type Step = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
+pub(super) type BatchFn = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
 
 /// An operation over sorted rows.
-pub(super) trait Over: Send + Sync {
+pub(super) trait SortedOperator: Send + Sync {
     /// The outputs, followed by the row's position.
     fn schema(&self) -> &SchemaRef;
 
     /// Starts a pass over all rows in order.
-    fn start(&self) -> Step;
+    fn start(&self) -> BatchFn;
 }
 
 /// Computes outputs over sorted rows and sorts them back.
 pub(crate) struct SortedPass<'a> {
-    pub gather: GatherPass<'a>,
+    pub gather: MaterializePass<'a>,
     /// Whether the positions of rows are written after their outputs.
     pub keeps_rows: bool,
     /// Set once the pass was cancelled.
@@ -204,59 +207,59 @@ pub(crate) struct SortedPass<'a> {
 }
 
 /// Rows to sort: those of windows, or of one side of an as-of join.
-pub(super) struct Side<'f> {
+pub(super) struct SortInput<'f> {
     /// Its index among the sides.
     pub number: usize,
     pub name: &'static str,
-    pub flow: &'f Flow,
+    pub flow: &'f NodeFlow,
     pub columns: Vec<String>,
     /// The columns that group rows, with the types in which they are compared.
     pub keys: Vec<(String, DataType)>,
 }
 
 /// Returns the rows of a side as a table.
-pub(super) type Tables<'t> = &'t dyn Fn(&Side<'_>) -> Result<LogicalPlan>;
+pub(super) type InputTableFn<'t> = &'t dyn Fn(&SortInput<'_>) -> Result<LogicalPlan>;
 
 /// Several windows as one, with the output columns of each.
-type Merged = (Window, Vec<Range<usize>>);
+type MergedWindow = (WindowOp, Vec<Range<usize>>);
 
 impl SortedPass<'_> {
     /// The outputs of each operation that shares the sort.
-    pub fn run(&self, together: &Together) -> Result<Vec<Sorted>> {
-        let rows = |side: &Side<'_>| self.gather.input(side.name, side.flow, &side.columns);
+    pub fn run(&self, together: &SharedSort) -> Result<Vec<SortedFile>> {
+        let rows = |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
         let (sorted, gaps) = self.sort(together, &rows)?;
         if gaps > 0 {
-            self.gather.watch.event(Event::Warning { message: gaps_message(gaps) });
+            self.gather.watch.on_event(Event::Warning { message: gaps_message(gaps) });
         }
-        self.parts(together)?.into_iter().map(|columns| sorted.part(columns)).collect()
+        self.output_columns(together)?.into_iter().map(|columns| sorted.select_columns(columns)).collect()
     }
 
     /// Sorts the rows of `tables` and computes over them; also counts steps that were not of the declared period.
-    pub(super) fn sort(&self, together: &Together, tables: Tables<'_>) -> Result<(Sorted, u64)> {
-        let (flow, sides) = (self.flow(together)?, self.sides(together)?);
+    pub(super) fn sort(&self, together: &SharedSort, tables: InputTableFn<'_>) -> Result<(SortedFile, u64)> {
+        let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
         match (&self.gather.program.bound.ops[together.stand].op, sides.as_slice()) {
-            (Op::AsOf(join), [here, there]) => {
-                let over = || OverAsOf::new(join);
+            (PlanOp::AsOf(join), [here, there]) => {
+                let over = || AsOfOperator::new(join);
                 let one_way = |backward| {
                     let (rows, by) = as_of_order(join, backward, (tables(here)?, tables(there)?), &here.keys)
-                        .map_err(|error| self.place(error, together.stand))?;
-                    self.through(together.stand, (rows, by), Arc::new(over()), flow)
+                        .map_err(|error| self.engine_fault_at(error, together.stand))?;
+                    self.sort_and_compute(together.stand, (rows, by), Arc::new(over()), flow)
                 };
                 let sorted = match join.direction {
-                    Direction::Backward => one_way(true)?,
-                    Direction::Forward => one_way(false)?,
-                    Direction::Nearest => one_way(true)?.or_nearer(one_way(false)?),
+                    MatchDirection::Backward => one_way(true)?,
+                    MatchDirection::Forward => one_way(false)?,
+                    MatchDirection::Nearest => one_way(true)?.with_other_direction(one_way(false)?),
                 };
                 Ok((sorted, 0))
             }
             (_, [rows]) => {
-                let (window, _) = self.merged(together)?;
+                let (window, _) = self.merged_window(together)?;
                 let key = |(name, data_type): &(String, DataType)| canonical_key(ident(name.as_str()), data_type);
                 let keys = rows.keys.iter().map(|named| key(named).sort(true, true));
                 let time = ident(window.time.as_str()).sort(!window.backward, true);
-                let by = keys.chain([time, ident(Gather::ROW).sort(!window.backward, true)]).collect();
-                let over = Arc::new(OverWindow::new(&window, &rows.columns)?);
-                let sorted = self.through(together.stand, (tables(rows)?, by), over.clone(), flow)?;
+                let by = keys.chain([time, ident(GatherOp::ROW).sort(!window.backward, true)]).collect();
+                let over = Arc::new(WindowOperator::new(&window, &rows.columns)?);
+                let sorted = self.sort_and_compute(together.stand, (tables(rows)?, by), over.clone(), flow)?;
                 let gaps = *lock(&over.gaps)?;
                 Ok((sorted, gaps))
             }
@@ -265,16 +268,16 @@ impl SortedPass<'_> {
     }
 
     /// The flow whose row order the outputs have.
-    pub(super) fn flow(&self, together: &Together) -> Result<&Flow> {
+    pub(super) fn flow(&self, together: &SharedSort) -> Result<&NodeFlow> {
         let missing = || Fault::internal("an operation without its rows");
         self.gather.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
     }
 
     /// The sides to sort.
-    pub(super) fn sides(&self, together: &Together) -> Result<Vec<Side<'_>>> {
+    pub(super) fn sort_inputs(&self, together: &SharedSort) -> Result<Vec<SortInput<'_>>> {
         let (bound, flow) = (&self.gather.program.bound, self.flow(together)?);
         let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
-        if let Op::AsOf(join) = &bound.ops[together.stand].op {
+        if let PlanOp::AsOf(join) = &bound.ops[together.stand].op {
             let other = bound.as_of_inputs.get(&together.stand);
             let other = other.ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
             let both = join.keys.iter().map(|(here, there)| {
@@ -285,42 +288,48 @@ impl SortedPass<'_> {
             });
             let (here, there) = both.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             return Ok(vec![
-                Side { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
-                Side { number: 1, name: "there", flow: other, columns: distinct(join.columns_there()), keys: there },
+                SortInput { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
+                SortInput {
+                    number: 1,
+                    name: "there",
+                    flow: other,
+                    columns: distinct(join.columns_there()),
+                    keys: there,
+                },
             ]);
         }
-        let (window, _) = self.merged(together)?;
+        let (window, _) = self.merged_window(together)?;
         let keys = window.keys.iter().map(typed).collect::<Result<_>>()?;
-        Ok(vec![Side { number: 0, name: "rows", flow, columns: distinct(window.columns()), keys }])
+        Ok(vec![SortInput { number: 0, name: "rows", flow, columns: distinct(window.columns()), keys }])
     }
 
     /// The output columns of each operation among those of all.
-    pub(super) fn parts(&self, together: &Together) -> Result<Vec<Range<usize>>> {
+    pub(super) fn output_columns(&self, together: &SharedSort) -> Result<Vec<Range<usize>>> {
         match &self.gather.program.bound.ops[together.stand].op {
-            Op::AsOf(join) => {
-                let outputs = OverAsOf::new(join).schema().fields().len() - 1;
+            PlanOp::AsOf(join) => {
+                let outputs = AsOfOperator::new(join).schema().fields().len() - 1;
                 Ok(std::iter::once(0..outputs).collect())
             }
-            _ => Ok(self.merged(together)?.1),
+            _ => Ok(self.merged_window(together)?.1),
         }
     }
 
     /// All outputs, followed by the row's position.
-    pub(super) fn schema(&self, together: &Together) -> Result<SchemaRef> {
+    pub(super) fn schema(&self, together: &SharedSort) -> Result<SchemaRef> {
         match &self.gather.program.bound.ops[together.stand].op {
-            Op::AsOf(join) => Ok(OverAsOf::new(join).schema().clone()),
+            PlanOp::AsOf(join) => Ok(AsOfOperator::new(join).schema().clone()),
             _ => {
-                let (window, _) = self.merged(together)?;
-                Ok(OverWindow::new(&window, &distinct(window.columns()))?.schema)
+                let (window, _) = self.merged_window(together)?;
+                Ok(WindowOperator::new(&window, &distinct(window.columns()))?.schema)
             }
         }
     }
 
-    fn merged(&self, together: &Together) -> Result<Merged> {
-        let mut merged: Option<Window> = None;
+    fn merged_window(&self, together: &SharedSort) -> Result<MergedWindow> {
+        let mut merged: Option<WindowOp> = None;
         let mut parts = Vec::new();
         for op in &together.windows {
-            let Op::Window(window) = &self.gather.program.bound.ops[*op].op else {
+            let PlanOp::Window(window) = &self.gather.program.bound.ops[*op].op else {
                 return Err(Fault::internal("not an operation over series"));
             };
             let both = match merged {
@@ -334,88 +343,94 @@ impl SortedPass<'_> {
     }
 
     /// Fails if the pass was cancelled.
-    pub(super) fn go_on(&self) -> Result<()> {
-        go_on(self.stop)
+    pub(super) fn check_cancelled(&self) -> Result<()> {
+        check_cancel_flag(self.stop)
     }
 
-    pub(super) fn place(&self, error: DataFusionError, op: OpId) -> Fault {
-        self.gather.scratch.place(engine_fault(error, &self.gather.program.bound.ops[op].label))
+    pub(super) fn engine_fault_at(&self, error: DataFusionError, op: OpId) -> Fault {
+        self.gather.scratch.locate_fault(engine_fault(error, &self.gather.program.bound.ops[op].label))
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
-    fn through(
+    fn sort_and_compute(
         &self,
         op: OpId,
         (rows, by): (LogicalPlan, Vec<SortExpr>),
-        over: Arc<dyn Over>,
-        flow: &Flow,
-    ) -> Result<Sorted> {
+        over: Arc<dyn SortedOperator>,
+        flow: &NodeFlow,
+    ) -> Result<SortedFile> {
         let gather = &self.gather;
         let schema = over.schema().clone();
-        let back = self.back(op, gather.context()?, schema.clone(), flow)?;
+        let back = self.restore_order(op, gather.engine_context()?, schema.clone(), flow)?;
         // Two sorts at a time: rows are merged while outputs are sorted.
         let budget_bytes = gather.memory.engine_bytes() / 2;
-        let by_row = RowOrder::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
-        let mut outputs = Sorter::new(&by_row, gather.scratch, budget_bytes)?;
+        let by_row = SortSpec::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
+        let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
         let mut run = over.start();
-        for batch in self.ordered(op, (rows, by), budget_bytes)? {
+        for batch in self.sorted_rows(op, (rows, by), budget_bytes)? {
             outputs.push(&run(&batch?)?)?;
             gather.memory.check()?;
-            self.go_on()?;
+            self.check_cancelled()?;
         }
-        let outputs = merged(&by_row, outputs.finish()?, (gather.scratch, budget_bytes))?;
+        let outputs = merge_runs(&by_row, outputs.finish()?, (gather.scratch, budget_bytes))?;
         back.write_all(outputs, self.keeps_rows, self.stop)
     }
 
     /// Rows in order. Each stream of the plan is sorted by a thread.
-    fn ordered(
+    fn sorted_rows(
         &self,
         op: OpId,
         (rows, by): (LogicalPlan, Vec<SortExpr>),
         budget_bytes: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
         let gather = &self.gather;
-        let place = |error: DataFusionError| self.place(error, op);
-        let mut state = gather.context()?.state();
+        let place = |error: DataFusionError| self.engine_fault_at(error, op);
+        let mut state = gather.engine_context()?.state();
         // Only a few streams are read at a time: repartitioning would make their rows wait for streams that are read
         // later.
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        let physical = gather.io.wait(state.create_physical_plan(&rows))?.map_err(place)?;
-        let order = row_order(physical.schema(), &by)?;
+        let physical = gather.io.block_on(state.create_physical_plan(&rows))?.map_err(place)?;
+        let order = sort_spec(physical.schema(), &by)?;
         let (streams, context) = (physical.output_partitioning().partition_count(), state.task_ctx());
         let share = budget_bytes / streams.max(1);
         let failed = AtomicBool::new(false);
         let sort = |number: usize| {
-            let mut sorter = Sorter::new(&order, gather.scratch, share)?;
+            let mut sorter = SpillingSorter::new(&order, gather.scratch, share)?;
             // An open stream holds row groups.
-            let stream = gather.io.wait(async { physical.execute(number, context.clone()) })?;
+            let stream = gather.io.block_on(async { physical.execute(number, context.clone()) })?;
             let mut stream = stream.map_err(place)?;
             while !failed.load(Ordering::Relaxed)
-                && let Some(batch) = gather.io.wait(stream.next())?
+                && let Some(batch) = gather.io.block_on(stream.next())?
             {
                 sorter.push(&batch.map_err(place)?)?;
                 gather.memory.check()?;
-                self.go_on()?;
+                self.check_cancelled()?;
             }
             sorter.finish()
         };
         let sort = |number: usize| sort(number).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-        let runs = on_threads(gather.threads.max(1), streams, &sort)?;
-        merged(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
+        let runs = parallel_map(gather.threads.max(1), streams, &sort)?;
+        merge_runs(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
     }
 
     /// Restores the order of a flow's rows.
-    pub(super) fn back(&self, op: OpId, context: SessionContext, schema: SchemaRef, flow: &Flow) -> Result<Back> {
+    pub(super) fn restore_order(
+        &self,
+        op: OpId,
+        context: SessionContext,
+        schema: SchemaRef,
+        flow: &NodeFlow,
+    ) -> Result<RestoreOrder> {
         let gather = &self.gather;
-        let spans = |stream: &Stream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len());
-        Ok(Back {
+        let spans = |stream: &OpStream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len());
+        Ok(RestoreOrder {
             io: gather.io.clone(),
             scratch: gather.scratch.clone(),
             memory: gather.memory,
             label: gather.program.bound.ops[op].label.clone(),
             kind: match &gather.program.bound.ops[op].op {
-                Op::AsOf(_) => Kind::AsOf,
-                _ => Kind::Window,
+                PlanOp::AsOf(_) => SortedKind::AsOf,
+                _ => SortedKind::Window,
             },
             spans: flow.streams.iter().map(spans).collect::<Result<_>>()?,
             context,
@@ -425,10 +440,10 @@ impl SortedPass<'_> {
 }
 
 /// Writes outputs that arrive in the order of rows.
-pub(super) struct Back {
-    io: Io,
+pub(super) struct RestoreOrder {
+    io: StorageClient,
     scratch: ScratchDir,
-    memory: Memory,
+    memory: MemoryBudget,
     context: SessionContext,
     /// The label of the operation.
     label: String,
@@ -436,19 +451,19 @@ pub(super) struct Back {
     pub schema: SchemaRef,
     /// The number of spans of each stream.
     spans: Vec<usize>,
-    kind: Kind,
+    kind: SortedKind,
 }
 
-impl Back {
-    pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<Sorted> {
+impl RestoreOrder {
+    pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<SortedFile> {
         let place = |error: DataFusionError| engine_fault(error, &self.label);
         let state = self.context.state();
-        let physical = self.io.wait(state.create_physical_plan(&outputs))?.map_err(place)?;
+        let physical = self.io.block_on(state.create_physical_plan(&outputs))?.map_err(place)?;
         let mut stream = self
             .io
-            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
+            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
-        let outputs = std::iter::from_fn(|| match self.io.wait(stream.next()) {
+        let outputs = std::iter::from_fn(|| match self.io.block_on(stream.next()) {
             Ok(batch) => batch.map(|batch| batch.map_err(place)),
             Err(fault) => Some(Err(fault)),
         });
@@ -460,22 +475,22 @@ impl Back {
         outputs: impl Iterator<Item = Result<RecordBatch>>,
         keeps_rows: bool,
         stop: &AtomicBool,
-    ) -> Result<Sorted> {
+    ) -> Result<SortedFile> {
         let write = || {
             let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
             for batch in outputs {
                 writer.write(&batch?)?;
                 self.memory.check()?;
-                go_on(stop)?;
+                check_cancel_flag(stop)?;
             }
             writer.finish(&self.spans, self.kind.clone())
         };
-        write().map_err(|fault| self.scratch.place(fault))
+        write().map_err(|fault| self.scratch.locate_fault(fault))
     }
 
     /// The first span of each stream, among the spans of all streams.
-    pub fn firsts(&self) -> Vec<usize> {
-        firsts(&self.spans)
+    pub fn stream_offsets(&self) -> Vec<usize> {
+        first_spans(&self.spans)
     }
 
     /// The fault for an error of the engine.
@@ -484,7 +499,7 @@ impl Back {
     }
 }
 
-fn go_on(stop: &AtomicBool) -> Result<()> {
+fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
     match stop.load(Ordering::Relaxed) {
         true => Err(Fault::new(codes::INTERRUPTED, "nobody waits for these rows any more")),
         false => Ok(()),
@@ -502,7 +517,7 @@ fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
 }
 
 /// A window over rows sorted by series and time.
-struct OverWindow {
+struct WindowOperator {
     backward: bool,
     plan: Arc<WindowPlan>,
     /// Positions of the keys, the time and the inputs in a batch; the row's position is the last column.
@@ -514,8 +529,8 @@ struct OverWindow {
     gaps: Arc<Mutex<u64>>,
 }
 
-impl OverWindow {
-    fn new(window: &Window, columns: &[String]) -> Result<Self> {
+impl WindowOperator {
+    fn new(window: &WindowOp, columns: &[String]) -> Result<Self> {
         let place = |name: &String| {
             let found = columns.iter().position(|column| column == name);
             found.ok_or_else(|| Fault::internal("a window's column is missing"))
@@ -525,8 +540,8 @@ impl OverWindow {
             plan.time = DataType::Int64;
         }
         let mut fields: Vec<Field> = window.writes.iter().map(|field| field.clone().with_nullable(true)).collect();
-        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
-        Ok(OverWindow {
+        fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
+        Ok(WindowOperator {
             keys: window.keys.iter().map(place).collect::<Result<_>>()?,
             time: place(&window.time)?,
             inputs: window.reads.iter().map(place).collect::<Result<_>>()?,
@@ -538,13 +553,13 @@ impl OverWindow {
     }
 }
 
-impl Over for OverWindow {
+impl SortedOperator for WindowOperator {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    fn start(&self) -> Step {
-        let mut engine = Engine::new(self.plan.clone());
+    fn start(&self) -> BatchFn {
+        let mut engine = WindowEngine::new(self.plan.clone());
         let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
         let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());
         let backward = self.backward;
@@ -556,13 +571,13 @@ impl Over for OverWindow {
             if backward {
                 time = negated(&cast(&time, &DataType::Int64)?);
             }
-            let rows = Rows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
+            let rows = InputRows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
             let mut outputs = engine.push(&rows, &vec![true; plan.functions.len()])?;
             engine.keep_last();
             *lock(&gaps)? = engine.gaps();
             if backward {
                 for (output, function) in outputs.iter_mut().zip(&plan.functions) {
-                    if matches!(function.compute, Compute::LastValidTime { .. }) {
+                    if matches!(function.compute, WindowFunction::LastValidTime { .. }) {
                         *output = cast(&negated(&cast(output, &DataType::Int64)?), output.data_type())?;
                     }
                 }
@@ -580,7 +595,7 @@ fn negated(column: &ArrayRef) -> ArrayRef {
 }
 
 /// The order of some columns of a schema.
-fn row_order(schema: SchemaRef, by: &[SortExpr]) -> Result<RowOrder> {
+fn sort_spec(schema: SchemaRef, by: &[SortExpr]) -> Result<SortSpec> {
     let column = |sort: &SortExpr| match &sort.expr {
         Expr::Column(column) => {
             let options = SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first };
@@ -589,7 +604,7 @@ fn row_order(schema: SchemaRef, by: &[SortExpr]) -> Result<RowOrder> {
         _ => Err(Fault::internal("rows are sorted by columns")),
     };
     let columns = by.iter().map(column).collect::<Result<Vec<_>>>()?;
-    Ok(RowOrder::new(schema, &columns))
+    Ok(SortSpec::new(schema, &columns))
 }
 
 /// Writes outputs in the order of rows.
@@ -633,16 +648,16 @@ impl SortedWriter {
     }
 
     /// `spans` are the numbers of spans of each stream.
-    fn finish(mut self, spans: &[usize], kind: Kind) -> Result<Sorted> {
+    fn finish(mut self, spans: &[usize], kind: SortedKind) -> Result<SortedFile> {
         self.writer.finish()?;
         let columns = 0..self.schema.fields().len();
-        let (path, batches, firsts) = (Arc::new(self.path), Arc::new(self.batches), Arc::new(firsts(spans)));
-        Ok(Sorted { path, schema: self.schema, columns, batches, firsts, kind })
+        let (path, batches, firsts) = (Arc::new(self.path), Arc::new(self.batches), Arc::new(first_spans(spans)));
+        Ok(SortedFile { path, schema: self.schema, columns, batches, firsts, kind })
     }
 }
 
 /// The first span of each stream, among the spans of all streams.
-fn firsts(spans: &[usize]) -> Vec<usize> {
+fn first_spans(spans: &[usize]) -> Vec<usize> {
     let before = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
     spans.iter().scan(0, before).collect()
 }

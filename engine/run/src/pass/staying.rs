@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Dataset, Fault, Result};
-use forebay_plan::{Chain, Stream, Way, base_column, reaches};
-use forebay_storage::{Layout, Piece, Stored};
-use forebay_window::Reach;
+use forebay_plan::{OpChain, OpStream, WindowRowOrder, base_column, column_reaches};
+use forebay_storage::{EncodedPiece, FileLayout, WrittenFile};
+use forebay_window::WindowReach;
 
-use super::along::Along;
-use super::halos::Halos;
-use super::history::{Before, History, Part, Past};
-use super::on_threads;
-use super::order::{Columns, Line, Sequence, Written};
-use super::target::Target;
-use super::write::{Prepared, Write};
+use super::along::FusedLearner;
+use super::halos::HaloIndex;
+use super::history::{PriorShard, SpanDependency, SpanIndex, WorkUnit};
+use super::order::{OrderedScan, PriorFile, ReadMode, SpanTimeline};
+use super::parallel_map;
+use super::target::WriteTarget;
+use super::write::{PreparedChains, WritePass};
 use crate::output::Shard;
 
 /// The limit of bytes read, reused columns included, as a multiple of the stored bytes of the written days and of the
@@ -33,12 +33,12 @@ const SPAN_BYTES: usize = 190;
 const VALUE_BYTES: usize = 16;
 
 /// Reused columns of units, by their first spans.
-pub(crate) type Staying = BTreeMap<usize, Stays>;
+pub(crate) type ColumnReuse = BTreeMap<usize, ReusedColumns>;
 
 /// The reused columns of a work unit.
-pub(crate) struct Stays {
+pub(crate) struct ReusedColumns {
     /// What is read to compute the other columns.
-    pub columns: Columns,
+    pub columns: ReadMode,
     /// The computed columns, by their positions in a file.
     pub computed: Vec<usize>,
     /// The schema of the computed columns.
@@ -46,17 +46,17 @@ pub(crate) struct Stays {
     /// The reused columns, by their positions in a file.
     taken: Vec<usize>,
     /// The file that holds them.
-    stored: Arc<dyn Stored>,
+    stored: Arc<dyn WrittenFile>,
 }
 
-impl Stays {
+impl ReusedColumns {
     /// The number of reused values.
-    pub fn values(&self) -> u64 {
+    pub fn value_count(&self) -> u64 {
         self.stored.groups().iter().sum::<u64>() * self.taken.len() as u64
     }
 
     /// The reused columns of a group, with their positions. `rows` must be the group's rows in the file.
-    pub fn take(&self, group: usize, rows: u64) -> Result<Vec<(usize, Piece)>> {
+    pub fn encoded_columns(&self, group: usize, rows: u64) -> Result<Vec<(usize, EncodedPiece)>> {
         if self.stored.groups().get(group) != Some(&rows) {
             return Err(Fault::internal("the columns of a shard that stay are those of other rows"));
         }
@@ -65,61 +65,61 @@ impl Stays {
 }
 
 /// A unit, and its columns that did not change.
-struct Candidate<'p> {
-    part: &'p Part,
-    before: &'p Before,
+struct ReuseCandidate<'p> {
+    part: &'p WorkUnit,
+    before: &'p PriorShard,
     columns: Vec<usize>,
 }
 
 /// Decides which columns are reused.
-struct Choice<'a> {
-    history: &'a History,
-    halos: &'a Halos,
-    chain: &'a Chain,
+struct ReusePlanner<'a> {
+    history: &'a SpanIndex,
+    halos: &'a HaloIndex,
+    chain: &'a OpChain,
     dataset: &'a Dataset,
     /// How far back the rows lie that affect each column.
-    reaches: Vec<Reach>,
+    reaches: Vec<WindowReach>,
     /// The names of the columns.
     names: &'a [String],
     /// For each column, the source column that it copies, if it is a plain copy.
     from: Vec<Option<String>>,
 }
 
-impl Write<'_> {
+impl WritePass<'_> {
     /// Plans the reuse of columns for the units that are to be written, and adds the projections for the rest to the
     /// sequence.
-    pub fn staying(
+    pub fn plan_column_reuse(
         &self,
-        sequence: &mut Sequence<'_>,
-        prepared: &Prepared,
-        (line, target): (&Line, &Target<'_>),
-        (parts, along): (&[Part], Option<&Along<'_>>),
-    ) -> Result<Staying> {
+        sequence: &mut OrderedScan<'_>,
+        prepared: &PreparedChains,
+        (line, target): (&SpanTimeline, &WriteTarget<'_>),
+        (parts, along): (&[WorkUnit], Option<&FusedLearner<'_>>),
+    ) -> Result<ColumnReuse> {
         let layout = self.sink.layout();
         let is_plain = layout.partition_by.is_empty() && layout.sort_by.is_empty() && target.within.is_none();
-        let choice = self.choice(sequence, prepared, line)?.filter(|_| is_plain && self.crewed.is_none());
-        let Some(choice) = choice else { return Ok(Staying::new()) };
-        let found = self.opened(choice.candidates(parts), target, &layout)?;
-        let bytes_of = |part: &Part| line.history.bytes(part.tasks.clone());
+        let choice = self.reuse_planner(sequence, prepared, line)?.filter(|_| is_plain && self.crewed.is_none());
+        let Some(choice) = choice else { return Ok(ColumnReuse::new()) };
+        let found = self.open_candidates(choice.candidates(parts), target, &layout)?;
+        let bytes_of = |part: &WorkUnit| line.history.bytes(part.tasks.clone());
         let all: u64 = found.iter().map(|(candidate, _)| bytes_of(candidate.part)).sum();
-        let spare = choice.spare(parts) / all.max(1) as f64;
+        let spare = choice.spare_bytes(parts) / all.max(1) as f64;
         // The columns that each projection computes, and the analyzers that it feeds.
         let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
-        let mut staying = Staying::new();
+        let mut staying = ColumnReuse::new();
         for (candidate, stored) in found {
             let [file] = candidate.before.shard.files.as_slice() else { continue };
             let part = candidate.part;
             let sizes: Vec<f64> = stored.column_bytes().into_iter().map(|bytes| bytes as f64).collect();
-            let asked = along.map(|along| along.lacking(&part.tasks).to_vec()).unwrap_or_default();
+            let asked = along.map(|along| along.missing_states(&part.tasks).to_vec()).unwrap_or_default();
             let bytes = bytes_of(part) as f64;
-            let of_file = choice.of_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
+            let of_file = choice.columns_from_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
             let is_read = of_file.is_some();
-            let taken =
-                of_file.unwrap_or_else(|| choice.taken(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
+            let taken = of_file
+                .unwrap_or_else(|| choice.columns_to_copy(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
             if taken.is_empty() {
                 continue;
             }
-            let computed = choice.others(&taken);
+            let computed = choice.remaining_columns(&taken);
             let schema = prepared.schema.project(&computed)?.into();
             let is_it = |(known, known_asked): &(Vec<usize>, Vec<bool>)| (known, known_asked) == (&computed, &asked);
             let way = ways.iter().position(is_it).unwrap_or_else(|| {
@@ -130,55 +130,56 @@ impl Write<'_> {
             let columns = match is_read {
                 true => {
                     let shown = target.out.join(&file.path).shown;
-                    sequence.written.push(Written { way, stored: stored.clone(), shown });
-                    Columns::Written(sequence.written.len() - 1)
+                    sequence.written.push(PriorFile { way, stored: stored.clone(), shown });
+                    ReadMode::Written(sequence.written.len() - 1)
                 }
-                false => Columns::Narrow(way),
+                false => ReadMode::Narrow(way),
             };
-            staying.insert(part.tasks.start, Stays { columns, computed, schema, taken, stored });
+            staying.insert(part.tasks.start, ReusedColumns { columns, computed, schema, taken, stored });
         }
         Ok(staying)
     }
 
     /// `None` if windows reach everything, or get their rows in another order than time.
-    fn choice<'a>(
+    fn reuse_planner<'a>(
         &'a self,
-        sequence: &Sequence<'a>,
-        prepared: &'a Prepared,
-        line: &'a Line,
-    ) -> Result<Option<Choice<'a>>> {
+        sequence: &OrderedScan<'a>,
+        prepared: &'a PreparedChains,
+        line: &'a SpanTimeline,
+    ) -> Result<Option<ReusePlanner<'a>>> {
         let history = &line.history;
-        let (Past::Halos(halos), [scan], [chain]) = (&history.past, sequence.scans, prepared.chains()) else {
+        let (SpanDependency::Halos(halos), [scan], [chain]) = (&history.past, sequence.scans, prepared.chains()) else {
             return Ok(None);
         };
-        let ([own], true) = (scan.streams.as_slice(), chain.windows().iter().all(|window| window.way == Way::Time))
+        let ([own], true) =
+            (scan.streams.as_slice(), chain.windows().iter().all(|window| window.way == WindowRowOrder::Time))
         else {
             return Ok(None);
         };
         let (bound, want) = (&self.program.bound, &prepared.want);
-        let stream = Stream { base: own.stream.base, ops: own.stream.ops[..want.after].to_vec() };
+        let stream = OpStream { base: own.stream.base, ops: own.stream.ops[..want.after].to_vec() };
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
-        let reaches = reaches(bound, &stream, &own.needed, want);
+        let reaches = column_reaches(bound, &stream, &own.needed, want);
         let from = want.columns.iter().map(|column| base_column(bound, &stream, column)).collect();
-        Ok(Some(Choice { history, halos, chain, dataset, reaches, names: &want.columns, from }))
+        Ok(Some(ReusePlanner { history, halos, chain, dataset, reaches, names: &want.columns, from }))
     }
 
     /// The candidates whose shards can be read, with their files.
-    fn opened<'p>(
+    fn open_candidates<'p>(
         &self,
-        candidates: Vec<Candidate<'p>>,
-        target: &Target<'_>,
-        layout: &Layout,
-    ) -> Result<Vec<(Candidate<'p>, Arc<dyn Stored>)>> {
+        candidates: Vec<ReuseCandidate<'p>>,
+        target: &WriteTarget<'_>,
+        layout: &FileLayout,
+    ) -> Result<Vec<(ReuseCandidate<'p>, Arc<dyn WrittenFile>)>> {
         let open = |candidate: usize| match candidates[candidate].before.shard.files.as_slice() {
             // If a file cannot be read, everything is computed.
-            [file] => Ok(self.sink.stored(self.io, &target.out.join(&file.path)).unwrap_or_default()),
+            [file] => Ok(self.sink.open_written(self.io, &target.out.join(&file.path)).unwrap_or_default()),
             _ => Ok(None),
         };
-        let stored = on_threads(self.threads, candidates.len(), &open)?;
+        let stored = parallel_map(self.threads, candidates.len(), &open)?;
         let group_bytes_max = self.memory.output_bytes() / (self.threads + 1);
         // Row groups take the file's sizes; these must be the sizes that rows alone determine.
-        let fits = |stored: &dyn Stored| {
+        let fits = |stored: &dyn WrittenFile| {
             let groups = stored.groups();
             let largest = groups.iter().copied().max().unwrap_or(0) as usize;
             let value_bytes = largest * VALUE_BYTES * stored.column_bytes().len();
@@ -194,18 +195,19 @@ impl Write<'_> {
     }
 }
 
-impl Choice<'_> {
+impl ReusePlanner<'_> {
     /// The units with unchanged columns.
-    fn candidates<'p>(&self, parts: &'p [Part]) -> Vec<Candidate<'p>> {
-        let candidate = |part: &'p Part| {
+    fn candidates<'p>(&self, parts: &'p [WorkUnit]) -> Vec<ReuseCandidate<'p>> {
+        let candidate = |part: &'p WorkUnit| {
             let before = part.before.as_ref()?;
-            let is_same = |distances: &RangeInclusive<i64>| before.is_same(&self.halos.at(distances, &part.tasks));
-            let stays = |reach: &Reach| match reach {
-                Reach::Ticks(distances) => distances.iter().all(is_same),
-                Reach::Unbounded => false,
+            let is_same =
+                |distances: &RangeInclusive<i64>| before.is_unchanged(&self.halos.spans_at(distances, &part.tasks));
+            let stays = |reach: &WindowReach| match reach {
+                WindowReach::Ticks(distances) => distances.iter().all(is_same),
+                WindowReach::Unbounded => false,
             };
             let columns: Vec<usize> = (0..self.reaches.len()).filter(|column| stays(&self.reaches[*column])).collect();
-            (!columns.is_empty()).then_some(Candidate { part, before, columns })
+            (!columns.is_empty()).then_some(ReuseCandidate { part, before, columns })
         };
         parts.iter().filter_map(candidate).collect()
     }
@@ -213,17 +215,23 @@ impl Choice<'_> {
     /// The columns to reuse when the spans are read. `bytes` are the stored bytes of the unit, `left` the bytes that
     /// may be read in addition. First columns whose source columns then need not be read, then columns that need not be
     /// computed, then columns that need not be encoded; small ones first.
-    fn taken(&self, columns: &[usize], sizes: &[f64], asked: &[bool], (bytes, left): (f64, f64)) -> Vec<usize> {
+    fn columns_to_copy(
+        &self,
+        columns: &[usize],
+        sizes: &[f64],
+        asked: &[bool],
+        (bytes, left): (f64, f64),
+    ) -> Vec<usize> {
         let read_anyway = self.chain.narrow(&[], asked);
         let rank = |column: usize| {
             let size = size_of(sizes, column);
             match &self.from[column] {
                 Some(base) if read_anyway.columns().contains(base) => (2, size),
-                Some(base) => (0, size - bytes * self.share(std::slice::from_ref(base))),
+                Some(base) => (0, size - bytes * self.stored_share(std::slice::from_ref(base))),
                 None => (1, size),
             }
         };
-        let mut taken = affordable(columns, rank, left);
+        let mut taken = greedy_within_budget(columns, rank, left);
         taken.sort_unstable();
         taken
     }
@@ -231,9 +239,9 @@ impl Choice<'_> {
     /// The columns to reuse when the file replaces the spans: `None` unless the file has all source columns to read,
     /// and the reused columns have at most `left` bytes in all. Columns that are read as inputs anyway are reused at no
     /// cost.
-    fn of_file(
+    fn columns_from_file(
         &self,
-        Candidate { before, columns, .. }: &Candidate<'_>,
+        ReuseCandidate { before, columns, .. }: &ReuseCandidate<'_>,
         sizes: &[f64],
         asked: &[bool],
         left: f64,
@@ -249,31 +257,31 @@ impl Choice<'_> {
         if left < 0.0 {
             return None;
         }
-        taken.extend(affordable(&computed, |column| (0, size_of(sizes, column)), left));
+        taken.extend(greedy_within_budget(&computed, |column| (0, size_of(sizes, column)), left));
         taken.sort_unstable();
         let is_it =
             |column: usize, name: &String| self.names[column] == *name && self.from[column].as_ref() == Some(name);
         let is_there = |name: &String| taken.iter().any(|column| is_it(*column, name));
-        self.chain.narrow(&self.others(&taken), asked).columns().iter().all(is_there).then_some(taken)
+        self.chain.narrow(&self.remaining_columns(&taken), asked).columns().iter().all(is_there).then_some(taken)
     }
 
     /// All columns except some.
-    fn others(&self, taken: &[usize]) -> Vec<usize> {
+    fn remaining_columns(&self, taken: &[usize]) -> Vec<usize> {
         (0..self.from.len()).filter(|column| !taken.contains(column)).collect()
     }
 
     /// Bytes that may be read in addition to what has to be read.
-    fn spare(&self, parts: &[Part]) -> f64 {
-        let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
+    fn spare_bytes(&self, parts: &[WorkUnit]) -> f64 {
+        let todo: Vec<WorkUnit> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let own: u64 = todo.iter().map(|part| self.history.bytes(part.tasks.clone())).sum();
         let halo = self.history.halo_bytes(&todo).unwrap_or(0);
-        let remembered = self.share(self.chain.advance_columns());
+        let remembered = self.stored_share(self.chain.advance_columns());
         let known = (SPAN_BYTES * self.history.len()) as f64;
         READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64 - known
     }
 
     /// The share of the stored bytes in some columns.
-    fn share(&self, columns: &[String]) -> f64 {
+    fn stored_share(&self, columns: &[String]) -> f64 {
         let Some(bytes) = &self.dataset.column_bytes else { return 1.0 };
         let of = |name: &String| self.dataset.schema.index_of(name).ok().and_then(|index| bytes.get(index));
         columns.iter().filter_map(of).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
@@ -286,7 +294,7 @@ fn size_of(sizes: &[f64], column: usize) -> f64 {
 }
 
 /// Greedily takes columns by rank and cost within a budget.
-fn affordable(columns: &[usize], rank: impl Fn(usize) -> (u8, f64), mut left: f64) -> Vec<usize> {
+fn greedy_within_budget(columns: &[usize], rank: impl Fn(usize) -> (u8, f64), mut left: f64) -> Vec<usize> {
     let mut ranked: Vec<((u8, f64), usize)> = columns.iter().map(|column| (rank(*column), *column)).collect();
     ranked.sort_by(|((rank, cost), _), ((other, dearer), _)| rank.cmp(other).then(cost.total_cmp(dearer)));
     let mut taken = Vec::new();

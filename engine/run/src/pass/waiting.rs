@@ -4,25 +4,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_model::{Chunk, Result};
 use forebay_plan::Carry;
-use forebay_storage::Memory;
+use forebay_storage::MemoryBudget;
 
 use super::CHUNKS_PER_CHECK;
-use super::helpers::Rows;
-use super::order::Task;
+use super::helpers::ChunkIter;
+use super::order::SpanRef;
 
 /// Opens a span, after its precomputed outputs were attached to the carry.
-pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Rows<'r>>;
+pub(super) type OpenSpanFn<'f, 'r> = &'f mut dyn FnMut(&SpanRef, &mut Carry) -> Result<ChunkIter<'r>>;
 
 /// Receives consecutive chunks.
-pub(super) type Take<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
+pub(super) type ChunkGroupFn<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
 
 /// Passes the chunks of some spans to `take`, in groups of about `rows_max` rows or of one chunk; false if the pass was
 /// stopped.
-pub(super) fn each_chunks(
-    (tasks, rows_max): (&[Task], usize),
-    (carry, stop, memory): (&mut Carry, &AtomicBool, Memory),
-    open: Open<'_, '_>,
-    take: Take<'_>,
+pub(super) fn for_each_group(
+    (tasks, rows_max): (&[SpanRef], usize),
+    (carry, stop, memory): (&mut Carry, &AtomicBool, MemoryBudget),
+    open: OpenSpanFn<'_, '_>,
+    take: ChunkGroupFn<'_>,
 ) -> Result<bool> {
     let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
     let mut take = |chunks: &[Chunk], carry: &mut Carry| {

@@ -10,50 +10,50 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UI
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Id, Input, Result, caught, caught_at, take_batch};
-use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
-use forebay_storage::{Encoded, Event, Io, Layout, Memory, Sink, Watch};
-use forebay_threads::InOrder;
+use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic, catch_panic_at, take_batch};
+use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, Program, RowCounts};
+use forebay_storage::{EncodedBatch, Event, EventListener, FileLayout, MemoryBudget, Sink, StorageClient};
+use forebay_threads::OrderedAppender;
 
-use super::away::{Crewed, Ended, Errands};
-use super::helpers::Reads;
-use super::history::Part;
-use super::order::{Columns, Going, Line, Seal, Sequence, Task};
-use super::shards::{Complete, Making, has_files, shard_of};
-use super::staying::Staying;
-use super::target::Target;
-use super::{Known, lock, poisoned, side_by_side};
-use crate::output::{Files, Shard};
-use crate::workers::What;
+use super::away::{ClusterHandle, TaskControl, TaskOutcome};
+use super::helpers::RangeReader;
+use super::history::WorkUnit;
+use super::order::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
+use super::shards::{EncodedShard, ShardContext, has_files, new_shard};
+use super::staying::ColumnReuse;
+use super::target::WriteTarget;
+use super::{RunState, lock, poisoned_lock, run_on_all};
+use crate::output::{OutputWriter, Shard};
+use crate::workers::TaskKind;
 
 /// What computing the rows of shards costs, as a share of reading, computing and encoding them.
 const COMPUTING_SHARE: f64 = 0.55;
 
 /// What every thread of the pass sees.
-pub(crate) struct Write<'a> {
-    pub io: &'a Io,
+pub(crate) struct WritePass<'a> {
+    pub io: &'a StorageClient,
     pub program: &'a Program,
-    pub known: &'a Known,
-    pub memory: Memory,
+    pub known: &'a RunState,
+    pub memory: MemoryBudget,
     pub threads: usize,
     pub batch_rows: usize,
-    pub watch: &'a dyn Watch,
+    pub watch: &'a dyn EventListener,
     pub sink: &'a dyn Sink,
-    pub crewed: Option<Crewed<'a>>,
+    pub crewed: Option<ClusterHandle<'a>>,
 }
 
 /// Operations ready to run, one chain per scan, and the columns that come out: all nullable, of
 /// logical types.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedChains {
     pub schema: SchemaRef,
-    chains: Vec<Chain>,
+    chains: Vec<OpChain>,
     /// What the sink wants of the first of them.
-    pub want: Want,
+    pub want: ColumnTap,
 }
 
 /// What a pass wrote.
 #[derive(Default)]
-pub(crate) struct Made {
+pub(crate) struct WriteResult {
     /// Those that were there among them, in row order.
     pub shards: Vec<Shard>,
     /// Rows that were read for those that were there.
@@ -61,63 +61,63 @@ pub(crate) struct Made {
     /// Values of the others that were taken over.
     pub values_kept: u64,
     /// Under which id is kept what windows remember at the end.
-    pub carry: Option<Id>,
+    pub carry: Option<ContentId>,
     /// Whether there are links to the files of all shards.
     pub is_linked: bool,
 }
 
 /// Encoded rows of one partition.
-pub(super) struct EncodedPart {
+pub(super) struct EncodedRowGroup {
     pub partition: String,
-    pub encoded: Encoded,
+    pub encoded: EncodedBatch,
     /// Whether the file ends after them (sorted files hold one group each).
     pub ends_file: bool,
 }
 
 /// A shard that an earlier attempt finished, or that is to be finished.
-enum Whole<'a> {
+enum ShardOutcome<'a> {
     Kept(Shard),
-    Complete(Box<Complete<'a>>),
+    Complete(Box<EncodedShard<'a>>),
 }
 
 /// Takes an encoded part of a span, or its end.
-type Offer<'f> = &'f dyn Fn(Option<EncodedPart>) -> Result<()>;
+type EmitGroupFn<'f> = &'f dyn Fn(Option<EncodedRowGroup>) -> Result<()>;
 
-impl Prepared {
-    pub fn new(chains: Vec<Chain>, want: Want) -> Result<Prepared> {
+impl PreparedChains {
+    pub fn new(chains: Vec<OpChain>, want: ColumnTap) -> Result<PreparedChains> {
         let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
         let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
-        Ok(Prepared { schema: Arc::new(Schema::new(fields)), chains, want })
+        Ok(PreparedChains { schema: Arc::new(Schema::new(fields)), chains, want })
     }
 
     /// The operations of each scan.
-    pub fn chains(&self) -> &[Chain] {
+    pub fn chains(&self) -> &[OpChain] {
         &self.chains
     }
 }
 
-impl Write<'_> {
+impl WritePass<'_> {
     /// Makes the operations runnable, once: what they learned can be large.
-    pub fn prepare(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<Prepared> {
-        let want = |scan: &Scan| {
+    pub fn prepare(&self, scans: &[ColumnScan], columns: &[String], part: Option<&String>) -> Result<PreparedChains> {
+        let want = |scan: &ColumnScan| {
             let after = scan.streams.first().map_or(0, |stream| stream.stream.ops.len());
-            Want { after, columns: columns.to_vec(), part: part.cloned() }
+            ColumnTap { after, columns: columns.to_vec(), part: part.cloned() }
         };
         let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
         let first = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        Prepared::new(chains.collect::<Result<Vec<_>>>()?, want(first))
+        PreparedChains::new(chains.collect::<Result<Vec<_>>>()?, want(first))
     }
 
     /// The operations of a scan. The sink's own rows are the first that are wanted.
-    pub fn chain(&self, scan: &Scan, wants: &[Want]) -> Result<Chain> {
+    pub fn chain(&self, scan: &ColumnScan, wants: &[ColumnTap]) -> Result<OpChain> {
         let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
         let finding = |ask| self.known.finding(self.program, ask);
-        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
-        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, wants, told)
+        let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+        OpChain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, wants, told)
     }
 
-    pub fn sequence<'s>(&'s self, scans: &'s [Scan], prepared: &'s Prepared) -> Sequence<'s> {
-        Sequence {
+    pub fn ordered_scan<'s>(&'s self, scans: &'s [ColumnScan], prepared: &'s PreparedChains) -> OrderedScan<'s> {
+        OrderedScan {
             io: self.io,
             program: self.program,
             known: self.known,
@@ -133,44 +133,65 @@ impl Write<'_> {
     }
 
     /// How many spans have to be read, and of how many.
-    pub fn to_read(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<(usize, usize)> {
-        let sequence = self.sequence(scans, prepared);
-        let line = sequence.line()?;
+    pub fn spans_to_read(
+        &self,
+        scans: &[ColumnScan],
+        prepared: &PreparedChains,
+        target: &WriteTarget<'_>,
+    ) -> Result<(usize, usize)> {
+        let sequence = self.ordered_scan(scans, prepared);
+        let line = sequence.timeline()?;
         if !sequence.is_ordered() && !self.known.is_history(self.program, scans)? {
             return Ok((line.tasks.len(), line.tasks.len()));
         }
-        let parts = self.parts(&sequence, &line, target)?;
+        let parts = self.work_units(&sequence, &line, target)?;
         let todo = parts.iter().filter(|part| part.known.is_none());
         Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
     }
 
     /// Whether windows need to know of all rows before: what an earlier run remembered, or else everything.
-    pub fn needs_all_before(&self, scans: &[Scan], prepared: &Prepared) -> Result<bool> {
-        Ok(self.sequence(scans, prepared).line()?.needs_all())
+    pub fn depends_on_all_before(&self, scans: &[ColumnScan], prepared: &PreparedChains) -> Result<bool> {
+        Ok(self.ordered_scan(scans, prepared).timeline()?.needs_all())
     }
 
     /// Writes all rows that no earlier run has written.
-    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        let mut sequence = self.sequence(scans, prepared);
+    pub fn run(
+        &self,
+        scans: &[ColumnScan],
+        prepared: &PreparedChains,
+        target: &WriteTarget<'_>,
+    ) -> Result<WriteResult> {
+        let mut sequence = self.ordered_scan(scans, prepared);
         let in_shards = self.crewed.is_some() || sequence.is_ordered();
         let made = match in_shards || self.known.is_history(self.program, scans)? {
             true => {
-                let line = sequence.line()?;
-                let parts = self.parts(&sequence, &line, target)?;
-                let staying = self.staying(&mut sequence, prepared, (&line, target), (&parts, None))?;
+                let line = sequence.timeline()?;
+                let parts = self.work_units(&sequence, &line, target)?;
+                let staying = self.plan_column_reuse(&mut sequence, prepared, (&line, target), (&parts, None))?;
                 let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-                self.in_shards(&Making { sequence, prepared, target, line, along: None, staying, layout }, parts)?
+                self.write_shards(
+                    &ShardContext { sequence, prepared, target, line, along: None, staying, layout },
+                    parts,
+                )?
             }
-            false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
+            false => WriteResult {
+                shards: vec![self.write_one_shard(&sequence, &prepared.schema, target)?],
+                ..WriteResult::default()
+            },
         };
-        self.with_columns(made, prepared, target)
+        self.with_schema_file(made, prepared, target)
     }
 
     /// An output without rows has a file that tells of its columns.
-    pub fn with_columns(&self, mut made: Made, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
+    pub fn with_schema_file(
+        &self,
+        mut made: WriteResult,
+        prepared: &PreparedChains,
+        target: &WriteTarget<'_>,
+    ) -> Result<WriteResult> {
         if !has_files(&made.shards) {
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
-            let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
+            let sums = made.shards.into_iter().reduce(Shard::merged_with).unwrap_or_default();
             made.shards =
                 vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files)?, ..sums }];
         }
@@ -178,65 +199,85 @@ impl Write<'_> {
     }
 
     /// Lets `serve` do the tasks of a worker. What others have committed meanwhile is not done again.
-    pub fn with_performer(
+    pub fn serve_tasks(
         &self,
-        scans: &[Scan],
-        prepared: &Prepared,
-        target: &Target<'_>,
-        serve: impl FnOnce(&(dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync)),
+        scans: &[ColumnScan],
+        prepared: &PreparedChains,
+        target: &WriteTarget<'_>,
+        serve: impl FnOnce(&(dyn Fn(&TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync)),
     ) -> Result<()> {
-        let sequence = &self.sequence(scans, prepared);
-        let line = sequence.line()?;
+        let sequence = &self.ordered_scan(scans, prepared);
+        let line = sequence.timeline()?;
         let layout = &self.sink.layout();
-        let staying = Staying::new();
-        let making = Making { sequence, prepared, target, line: &line, along: None, staying, layout };
+        let staying = ColumnReuse::new();
+        let making = ShardContext { sequence, prepared, target, line: &line, along: None, staying, layout };
         serve(&|what, errands| {
-            let work = |part: &Part, carry: &mut Carry, stop: &AtomicBool, seal: Seal<'_>| match target.kept(part.id)? {
-                Some(shard) if !sequence.is_ordered() => Ok(Some(Whole::Kept(shard))),
+            let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| match target
+                .kept(part.id)?
+            {
+                Some(shard) if !sequence.is_ordered() => Ok(Some(ShardOutcome::Kept(shard))),
                 Some(shard) => {
                     if !sequence.advance_over(&line.tasks[part.tasks.clone()], (carry, &sequence), stop)? {
                         return Ok(None);
                     }
-                    seal(carry).map(|()| Some(Whole::Kept(shard)))
+                    seal(carry).map(|()| Some(ShardOutcome::Kept(shard)))
                 }
-                None => Ok(self.shard(&making, part, (carry, seal), stop)?.map(|new| Whole::Complete(Box::new(new)))),
+                None => Ok(self
+                    .encode_shard(&making, part, (carry, seal), stop)?
+                    .map(|new| ShardOutcome::Complete(Box::new(new)))),
             };
-            let finish = |whole: Whole<'_>| match whole {
-                Whole::Kept(shard) => Ok(shard),
-                Whole::Complete(complete) => self.finish(&making, *complete).map(|(_, shard)| shard),
+            let finish = |whole: ShardOutcome<'_>| match whole {
+                ShardOutcome::Kept(shard) => Ok(shard),
+                ShardOutcome::Complete(complete) => self.finish_shard(&making, *complete).map(|(_, shard)| shard),
             };
             let kept_in = (target.store, target.scratch);
-            let finishing = (self.finishing(target), &finish as &_);
-            sequence.perform(&line, (target.shape, target.shards), kept_in, (what, errands), work, finishing)
+            let finishing = (self.finish_threads(target), &finish as &_);
+            sequence.run_task(&line, (target.shape, target.shards), kept_in, (what, errands), work, finishing)
         });
         Ok(())
     }
 
     /// The tasks that are wanted, as parts: those that are there, and those to do.
-    pub fn parts(&self, sequence: &Sequence<'_>, line: &Line, target: &Target<'_>) -> Result<Vec<Part>> {
-        target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)
+    pub fn work_units(
+        &self,
+        sequence: &OrderedScan<'_>,
+        line: &SpanTimeline,
+        target: &WriteTarget<'_>,
+    ) -> Result<Vec<WorkUnit>> {
+        target.parts(&line.history, self.spans_in_interval(sequence, &line.tasks, target)?)
     }
 
     /// Consecutive tasks that hold all rows that are wanted.
-    fn wanted(&self, sequence: &Sequence<'_>, tasks: &[Task], target: &Target<'_>) -> Result<Range<usize>> {
+    fn spans_in_interval(
+        &self,
+        sequence: &OrderedScan<'_>,
+        tasks: &[SpanRef],
+        target: &WriteTarget<'_>,
+    ) -> Result<Range<usize>> {
         match (&target.within, sequence.scans) {
-            (Some(within), [scan]) => Ok(within.spans(&self.known.input(self.program, scan.base)?.dataset)),
+            (Some(within), [scan]) => Ok(within.overlapping_spans(&self.known.input(self.program, scan.base)?.dataset)),
             _ => Ok(0..tasks.len()),
         }
     }
 
     /// Spans in any order by any thread; their rows come to the files in order.
-    fn in_spans(&self, sequence: &Sequence<'_>, schema: &SchemaRef, target: &Target<'_>) -> Result<Shard> {
-        let tasks = sequence.tasks()?;
-        let tasks = &tasks[self.wanted(sequence, &tasks, target)?];
+    fn write_one_shard(
+        &self,
+        sequence: &OrderedScan<'_>,
+        schema: &SchemaRef,
+        target: &WriteTarget<'_>,
+    ) -> Result<Shard> {
+        let tasks = sequence.span_refs()?;
+        let tasks = &tasks[self.spans_in_interval(sequence, &tasks, target)?];
         let files = target.begin(schema.clone(), target.pass)?;
-        let append =
-            |files: &mut Files<'_>, part: EncodedPart| files.append(&part.partition, part.encoded, part.ends_file);
-        let ordered = InOrder::new(files, self.memory.output_bytes() as u64, append);
+        let append = |files: &mut OutputWriter<'_>, part: EncodedRowGroup| {
+            files.append(&part.partition, part.encoded, part.ends_file)
+        };
+        let ordered = OrderedAppender::new(files, self.memory.output_bytes() as u64, append);
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let total = Mutex::new(RowCounts::default());
-        let span = |index: usize, task: Task| {
-            let offer = |part: Option<EncodedPart>| {
+        let span = |index: usize, task: SpanRef| {
+            let offer = |part: Option<EncodedRowGroup>| {
                 let last = part.is_none();
                 let part = part.map(|part| {
                     let bytes = part.encoded.bytes();
@@ -244,7 +285,7 @@ impl Write<'_> {
                 });
                 ordered.offer(index, part, last)
             };
-            let counts = self.span(sequence, task, schema, target, &offer)?;
+            let counts = self.write_span(sequence, task, schema, target, &offer)?;
             lock(&total)?.add(counts);
             Ok(())
         };
@@ -252,58 +293,58 @@ impl Write<'_> {
             while !stop.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(index) else { break };
-                caught(|| span(index, *task)).inspect_err(|_| {
+                catch_panic(|| span(index, *task)).inspect_err(|_| {
                     stop.store(true, Ordering::Relaxed);
                     ordered.stop();
                 })?;
             }
             Ok(())
         };
-        side_by_side(self.threads, &each).into_iter().collect::<Result<()>>()?;
-        let counts = total.into_inner().map_err(|_| poisoned())?;
+        run_on_all(self.threads, &each).into_iter().collect::<Result<()>>()?;
+        let counts = total.into_inner().map_err(|_| poisoned_lock())?;
         let files = target.placed(target.pass, ordered.done()?.finish(false)?)?;
-        Ok(shard_of(target.pass, Vec::new(), counts, files))
+        Ok(new_shard(target.pass, Vec::new(), counts, files))
     }
 
-    fn span(
+    fn write_span(
         &self,
-        sequence: &Sequence<'_>,
-        task: Task,
+        sequence: &OrderedScan<'_>,
+        task: SpanRef,
         schema: &SchemaRef,
-        target: &Target<'_>,
-        offer: Offer<'_>,
+        target: &WriteTarget<'_>,
+        offer: EmitGroupFn<'_>,
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
-        let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        let mut groups = RowGroupBuilder::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let file_schema = groups.file_schema.clone();
-        let mut take = |ready: Ready| {
-            let encoded = self.encoding(|| self.sink.encode(&file_schema, &ready.batches))?;
+        let mut take = |ready: RowGroup| {
+            let encoded = self.catch_encoding(|| self.sink.encode(&file_schema, &ready.batches))?;
             offer(Some(ready.encoded(encoded)))
         };
         let mut carry = Carry::default();
-        let going = (&mut carry, &sequence as &dyn Reads);
-        let (rows, stop) = ((sequence, &[task][..], Columns::All), AtomicBool::new(false));
-        let counts = self.rows(rows, target, (going, &stop), &mut groups, &mut |_, _| Ok(()), &mut take)?;
+        let going = (&mut carry, &sequence as &dyn RangeReader);
+        let (rows, stop) = ((sequence, &[task][..], ReadMode::All), AtomicBool::new(false));
+        let counts = self.process_rows(rows, target, (going, &stop), &mut groups, &mut |_, _| Ok(()), &mut take)?;
         groups.rest().try_for_each(|ready| take(ready?))?;
         offer(None)?;
         Ok(counts.unwrap_or_default())
     }
 
     /// Encodes; a panic names the output.
-    pub(super) fn encoding<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        caught_at(|fault| fault.note(format!("rows were being encoded for `{}`", self.sink.path())), work)
+    pub(super) fn catch_encoding<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_panic_at(|fault| fault.note(format!("rows were being encoded for `{}`", self.sink.path())), work)
     }
 
     /// Runs the rows of some spans through their chains; `learn` gets what is asked of them beside, and `take` the
     /// groups that are full. `None` when the pass was stopped.
-    pub(super) fn rows(
+    pub(super) fn process_rows(
         &self,
-        (sequence, tasks, columns): (&Sequence<'_>, &[Task], Columns),
-        target: &Target<'_>,
-        (going, stop): (Going<'_>, &AtomicBool),
-        groups: &mut Groups<'_>,
-        learn: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
-        take: &mut dyn FnMut(Ready) -> Result<()>,
+        (sequence, tasks, columns): (&OrderedScan<'_>, &[SpanRef], ReadMode),
+        target: &WriteTarget<'_>,
+        (going, stop): (ScanCursor<'_>, &AtomicBool),
+        groups: &mut RowGroupBuilder<'_>,
+        learn: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
+        take: &mut dyn FnMut(RowGroup) -> Result<()>,
     ) -> Result<Option<RowCounts>> {
         let (mut bytes, mut rows) = (0, 0);
         for task in tasks {
@@ -312,17 +353,17 @@ impl Write<'_> {
         }
         let bytes_per_row = bytes as f64 / rows.max(1) as f64;
         let mut counts = RowCounts::default();
-        let whole = sequence.each_chunks((tasks, columns), going, stop, &mut |scan, chunks, carry| {
+        let whole = sequence.for_each_chunk_group((tasks, columns), going, stop, &mut |scan, chunks, carry| {
             let chain = sequence.chains[scan];
             let mut batches = Vec::with_capacity(chunks.len());
-            let mut give = |want: usize, input: Input<'_>| match want.checked_sub(1) {
+            let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
                 None => {
                     batches.push(written_batch(groups.schema, input.columns, input.rows)?);
                     Ok(())
                 }
                 Some(question) => learn(question, input),
             };
-            let streamed = match sequence.track(columns) {
+            let streamed = match sequence.column_path(columns) {
                 Some(track) => chain.run_on(track, chunks, carry, &mut give),
                 None => chain.run(chunks, carry, &mut give),
             };
@@ -330,13 +371,13 @@ impl Write<'_> {
             for mut batch in batches {
                 if let Some(within) = &target.within {
                     let rows = batch.num_rows();
-                    batch = within.rows(batch)?;
+                    batch = within.filter_rows(batch)?;
                     counts.filtered += (rows - batch.num_rows()) as u64;
                 }
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
-            self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            self.watch.on_event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
             Ok(())
         })?;
         Ok(whole.then_some(counts))
@@ -404,48 +445,48 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
 }
 
 /// Rows on their way to becoming row groups, per partition.
-pub(super) struct Groups<'a> {
-    layout: &'a Layout,
+pub(super) struct RowGroupBuilder<'a> {
+    layout: &'a FileLayout,
     /// The schema of all columns.
     schema: &'a SchemaRef,
     /// The schema without partition columns.
     pub file_schema: SchemaRef,
     file_columns: Vec<usize>,
     partition_columns: Vec<usize>,
-    open: BTreeMap<String, Open>,
+    open: BTreeMap<String, OpenRowGroup>,
     bytes_max: usize,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenRowGroup {
     batches: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
 }
 
 /// Rows that are encoded together.
-pub(super) struct Ready {
+pub(super) struct RowGroup {
     partition: String,
     pub batches: Vec<RecordBatch>,
     ends_file: bool,
 }
 
-impl Ready {
+impl RowGroup {
     /// In the order in which they are written.
-    fn new(layout: &Layout, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<Ready> {
+    fn new(layout: &FileLayout, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<RowGroup> {
         let ends_file = !layout.sort_by.is_empty();
         let batches = if ends_file { vec![sort(schema, &batches, &layout.sort_by)?] } else { batches };
-        Ok(Ready { partition, batches, ends_file })
+        Ok(RowGroup { partition, batches, ends_file })
     }
 
     /// The same, encoded.
-    pub fn encoded(&self, encoded: Encoded) -> EncodedPart {
-        EncodedPart { partition: self.partition.clone(), encoded, ends_file: self.ends_file }
+    pub fn encoded(&self, encoded: EncodedBatch) -> EncodedRowGroup {
+        EncodedRowGroup { partition: self.partition.clone(), encoded, ends_file: self.ends_file }
     }
 }
 
-impl<'a> Groups<'a> {
-    pub fn new(schema: &'a SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
+impl<'a> RowGroupBuilder<'a> {
+    pub fn new(schema: &'a SchemaRef, layout: &'a FileLayout, bytes_max: usize) -> Result<Self> {
         let mut partition_columns = Vec::new();
         for name in &layout.partition_by {
             partition_columns.push(schema.index_of(name).map_err(|_| {
@@ -460,12 +501,20 @@ impl<'a> Groups<'a> {
         let file_columns: Vec<usize> =
             (0..schema.fields().len()).filter(|column| !partition_columns.contains(column)).collect();
         let file_schema = Arc::new(schema.project(&file_columns)?);
-        Ok(Groups { layout, schema, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
+        Ok(RowGroupBuilder {
+            layout,
+            schema,
+            file_schema,
+            file_columns,
+            partition_columns,
+            open: BTreeMap::new(),
+            bytes_max,
+        })
     }
 
     /// Takes a batch; gives the groups that are full. Groups are cut by rows, so that they do not
     /// depend on how many rows a batch has.
-    fn push(&mut self, batch: RecordBatch) -> Result<Vec<Ready>> {
+    fn push(&mut self, batch: RecordBatch) -> Result<Vec<RowGroup>> {
         let mut ready = Vec::new();
         for (partition, mut batch) in self.split(batch)? {
             loop {
@@ -478,7 +527,7 @@ impl<'a> Groups<'a> {
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
-                    ready.push(Ready::new(self.layout, &self.file_schema, partition.clone(), full.batches)?);
+                    ready.push(RowGroup::new(self.layout, &self.file_schema, partition.clone(), full.batches)?);
                 }
                 if rest.num_rows() == 0 {
                     break;
@@ -490,10 +539,10 @@ impl<'a> Groups<'a> {
     }
 
     /// The groups that did not become full.
-    pub fn rest(self) -> impl Iterator<Item = Result<Ready>> {
-        let Groups { open, layout, file_schema, .. } = self;
+    pub fn rest(self) -> impl Iterator<Item = Result<RowGroup>> {
+        let RowGroupBuilder { open, layout, file_schema, .. } = self;
         let rest = open.into_iter().filter(|(_, open)| open.rows > 0);
-        rest.map(move |(partition, open)| Ready::new(layout, &file_schema, partition, open.batches))
+        rest.map(move |(partition, open)| RowGroup::new(layout, &file_schema, partition, open.batches))
     }
 
     /// The rows of each partition, in order.

@@ -3,26 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Dataset, Pipeline};
-use forebay_plan::{Base, Bound, Flow, Op, PART_PREFIX, Registry, Sql, base_column, bind};
+use forebay_plan::{
+    BaseDataset, BoundPipeline, NodeFlow, PART_PREFIX, PlanOp, SqlCompiler, TransformRegistry, base_column, bind,
+};
 
 /// A pipeline whose nodes write the time of their rows, where only their last steps drop it: those
 /// are left out, and only the columns that they keep count.
-pub(super) struct Timed {
+pub(super) struct TimedPipeline {
     pub pipeline: Pipeline,
-    pub bound: Bound,
+    pub bound: BoundPipeline,
     /// By node.
     pub only: BTreeMap<String, Vec<String>>,
 }
 
-impl Timed {
+impl TimedPipeline {
     pub fn new(
         pipeline: &Pipeline,
-        bound: Bound,
-        registry: &Registry,
-        sql: &Sql,
+        bound: BoundPipeline,
+        registry: &TransformRegistry,
+        sql: &SqlCompiler,
         datasets: &BTreeMap<String, Dataset>,
-    ) -> Timed {
-        let mut timed = Timed { pipeline: pipeline.clone(), bound, only: BTreeMap::new() };
+    ) -> TimedPipeline {
+        let mut timed = TimedPipeline { pipeline: pipeline.clone(), bound, only: BTreeMap::new() };
         // The plan has been found free of leakage; columns that sinks drop may know the future.
         timed.pipeline.label = None;
         for sink in &pipeline.sinks {
@@ -34,7 +36,7 @@ impl Timed {
             let mut names: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
             let mut shorter = timed.pipeline.clone();
             for op in stream.ops.iter().rev() {
-                let Op::Project(columns) = &timed.bound.ops[*op].op else { break };
+                let PlanOp::Project(columns) = &timed.bound.ops[*op].op else { break };
                 let node = shorter.nodes.iter_mut().find(|node| node.name == sink.from);
                 if node.is_none_or(|node| node.steps.pop().is_none()) {
                     break;
@@ -55,29 +57,29 @@ impl Timed {
 
 /// The columns of a source that keep their values: who the rows are, when they are, which part
 /// they belong to, and what the spec calls known.
-pub(super) fn fixed_columns(pipeline: &Pipeline, bound: &Bound, source: &str) -> BTreeSet<String> {
+pub(super) fn fixed_columns(pipeline: &Pipeline, bound: &BoundPipeline, source: &str) -> BTreeSet<String> {
     let declared = pipeline.source(source).into_iter().flat_map(|source| source.keys.iter().chain(&source.time));
     let known = pipeline.label.iter().flat_map(|label| &label.known);
     let mut fixed: BTreeSet<String> = declared.chain(known).cloned().collect();
-    let mut trace = |flow: Option<&Flow>, columns: &[&String]| {
+    let mut trace = |flow: Option<&NodeFlow>, columns: &[&String]| {
         for stream in flow.into_iter().flat_map(|flow| &flow.streams) {
-            if matches!(&bound.bases[stream.base], Base::Source(name) if name == source) {
+            if matches!(&bound.bases[stream.base], BaseDataset::Source(name) if name == source) {
                 fixed.extend(columns.iter().filter_map(|column| base_column(bound, stream, column)));
             }
         }
     };
     for (id, op) in bound.ops.iter().enumerate() {
         match &op.op {
-            Op::Window(window) => {
+            PlanOp::Window(window) => {
                 let columns: Vec<&String> = window.keys.iter().chain([&window.time]).collect();
                 trace(bound.window_inputs.get(&id), &columns);
             }
-            Op::AsOf(join) => {
+            PlanOp::AsOf(join) => {
                 trace(bound.window_inputs.get(&id), &[&join.time]);
                 let there: Vec<&String> = [&join.other_time].into_iter().chain(&join.known_at).collect();
                 trace(bound.as_of_inputs.get(&id), &there);
             }
-            Op::Map(map) if map.writes.iter().any(|field| field.name().starts_with(PART_PREFIX)) => {
+            PlanOp::Map(map) if map.writes.iter().any(|field| field.name().starts_with(PART_PREFIX)) => {
                 let columns: Vec<&String> = map.reads.iter().collect();
                 bound.flows.values().for_each(|flow| trace(Some(flow), &columns));
             }
@@ -88,14 +90,14 @@ pub(super) fn fixed_columns(pipeline: &Pipeline, bound: &Bound, source: &str) ->
 }
 
 /// The column that tells the time of a node's rows.
-pub(super) fn time_of(pipeline: &Pipeline, flow: &Flow) -> Option<String> {
+pub(super) fn time_of(pipeline: &Pipeline, flow: &NodeFlow) -> Option<String> {
     let declared = pipeline.sources.iter().filter_map(|source| source.time.as_ref());
     let mut known = flow.series.time.iter().chain(declared);
     known.find(|time| flow.schema.field_with_name(time).is_ok()).cloned()
 }
 
 /// The columns that tell a sink's rows apart, as far as they are written as they were read.
-pub(super) fn keys_of(pipeline: &Pipeline, bound: &Bound, flow: &Flow) -> Vec<String> {
+pub(super) fn keys_of(pipeline: &Pipeline, bound: &BoundPipeline, flow: &NodeFlow) -> Vec<String> {
     let read = |key: &String| flow.streams.iter().all(|stream| base_column(bound, stream, key).is_some());
     let mut keys: Vec<String> = Vec::new();
     for key in pipeline.sources.iter().flat_map(|source| &source.keys) {

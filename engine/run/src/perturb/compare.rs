@@ -7,17 +7,17 @@ use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{BATCH_ROWS_DEFAULT, Result, logical_type};
-use forebay_storage::{Chunks, Io, ScanRequest, literal_path};
+use forebay_storage::{ChunkIterator, ScanRequest, StorageClient, literal_path};
 use serde_json::json;
 
 use super::cut::ticks;
-use super::{Misplaced, Moved, PerturbedSink};
-use crate::Connectors;
+use super::{LeakedColumn, RowMismatch, SinkComparison};
+use crate::ConnectorRegistry;
 
 /// Two outputs with the same columns.
-pub(super) struct Compared<'a> {
-    pub io: &'a Io,
-    pub connectors: &'a dyn Connectors,
+pub(super) struct OutputComparison<'a> {
+    pub io: &'a StorageClient,
+    pub connectors: &'a dyn ConnectorRegistry,
     /// The column that tells the rows' time.
     pub time: String,
     /// The last tick of the past.
@@ -31,14 +31,14 @@ pub(super) struct Compared<'a> {
 }
 
 /// The rows of the past of one output, batch by batch.
-struct Past<'a> {
-    compared: &'a Compared<'a>,
-    chunks: Box<dyn Iterator<Item = Result<Chunks>> + 'a>,
-    open: Option<Chunks>,
+struct PastRows<'a> {
+    compared: &'a OutputComparison<'a>,
+    chunks: Box<dyn Iterator<Item = Result<ChunkIterator>> + 'a>,
+    open: Option<ChunkIterator>,
     batch: RecordBatch,
 }
 
-impl Past<'_> {
+impl PastRows<'_> {
     /// Rows that are at hand; none at the end.
     fn fill(&mut self) -> Result<usize> {
         while self.batch.num_rows() == 0 {
@@ -61,19 +61,19 @@ impl Past<'_> {
     }
 }
 
-impl Compared<'_> {
+impl OutputComparison<'_> {
     /// Compares the files of two directories.
-    pub fn run(&self, plain: &str, other: &str) -> Result<PerturbedSink> {
+    pub fn run(&self, plain: &str, other: &str) -> Result<SinkComparison> {
         let (mut plain, mut other) = (self.open(plain)?, self.open(other)?);
-        let mut found = PerturbedSink { sink: String::new(), rows: 0, columns: 0, moved: Vec::new(), misplaced: None };
+        let mut found = SinkComparison { sink: String::new(), rows: 0, columns: 0, moved: Vec::new(), misplaced: None };
         loop {
             let rows = plain.fill()?.min(other.fill()?);
             if rows == 0 {
-                let left = |past: &Past<'_>| (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0));
+                let left = |past: &PastRows<'_>| (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0));
                 let (here, there) = (left(&plain), left(&other));
                 if here.is_some() || there.is_some() {
                     let (found_row, other) = (here.transpose()?, there.transpose()?);
-                    found.misplaced = Some(Misplaced { row: found.rows, found: found_row, other });
+                    found.misplaced = Some(RowMismatch { row: found.rows, found: found_row, other });
                 }
                 return Ok(found);
             }
@@ -83,7 +83,7 @@ impl Compared<'_> {
         }
     }
 
-    fn open<'s>(&'s self, dir: &str) -> Result<Past<'s>> {
+    fn open<'s>(&'s self, dir: &str) -> Result<PastRows<'s>> {
         let source = self.connectors.source("parquet", &json!({ "path": literal_path(dir) }))?;
         let dataset = source.discover(self.io, &[])?;
         let request = ScanRequest {
@@ -95,7 +95,7 @@ impl Compared<'_> {
         };
         let chunks = dataset.spans.into_iter().map(move |span| source.open(self.io, &span, &request));
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        Ok(Past { compared: self, chunks: Box::new(chunks), open: None, batch })
+        Ok(PastRows { compared: self, chunks: Box::new(chunks), open: None, batch })
     }
 
     /// The rows at or before the time, every column in its logical type.
@@ -112,13 +112,13 @@ impl Compared<'_> {
     }
 
     /// Compares as many rows of both; whether other rows were found, so that no more can be compared.
-    fn rows(&self, plain: &RecordBatch, other: &RecordBatch, found: &mut PerturbedSink) -> Result<bool> {
+    fn rows(&self, plain: &RecordBatch, other: &RecordBatch, found: &mut SinkComparison) -> Result<bool> {
         let who: Vec<&str> = self.who(plain).collect();
         let moved_from = |name: &str| -> Result<Option<usize>> {
             let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name)) else {
                 return Ok(Some(0));
             };
-            Ok(first_moved(a, b))
+            Ok(first_difference(a, b))
         };
         let mut elsewhere = None;
         for name in &who {
@@ -126,7 +126,7 @@ impl Compared<'_> {
         }
         if let Some(row) = elsewhere {
             let (here, there) = (self.name(plain, row)?, self.name(other, row)?);
-            found.misplaced = Some(Misplaced { row: found.rows + row as u64, found: Some(here), other: Some(there) });
+            found.misplaced = Some(RowMismatch { row: found.rows + row as u64, found: Some(here), other: Some(there) });
             return Ok(true);
         }
         let schema = plain.schema();
@@ -138,12 +138,12 @@ impl Compared<'_> {
             let rows = (first..a.len()).filter(|row| a.slice(*row, 1) != b.slice(*row, 1)).count() as u64;
             match found.moved.iter_mut().find(|moved| moved.column == **name) {
                 Some(moved) => moved.rows += rows,
-                None => found.moved.push(Moved {
+                None => found.moved.push(LeakedColumn {
                     column: (*name).clone(),
                     rows,
-                    first: format!("in row {} ({})", found.rows + first as u64, named(plain, first, &who)?),
-                    value: shown(a, first)?,
-                    other: shown(b, first)?,
+                    first: format!("in row {} ({})", found.rows + first as u64, row_label(plain, first, &who)?),
+                    value: value_text(a, first)?,
+                    other: value_text(b, first)?,
                     step: None,
                     cause: None,
                     hint: String::new(),
@@ -167,28 +167,28 @@ impl Compared<'_> {
     }
 
     fn name(&self, batch: &RecordBatch, row: usize) -> Result<String> {
-        named(batch, row, &self.who(batch).collect::<Vec<_>>())
+        row_label(batch, row, &self.who(batch).collect::<Vec<_>>())
     }
 }
 
 /// `store=a, date=2016-04-24`.
-fn named(batch: &RecordBatch, row: usize, columns: &[&str]) -> Result<String> {
+fn row_label(batch: &RecordBatch, row: usize, columns: &[&str]) -> Result<String> {
     let mut parts = Vec::new();
     for name in columns {
         if let Some(column) = batch.column_by_name(name) {
-            parts.push(format!("{name}={}", shown(column, row)?));
+            parts.push(format!("{name}={}", value_text(column, row)?));
         }
     }
     Ok(parts.join(", "))
 }
 
-fn shown(column: &ArrayRef, row: usize) -> Result<String> {
+fn value_text(column: &ArrayRef, row: usize) -> Result<String> {
     let options = FormatOptions::default().with_null("null");
     Ok(ArrayFormatter::try_new(column, &options)?.value(row).to_string())
 }
 
 /// The first row whose bits differ.
-fn first_moved(a: &ArrayRef, b: &ArrayRef) -> Option<usize> {
+fn first_difference(a: &ArrayRef, b: &ArrayRef) -> Option<usize> {
     if a.data_type() == b.data_type() && a.to_data() == b.to_data() {
         return None;
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use forebay_model::Pipeline;
-use forebay_plan::{Base, Bound, Direction, Flow, Op, OpId, Stream, part_name};
+use forebay_plan::{BaseDataset, BoundPipeline, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, part_name};
 
-use super::Moved;
+use super::LeakedColumn;
 
 /// What is known of the columns behind one.
-struct Search<'a> {
-    bound: &'a Bound,
+struct LookaheadSearch<'a> {
+    bound: &'a BoundPipeline,
     /// The questions whose answers depend on the future.
     learned: &'a BTreeSet<usize>,
     seen: BTreeSet<(usize, String)>,
@@ -20,18 +20,18 @@ struct Search<'a> {
 }
 
 /// Names the step that wrote a column and what looked ahead, with what to do about it.
-pub(super) fn explain(
+pub(super) fn explain_leak(
     pipeline: &Pipeline,
-    bound: &Bound,
-    flow: &Flow,
+    bound: &BoundPipeline,
+    flow: &NodeFlow,
     learned: &BTreeSet<usize>,
     future: &str,
-    moved: &mut Moved,
+    moved: &mut LeakedColumn,
 ) {
-    let mut search = Search { bound, learned, seen: BTreeSet::new(), sure: None, perhaps: None };
+    let mut search = LookaheadSearch { bound, learned, seen: BTreeSet::new(), sure: None, perhaps: None };
     let mut writer = None;
     for stream in &flow.streams {
-        let found = search.column(stream, stream.ops.len(), &moved.column);
+        let found = search.trace_column(stream, stream.ops.len(), &moved.column);
         writer = writer.or(found);
     }
     moved.step = writer.map(|op| bound.ops[op].label.clone());
@@ -45,7 +45,7 @@ pub(super) fn explain(
     let asked = bound.ops[culprit].asks.iter().filter(|ask| learned.contains(ask));
     let part = asked.filter_map(|ask| bound.asks[*ask].part.as_deref()).next();
     let (cause, hint) = match &bound.ops[culprit].op {
-        Op::Map(_) => match part.map(part_name) {
+        PlanOp::Map(_) => match part.map(part_name) {
             Some(part) => (
                 format!("`{label}` learned from `{part}`, which has rows {future}"),
                 format!("let `{part}` end earlier, or check a later time with `--at`"),
@@ -59,10 +59,12 @@ pub(super) fn explain(
                 "divide the rows with `split`, and set `fit_on` to the part that comes first".to_owned(),
             ),
         },
-        Op::Window(_) => {
+        PlanOp::Window(_) => {
             (format!("`{label}` reads the rows that follow"), "fill from the past: `fill_forward`, or a lag".to_owned())
         }
-        Op::AsOf(_) => (format!("`{label}` meets rows of a later time"), "join with `direction: backward`".to_owned()),
+        PlanOp::AsOf(_) => {
+            (format!("`{label}` meets rows of a later time"), "join with `direction: backward`".to_owned())
+        }
         _ => (
             format!("`{label}` computes from rows of any time"),
             "let it use rows up to each row's own time only: a window that ends at the current row, or a `lag`"
@@ -73,23 +75,23 @@ pub(super) fn explain(
     moved.hint = hint;
 }
 
-impl Search<'_> {
+impl LookaheadSearch<'_> {
     /// Follows a column of a stream, after so many operations, to where it comes from; gives the
     /// operation that wrote it.
-    fn column(&mut self, stream: &Stream, after: usize, name: &str) -> Option<OpId> {
+    fn trace_column(&mut self, stream: &OpStream, after: usize, name: &str) -> Option<OpId> {
         let bound = self.bound;
         let mut name = name.to_owned();
         for place in (0..after).rev() {
             let id = stream.ops[place];
             let mut reads: Vec<&String> = Vec::new();
             match &bound.ops[id].op {
-                Op::Project(columns) => {
+                PlanOp::Project(columns) => {
                     if let Some((from, _)) = columns.iter().find(|(_, to)| *to == name) {
                         name.clone_from(from);
                     }
                     continue;
                 }
-                Op::Map(map) if map.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Map(map) if map.writes.iter().any(|field| *field.name() == name) => {
                     let moved = bound.ops[id].asks.iter().any(|ask| self.learned.contains(ask));
                     if moved && map.behind.is_none() && map.asks.iter().all(|ask| ask.of.is_none()) {
                         self.sure.get_or_insert(id);
@@ -98,17 +100,17 @@ impl Search<'_> {
                     }
                     reads.extend(&map.reads);
                 }
-                Op::Expand(expand) if expand.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Expand(expand) if expand.writes.iter().any(|field| *field.name() == name) => {
                     reads.extend(&expand.reads);
                 }
-                Op::Window(window) if window.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Window(window) if window.writes.iter().any(|field| *field.name() == name) => {
                     if window.backward {
                         self.sure.get_or_insert(id);
                     }
                     reads.extend(window.columns());
                 }
-                Op::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => {
-                    if join.direction == Direction::Backward {
+                PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => {
+                    if join.direction == MatchDirection::Backward {
                         self.perhaps.get_or_insert(id);
                     } else {
                         self.sure.get_or_insert(id);
@@ -119,17 +121,17 @@ impl Search<'_> {
             }
             for read in reads {
                 if self.seen.insert((place, read.clone())) {
-                    self.column(stream, place, read);
+                    self.trace_column(stream, place, read);
                 }
             }
             return Some(id);
         }
         match &bound.bases[stream.base] {
-            Base::Gathered(op) => {
+            BaseDataset::Gathered(op) => {
                 self.sure.get_or_insert(*op);
                 Some(*op)
             }
-            Base::Source(_) => None,
+            BaseDataset::Source(_) => None,
         }
     }
 }

@@ -8,18 +8,18 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
 use arrow::temporal_conversions::NANOSECONDS;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Extent, Fault, Pipeline, Point, Result, Split, codes};
-use forebay_plan::{Sql, span_extents};
-use forebay_storage::{Io, ScanRequest};
+use forebay_model::{BoundValue, ColumnExtent, DataSplit, Fault, Pipeline, Result, codes};
+use forebay_plan::{SqlCompiler, span_extents};
+use forebay_storage::{ScanRequest, StorageClient};
 
-use crate::pass::Input;
+use crate::pass::SourceInput;
 
 /// Times at which a split's condition is looked at.
 const PROBES: i64 = 4096;
 
 /// At which times a leak check cuts the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FutureCuts {
+pub enum CutoffChoice {
     /// After one time: a date, a timestamp, or a whole number where times are numbers.
     At(String),
     /// At this many times. The first is the end of the part of the split that is fitted on, or the middle of the
@@ -29,7 +29,7 @@ pub enum FutureCuts {
 
 /// Past and future.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct TimeCutoff {
     text: String,
     /// Whether the time itself belongs to the future.
     before: bool,
@@ -42,47 +42,47 @@ pub(super) struct TimeRange {
     pub max: i64,
 }
 
-impl Cut {
+impl TimeCutoff {
     /// Rows at the time belong to the past.
-    pub fn after(text: impl Into<String>) -> Cut {
-        Cut { text: text.into(), before: false }
+    pub fn after(text: impl Into<String>) -> TimeCutoff {
+        TimeCutoff { text: text.into(), before: false }
     }
 
     /// Rows at the time belong to the future.
-    pub fn before(text: impl Into<String>) -> Cut {
-        Cut { text: text.into(), before: true }
+    pub fn before(text: impl Into<String>) -> TimeCutoff {
+        TimeCutoff { text: text.into(), before: true }
     }
 
     /// The end of the part that statistics are fitted on, where the split is by time.
-    pub(super) fn of_split(pipeline: &Pipeline, sql: &Sql, range: &TimeRange) -> Option<Result<Cut>> {
+    pub(super) fn of_split(pipeline: &Pipeline, sql: &SqlCompiler, range: &TimeRange) -> Option<Result<TimeCutoff>> {
         let split = pipeline.split.as_ref()?;
         let fitted = pipeline.nodes.iter().find_map(|node| node.fit_on.as_deref());
         let part = fitted.or_else(|| split.parts().first().copied())?;
         match split {
-            Split::Time { parts, ends, .. } => {
+            DataSplit::Time { parts, ends, .. } => {
                 let place = parts.iter().position(|known| known == part)?;
-                ends.get(place).map(|end| Ok(Cut::before(end)))
+                ends.get(place).map(|end| Ok(TimeCutoff::before(end)))
             }
-            Split::Expressions(parts) => {
+            DataSplit::Expressions(parts) => {
                 let (_, condition) = parts.iter().find(|(known, _)| known == part)?;
                 range.end_of(condition, sql).transpose()
             }
-            Split::Hash { .. } => None,
+            DataSplit::Hash { .. } => None,
         }
     }
 
     /// `at or before 2016-04-24`.
-    pub fn past(&self) -> String {
+    pub fn past_text(&self) -> String {
         format!("{} {}", if self.before { "before" } else { "at or before" }, self.text)
     }
 
     /// `after 2016-04-24`.
-    pub fn future(&self) -> String {
+    pub fn future_text(&self) -> String {
         format!("{} {}", if self.before { "at or after" } else { "after" }, self.text)
     }
 
     /// The last tick of the past in a column of times.
-    pub fn last(&self, time: &Field) -> Result<i64> {
+    pub fn last_tick(&self, time: &Field) -> Result<i64> {
         let wrong = || {
             Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), time.data_type()))
                 .hint("write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number where times are numbers")
@@ -127,11 +127,11 @@ fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
 
 impl TimeRange {
     /// Told by the spans, or found by reading the column; `None` where no row has a time.
-    pub fn of(io: &Io, input: &Input, time: &str) -> Result<Option<TimeRange>> {
+    pub fn of(io: &StorageClient, input: &SourceInput, time: &str) -> Result<Option<TimeRange>> {
         let field = input.dataset.schema.field_with_name(time)?.clone();
         let told = span_extents(&input.dataset, time);
-        if let Some(Extent { min: Point::Int(min), max: Point::Int(max), .. }) =
-            told.as_ref().and_then(|extents| Extent::union(extents.iter().map(Some)))
+        if let Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), .. }) =
+            told.as_ref().and_then(|extents| ColumnExtent::union(extents.iter().map(Some)))
         {
             return Ok(Some(TimeRange { field, min, max }));
         }
@@ -162,21 +162,21 @@ impl TimeRange {
     }
 
     /// `2016-01-01 and 2016-05-22`.
-    pub fn words(&self) -> String {
+    pub fn range_text(&self) -> String {
         let text = |tick| self.text(tick).unwrap_or_else(|_| tick.to_string());
         format!("{} and {}", text(self.min), text(self.max))
     }
 
     /// The middle.
-    pub fn middle(&self) -> Result<Cut> {
-        Ok(Cut::after(self.text(self.min + (self.max - self.min) / 2)?))
+    pub fn middle(&self) -> Result<TimeCutoff> {
+        Ok(TimeCutoff::after(self.text(self.min + (self.max - self.min) / 2)?))
     }
 
     /// `count` cuts from `first` to the last row, at equal distances. Each is moved on by a further `1 / count` of the
     /// longest window (in nanoseconds, or ticks; at most of the distance), so that a feature computed per period of that length is cut at
     /// different places of the period. Cuts that have no row after them are left out.
-    pub fn cuts_from(&self, first: Cut, count: usize, window: Option<i128>) -> Result<Vec<Cut>> {
-        let begin = i128::from(first.last(&self.field)?);
+    pub fn cuts_from(&self, first: TimeCutoff, count: usize, window: Option<i128>) -> Result<Vec<TimeCutoff>> {
+        let begin = i128::from(first.last_tick(&self.field)?);
         let (end, count) = (i128::from(self.max), count as i128);
         let window = window.map_or(0, |window| window / tick_nanoseconds(self.field.data_type()).unwrap_or(1));
         let step = (end - begin).max(0) / count;
@@ -185,7 +185,7 @@ impl TimeRange {
             let moved = number * window.min(step) / count;
             let tick = begin + number * step + moved;
             if begin < tick && tick < end {
-                cuts.push(Cut::after(self.text(tick as i64)?));
+                cuts.push(TimeCutoff::after(self.text(tick as i64)?));
             }
         }
         cuts.dedup();
@@ -193,7 +193,7 @@ impl TimeRange {
     }
 
     /// Where a condition on the time alone ends to hold, if it holds from the beginning until then.
-    fn end_of(&self, condition: &str, sql: &Sql) -> Result<Option<Cut>> {
+    fn end_of(&self, condition: &str, sql: &SqlCompiler) -> Result<Option<TimeCutoff>> {
         let name = self.field.name();
         let schema = Schema::new(vec![self.field.clone()]);
         // A condition on other columns too is none of time.
@@ -223,7 +223,7 @@ impl TimeRange {
                 next = middle;
             }
         }
-        Ok(Some(Cut::after(self.text(last)?)))
+        Ok(Some(TimeCutoff::after(self.text(last)?)))
     }
 }
 
@@ -237,17 +237,17 @@ mod tests {
 
     #[test]
     fn the_last_tick_of_the_past() {
-        let check = |cut: Cut, data_type: DataType, expected: i64| {
-            assert_eq!(cut.last(&Field::new("day", data_type, false)).unwrap_or(-1), expected, "{cut:?}");
+        let check = |cut: TimeCutoff, data_type: DataType, expected: i64| {
+            assert_eq!(cut.last_tick(&Field::new("day", data_type, false)).unwrap_or(-1), expected, "{cut:?}");
         };
-        check(Cut::after("1970-01-11"), DataType::Date32, 10);
-        check(Cut::before("1970-01-11"), DataType::Date32, 9);
-        check(Cut::before("1970-01-11T06:00:00"), DataType::Date32, 10);
-        check(Cut::after("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Second, None), 60);
-        check(Cut::before("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Millisecond, None), 59_999);
-        check(Cut::after("7"), DataType::Int64, 7);
-        check(Cut::before("7"), DataType::Int32, 6);
-        check(Cut::after("soon"), DataType::Date32, -1);
+        check(TimeCutoff::after("1970-01-11"), DataType::Date32, 10);
+        check(TimeCutoff::before("1970-01-11"), DataType::Date32, 9);
+        check(TimeCutoff::before("1970-01-11T06:00:00"), DataType::Date32, 10);
+        check(TimeCutoff::after("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Second, None), 60);
+        check(TimeCutoff::before("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Millisecond, None), 59_999);
+        check(TimeCutoff::after("7"), DataType::Int64, 7);
+        check(TimeCutoff::before("7"), DataType::Int32, 6);
+        check(TimeCutoff::after("soon"), DataType::Date32, -1);
     }
 
     #[test]
@@ -255,8 +255,8 @@ mod tests {
         let day = 86_400 * i128::from(NANOSECONDS);
         let cuts = |count, window| -> Vec<i64> {
             let range = range(DataType::Date32, 0, 40);
-            let cuts = range.cuts_from(Cut::after("1970-01-21"), count, window).unwrap_or_default();
-            cuts.iter().map(|cut| cut.last(&range.field).unwrap_or(-1)).collect()
+            let cuts = range.cuts_from(TimeCutoff::after("1970-01-21"), count, window).unwrap_or_default();
+            cuts.iter().map(|cut| cut.last_tick(&range.field).unwrap_or(-1)).collect()
         };
         assert_eq!(cuts(1, None), [20]);
         assert_eq!(cuts(4, None), [20, 25, 30, 35]);
@@ -271,8 +271,8 @@ mod tests {
     #[test]
     fn a_condition_on_time_tells_where_training_ends() {
         let check = |condition: &str, expected: Option<&str>| {
-            let found = range(DataType::Date32, 0, 30_000).end_of(condition, &Sql::default()).ok().flatten();
-            assert_eq!(found, expected.map(Cut::after), "{condition}");
+            let found = range(DataType::Date32, 0, 30_000).end_of(condition, &SqlCompiler::default()).ok().flatten();
+            assert_eq!(found, expected.map(TimeCutoff::after), "{condition}");
         };
         check("day < DATE '2016-04-25'", Some("2016-04-24"));
         check("day <= DATE '2016-04-25'", Some("2016-04-25"));

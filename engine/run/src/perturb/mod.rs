@@ -13,29 +13,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, codes};
-use forebay_plan::{Bound, Op, bind};
+use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_plan::{BoundPipeline, PlanOp, bind};
 use forebay_storage::ScratchDir;
-use forebay_window::Reach;
+use forebay_window::WindowReach;
 use serde_json::json;
 
-use self::columns::{Timed, fixed_columns, keys_of, time_of};
-use self::compare::Compared;
-pub use self::cut::FutureCuts;
-pub(crate) use self::cut::{Cut, ticks};
+use self::columns::{TimedPipeline, fixed_columns, keys_of, time_of};
+use self::compare::OutputComparison;
+pub use self::cut::CutoffChoice;
+pub(crate) use self::cut::{TimeCutoff, ticks};
 use self::cut::{TimeRange, tick_nanoseconds};
-pub use self::report::{Misplaced, Moved, Perturbed, PerturbedCut, PerturbedSink, ScrambledSource};
-use self::scramble::{Scramble, Scrambling};
-use crate::pass::Input;
-use crate::{Artifact, Options, Report, Session};
+pub use self::report::{CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison};
+use self::scramble::{ScramblePlan, ScramblingConnectors};
+use crate::pass::SourceInput;
+use crate::{Artifact, RunReport, Session, SessionOptions};
 
 impl Session {
     /// Runs the pipeline as it is, then once per cut with all rows after the cut scrambled, each time in a temporary
     /// directory, and compares what it writes for the rows up to the cut. Stops at the first cut at which rows
     /// moved.
-    pub fn perturb_future(&self, pipeline: &Pipeline, cuts: &FutureCuts) -> Result<Perturbed> {
+    pub fn check_leakage(&self, pipeline: &Pipeline, cuts: &CutoffChoice) -> Result<LeakReport> {
         let pipeline = &without_trainings(pipeline);
-        let inputs = self.inputs(&self.io, pipeline, None, None)?;
+        let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> =
             inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
@@ -45,15 +45,15 @@ impl Session {
                 .hint("set `time` at the sources whose rows have one"));
         };
         let cuts = match cuts {
-            FutureCuts::At(text) => vec![Cut::after(text)],
-            FutureCuts::Count(count) => {
-                let first = Cut::of_split(pipeline, &self.sql, range).unwrap_or_else(|| range.middle())?;
+            CutoffChoice::At(text) => vec![TimeCutoff::after(text)],
+            CutoffChoice::Count(count) => {
+                let first = TimeCutoff::of_split(pipeline, &self.sql, range).unwrap_or_else(|| range.middle())?;
                 range.cuts_from(first, count.get(), longest_window(&bound))?
             }
         };
         let fixed: BTreeMap<String, BTreeSet<String>> =
             ranges.keys().map(|source| (source.clone(), fixed_columns(pipeline, &bound, source))).collect();
-        let timed = Timed::new(pipeline, bound, &self.registry, &self.sql, &datasets);
+        let timed = TimedPipeline::new(pipeline, bound, &self.registry, &self.sql, &datasets);
         let mut times = Vec::new();
         for sink in &pipeline.sinks {
             let time = timed.bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
@@ -74,11 +74,11 @@ impl Session {
             fixed: &fixed,
             timed: &timed,
             times: &times,
-            plain: self.trial(&timed.pipeline, &scratch.path().join("plain"), None)?,
+            plain: self.run_trial(&timed.pipeline, &scratch.path().join("plain"), None)?,
         };
-        let mut found = Perturbed { cuts: Vec::new() };
+        let mut found = LeakReport { cuts: Vec::new() };
         for cut in &cuts {
-            found.cuts.push(check.at(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?);
+            found.cuts.push(check.check_cutoff(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?);
             if found.fault().is_some() {
                 break;
             }
@@ -90,7 +90,7 @@ impl Session {
     fn time_ranges(
         &self,
         pipeline: &Pipeline,
-        inputs: &BTreeMap<String, Input>,
+        inputs: &BTreeMap<String, SourceInput>,
     ) -> Result<BTreeMap<String, TimeRange>> {
         let mut ranges = BTreeMap::new();
         for source in &pipeline.sources {
@@ -102,12 +102,12 @@ impl Session {
     }
 
     /// One run in a directory of its own.
-    fn trial(
+    fn run_trial(
         &self,
         pipeline: &Pipeline,
         dir: &Path,
-        scrambles: Option<BTreeMap<String, (String, Arc<Scramble>)>>,
-    ) -> Result<Trial> {
+        scrambles: Option<BTreeMap<String, (String, Arc<ScramblePlan>)>>,
+    ) -> Result<IsolatedRun> {
         let mut pipeline = pipeline.clone();
         pipeline.deadline = None;
         let place = |name: &str| dir.join(name).display().to_string();
@@ -123,15 +123,15 @@ impl Session {
                 source.format = alias(&source.name);
             }
             let sources = scrambles.into_iter().map(|(name, scramble)| (alias(&name), scramble)).collect();
-            connectors = Arc::new(Scrambling { inner: connectors, sources });
+            connectors = Arc::new(ScramblingConnectors { inner: connectors, sources });
         }
-        let options = Options { state: place("state"), ..self.options.clone() };
+        let options = SessionOptions { state: place("state"), ..self.options.clone() };
         let session = Session::new(self.registry.clone(), connectors, self.sql.clone(), options, self.watch.clone())?;
         let session = session.allowing_empty(true);
         let report = session.run(&pipeline)?;
         let path = report.artifact_path.as_deref().ok_or_else(|| Fault::internal("a run without an artifact"))?;
-        let artifact = Artifact::load(&session.io, &session.io.place(path)?)?;
-        Ok(Trial { report, artifact })
+        let artifact = Artifact::load(&session.io, &session.io.resolve(path)?)?;
+        Ok(IsolatedRun { report, artifact })
     }
 }
 
@@ -139,63 +139,63 @@ impl Session {
 struct LeakCheck<'a> {
     session: &'a Session,
     pipeline: &'a Pipeline,
-    inputs: &'a BTreeMap<String, Input>,
+    inputs: &'a BTreeMap<String, SourceInput>,
     /// Of each source with a time.
     ranges: &'a BTreeMap<String, TimeRange>,
     /// Of the source by whose time the data is cut.
     range: &'a TimeRange,
     /// Columns of each source that are not scrambled.
     fixed: &'a BTreeMap<String, BTreeSet<String>>,
-    timed: &'a Timed,
+    timed: &'a TimedPipeline,
     /// The time column of each sink.
     times: &'a [String],
     /// The run on the data as they are.
-    plain: Trial,
+    plain: IsolatedRun,
 }
 
 /// One run in a temporary directory.
-struct Trial {
-    report: Report,
+struct IsolatedRun {
+    report: RunReport,
     artifact: Artifact,
 }
 
 impl LeakCheck<'_> {
     /// Scrambles all rows after a cut and compares those before it.
-    fn at(&self, cut: &Cut, scratch: &ScratchDir) -> Result<PerturbedCut> {
+    fn check_cutoff(&self, cut: &TimeCutoff, scratch: &ScratchDir) -> Result<CutoffReport> {
         let (session, pipeline, bound) = (self.session, self.pipeline, &self.timed.bound);
         let mut lasts = BTreeMap::new();
         for (name, range) in self.ranges {
-            lasts.insert(name.as_str(), cut.last(&range.field)?);
+            lasts.insert(name.as_str(), cut.last_tick(&range.field)?);
         }
         if !self.ranges.iter().any(|(name, range)| range.max > lasts[name.as_str()]) {
-            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future()))
-                .hint(format!("give an earlier time with `--at`; rows are between {}", self.range.words())));
+            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future_text()))
+                .hint(format!("give an earlier time with `--at`; rows are between {}", self.range.range_text())));
         }
         let mut scrambles = BTreeMap::new();
         let mut sources = Vec::new();
         for source in pipeline.sources.iter().filter(|source| self.ranges.contains_key(&source.name)) {
             let name = &source.name;
             let scramble =
-                Scramble::new(&session.io, source, &self.inputs[name], lasts[name.as_str()], &self.fixed[name])?;
+                ScramblePlan::new(&session.io, source, &self.inputs[name], lasts[name.as_str()], &self.fixed[name])?;
             sources.push(ScrambledSource { source: name.clone(), columns: scramble.columns() });
             scrambles.insert(name.clone(), (source.format.clone(), Arc::new(scramble)));
         }
-        let other = session.trial(&self.timed.pipeline, scratch.path(), Some(scrambles)).map_err(|fault| {
-            let future = cut.future();
+        let other = session.run_trial(&self.timed.pipeline, scratch.path(), Some(scrambles)).map_err(|fault| {
+            let future = cut.future_text();
             fault.note(format!(
                 "the pipeline runs on the data as they are, and failed when rows {future} were scrambled"
             ))
         })?;
-        let learned = moved_asks(&self.plain.artifact, &other.artifact);
+        let learned = changed_asks(&self.plain.artifact, &other.artifact);
         let mut sinks = Vec::new();
         for (index, (sink, time)) in pipeline.sinks.iter().zip(self.times).enumerate() {
             let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
             let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
-            let data = |run: &Report| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
-            let compared = Compared {
+            let data = |run: &RunReport| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
+            let compared = OutputComparison {
                 io: &session.io,
                 connectors: session.connectors.as_ref(),
-                last: cut.last(flow.schema.field_with_name(time)?)?,
+                last: cut.last_tick(flow.schema.field_with_name(time)?)?,
                 time: time.clone(),
                 keys: keys_of(pipeline, bound, flow),
                 only: self.timed.only.get(&sink.from).cloned(),
@@ -204,28 +204,28 @@ impl LeakCheck<'_> {
             let mut found = compared.run(&data(&self.plain.report)?, &data(&other.report)?)?;
             found.sink.clone_from(&sink.name);
             for moved in &mut found.moved {
-                culprit::explain(pipeline, bound, flow, &learned, &cut.future(), moved);
+                culprit::explain_leak(pipeline, bound, flow, &learned, &cut.future_text(), moved);
             }
             sinks.push(found);
         }
         if sinks.iter().all(|sink| sink.rows == 0 && sink.misplaced.is_none()) {
-            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past()))
-                .hint(format!("give a later time with `--at`; rows are between {}", self.range.words())));
+            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past_text()))
+                .hint(format!("give a later time with `--at`; rows are between {}", self.range.range_text())));
         }
-        Ok(PerturbedCut { past: cut.past(), future: cut.future(), sources, sinks })
+        Ok(CutoffReport { past: cut.past_text(), future: cut.future_text(), sources, sinks })
     }
 }
 
 /// The farthest entry before a row that a window with a bounded reach looks at, in nanoseconds; in ticks where times
 /// are whole numbers.
-fn longest_window(bound: &Bound) -> Option<i128> {
-    let reach = |op: &Op| match op {
-        Op::Window(window) => match window.plan.reach() {
-            Reach::Ticks(ranges) => {
+fn longest_window(bound: &BoundPipeline) -> Option<i128> {
+    let reach = |op: &PlanOp| match op {
+        PlanOp::Window(window) => match window.plan.reach() {
+            WindowReach::Ticks(ranges) => {
                 let tick = tick_nanoseconds(&window.plan.time).unwrap_or(1);
                 ranges.last().map(|range| i128::from(*range.end()) * tick)
             }
-            Reach::Unbounded => None,
+            WindowReach::Unbounded => None,
         },
         _ => None,
     };
@@ -237,16 +237,16 @@ fn longest_window(bound: &Bound) -> Option<i128> {
 fn without_trainings(pipeline: &Pipeline) -> Pipeline {
     let mut rows_only = pipeline.clone();
     for training in std::mem::take(&mut rows_only.trainings) {
-        let is_written = |sink: &Sink| sink.from == training.from && sink.split.is_none();
+        let is_written = |sink: &PipelineSink| sink.from == training.from && sink.split.is_none();
         if !rows_only.sinks.iter().any(is_written) {
-            rows_only.sinks.push(Sink { split: None, ..training });
+            rows_only.sinks.push(PipelineSink { split: None, ..training });
         }
     }
     rows_only
 }
 
 /// The questions whose answers depend on the future.
-fn moved_asks(plain: &Artifact, other: &Artifact) -> BTreeSet<usize> {
+fn changed_asks(plain: &Artifact, other: &Artifact) -> BTreeSet<usize> {
     let both = plain.findings.iter().zip(&other.findings).enumerate();
     both.filter(|(_, (a, b))| a.finding != b.finding).map(|(index, _)| index).collect()
 }

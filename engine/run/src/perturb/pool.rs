@@ -18,17 +18,17 @@ const DRAWS_MAX: usize = 16;
 const NULL_EVERY: u64 = 8;
 
 /// The values of one column.
-pub(super) struct Pool {
+pub(super) struct ValueSampler {
     /// Values, behind them one null.
     values: ArrayRef,
     /// Whether the column has nulls.
     nulls: bool,
 }
 
-impl Pool {
+impl ValueSampler {
     /// From a sample of the column. `last` is the last tick of the past: columns of dates and
     /// times take values of the future only, so that no row moves into the past.
-    pub fn new(sample: &ArrayRef, last: i64) -> Result<Pool> {
+    pub fn new(sample: &ArrayRef, last: i64) -> Result<ValueSampler> {
         let sample = cast(sample, &logical_type(sample.data_type()))?;
         let nulls = sample.null_count() > 0;
         let mut values = filter(&sample, &is_not_null(&sample)?)?;
@@ -41,14 +41,14 @@ impl Pool {
                 values.slice(0, 0)
             }
             data_type if data_type.is_numeric() => {
-                let (finite, beyond) = beyond(&values)?;
+                let (finite, beyond) = out_of_range_values(&values)?;
                 values = filter(&values, &finite)?;
                 beyond
             }
             _ => values.slice(0, 0),
         };
         let null = new_null_array(values.data_type(), 1);
-        Ok(Pool { values: concat(&[&values, &beyond, &null])?, nulls })
+        Ok(ValueSampler { values: concat(&[&values, &beyond, &null])?, nulls })
     }
 
     /// Other values for the rows that have one of these random numbers.
@@ -80,7 +80,7 @@ impl Pool {
 
 /// Which numbers are finite, and numbers a little beyond their range: what a global minimum or
 /// maximum would see. Numbers that are never negative stay so.
-fn beyond(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
+fn out_of_range_values(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
     let doubles = cast(values, &DataType::Float64)?;
     let doubles = doubles.as_primitive::<Float64Type>();
     let finite: BooleanArray = doubles.iter().map(|value| Some(value.is_some_and(f64::is_finite))).collect();
@@ -105,7 +105,7 @@ mod tests {
     fn scrambled(column: ArrayRef) -> ArrayRef {
         let randoms: Vec<Option<u64>> =
             (0..column.len() as u64).map(|row| (row > 0).then_some(row * 0x9e37_79b9)).collect();
-        Pool::new(&column, 10).unwrap().scramble(&column, &randoms).unwrap()
+        ValueSampler::new(&column, 10).unwrap().scramble(&column, &randoms).unwrap()
     }
 
     fn check(column: impl Array + 'static) {

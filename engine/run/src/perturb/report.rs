@@ -1,19 +1,19 @@
 //! What moved when the future was scrambled.
 
-use forebay_model::{Fault, Location, codes};
+use forebay_model::{Fault, SpecLocation, codes};
 use serde::Serialize;
 
 /// The result of a leak check.
 #[derive(Debug, Clone, Serialize)]
-pub struct Perturbed {
+pub struct LeakReport {
     /// The times at which the data was cut, in the order in which they were tried. Rows moved at the last one, or
     /// at none.
-    pub cuts: Vec<PerturbedCut>,
+    pub cuts: Vec<CutoffReport>,
 }
 
 /// The rows up to a time, before and after all later rows were scrambled.
 #[derive(Debug, Clone, Serialize)]
-pub struct PerturbedCut {
+pub struct CutoffReport {
     /// The time, in words: `at or before 2016-04-24`.
     pub past: String,
     /// The rest: `after 2016-04-24`.
@@ -21,7 +21,7 @@ pub struct PerturbedCut {
     /// Per source with a time.
     pub sources: Vec<ScrambledSource>,
     /// Per sink.
-    pub sinks: Vec<PerturbedSink>,
+    pub sinks: Vec<SinkComparison>,
 }
 
 /// A source whose future was scrambled.
@@ -35,7 +35,7 @@ pub struct ScrambledSource {
 
 /// A sink's rows in both runs.
 #[derive(Debug, Clone, Serialize)]
-pub struct PerturbedSink {
+pub struct SinkComparison {
     /// The sink.
     pub sink: String,
     /// Rows of the past that were compared.
@@ -43,14 +43,14 @@ pub struct PerturbedSink {
     /// Columns that were compared.
     pub columns: usize,
     /// The columns that moved.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<LeakedColumn>,
     /// Where rows came or went, or changed their order: the first place at which they differ.
-    pub misplaced: Option<Misplaced>,
+    pub misplaced: Option<RowMismatch>,
 }
 
 /// A column that moved.
 #[derive(Debug, Clone, Serialize)]
-pub struct Moved {
+pub struct LeakedColumn {
     /// The column.
     pub column: String,
     /// How many rows have another value.
@@ -70,12 +70,12 @@ pub struct Moved {
     pub hint: String,
     /// The place of what looked ahead.
     #[serde(skip)]
-    pub at: Option<Location>,
+    pub at: Option<SpecLocation>,
 }
 
 /// The first place at which the rows of both runs differ.
 #[derive(Debug, Clone, Serialize)]
-pub struct Misplaced {
+pub struct RowMismatch {
     /// The row's number among those of the past.
     pub row: u64,
     /// Its keys and time, if there is a row.
@@ -84,14 +84,14 @@ pub struct Misplaced {
     pub other: Option<String>,
 }
 
-impl Perturbed {
+impl LeakReport {
     /// The fault for everything that moved; `None` if nothing did.
     pub fn fault(&self) -> Option<Fault> {
-        Fault::all(self.cuts.iter().flat_map(PerturbedCut::faults).collect())
+        Fault::combine(self.cuts.iter().flat_map(CutoffReport::faults).collect())
     }
 }
 
-impl PerturbedCut {
+impl CutoffReport {
     fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         for sink in &self.sinks {

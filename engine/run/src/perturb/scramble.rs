@@ -7,14 +7,14 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Chunk, Dataset, Fault, Result, RowKeys, Span, logical_type};
-use forebay_storage::{Chunks, Io, Notes, ScanRequest, Sink, Source};
+use forebay_storage::{ChunkIterator, MetadataCache, ScanRequest, Sink, Source, StorageClient};
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::cut::ticks;
-use super::pool::Pool;
-use crate::pass::Input;
-use crate::{Connectors, Trainer};
+use super::pool::ValueSampler;
+use crate::pass::SourceInput;
+use crate::{ConnectorRegistry, Trainer};
 
 /// Spans whose first rows tell what values a column has.
 const SAMPLED_SPANS: usize = 8;
@@ -23,28 +23,28 @@ const SAMPLED_SPANS: usize = 8;
 const SAMPLED_ROWS: usize = 1024;
 
 /// How the future of a source is scrambled: a function of each row's file and position.
-pub(super) struct Scramble {
+pub(super) struct ScramblePlan {
     time: String,
     /// The last tick of the past.
     last: i64,
-    pools: BTreeMap<String, Pool>,
+    pools: BTreeMap<String, ValueSampler>,
 }
 
-impl std::fmt::Debug for Scramble {
+impl std::fmt::Debug for ScramblePlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "scrambled after {}", self.last)
     }
 }
 
-impl Scramble {
+impl ScramblePlan {
     /// Looks at some values of every column that is not fixed.
     pub fn new(
-        io: &Io,
-        source: &forebay_model::Source,
-        input: &Input,
+        io: &StorageClient,
+        source: &forebay_model::PipelineSource,
+        input: &SourceInput,
         last: i64,
         fixed: &BTreeSet<String>,
-    ) -> Result<Scramble> {
+    ) -> Result<ScramblePlan> {
         let schema = &input.dataset.schema;
         let time = source.time.clone().ok_or_else(|| Fault::internal("a source without a time has no future"))?;
         let columns: Vec<String> =
@@ -71,10 +71,10 @@ impl Scramble {
         for (name, sample) in columns.into_iter().zip(samples) {
             let parts: Vec<&dyn Array> = sample.iter().map(|part| part.as_ref()).collect();
             if !parts.is_empty() {
-                pools.insert(name, Pool::new(&concat(&parts)?, last)?);
+                pools.insert(name, ValueSampler::new(&concat(&parts)?, last)?);
             }
         }
-        Ok(Scramble { time, last, pools })
+        Ok(ScramblePlan { time, last, pools })
     }
 
     /// The columns that it changes.
@@ -83,7 +83,7 @@ impl Scramble {
     }
 
     /// Scrambles a chunk of a span. The time is taken away where nobody asked for it.
-    fn run(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
+    fn scramble_chunk(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
         let Chunk { batch, keys, file, first_row, skipped } = chunk;
         let schema = batch.schema();
         let place = schema.index_of(&self.time)?;
@@ -120,21 +120,21 @@ impl Scramble {
 }
 
 #[derive(Debug)]
-struct Scrambled {
+struct ScramblingSource {
     inner: Arc<dyn Source>,
-    scramble: Arc<Scramble>,
+    scramble: Arc<ScramblePlan>,
 }
 
-impl Source for Scrambled {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
+impl Source for ScramblingSource {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
         self.inner.discover(io, watch)
     }
 
-    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
-        self.inner.rediscover(io, watch, notes)
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+        self.inner.discover_with_cache(io, watch, notes)
     }
 
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         let mut request = request.clone();
         // What files tell of their values is true of the real ones only.
         request.pruning.clear();
@@ -147,21 +147,21 @@ impl Source for Scrambled {
         }
         let (scramble, span_of) = (self.scramble.clone(), span.clone());
         let chunks = self.inner.open(io, span, &request)?;
-        Ok(Box::new(chunks.map(move |chunk| scramble.run(chunk?, &span_of, asked))))
+        Ok(Box::new(chunks.map(move |chunk| scramble.scramble_chunk(chunk?, &span_of, asked))))
     }
 }
 
 /// Connectors that know scrambled sources by the names of the real ones.
-pub(super) struct Scrambling {
-    pub inner: Arc<dyn Connectors>,
+pub(super) struct ScramblingConnectors {
+    pub inner: Arc<dyn ConnectorRegistry>,
     /// The real format, and what becomes of its rows.
-    pub sources: BTreeMap<String, (String, Arc<Scramble>)>,
+    pub sources: BTreeMap<String, (String, Arc<ScramblePlan>)>,
 }
 
-impl Connectors for Scrambling {
+impl ConnectorRegistry for ScramblingConnectors {
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
         let Some((real, scramble)) = self.sources.get(format) else { return self.inner.source(format, config) };
-        Ok(Arc::new(Scrambled { inner: self.inner.source(real, config)?, scramble: scramble.clone() }))
+        Ok(Arc::new(ScramblingSource { inner: self.inner.source(real, config)?, scramble: scramble.clone() }))
     }
 
     fn canonical(&self, format: &str, config: Value) -> Result<Value> {

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use object_store::path::Path;
 use serde_json::Value;
 
-use super::world::{ActorId, Request};
+use super::world::{ActorId, StoreRequest};
 use crate::Manifest;
-use crate::output::{Shard, Written};
+use crate::output::{OutputFile, Shard};
 use forebay_model::RelativePath;
 
 pub const OUT: &str = "out";
@@ -16,15 +16,15 @@ const MANIFEST: &str = "out/_manifest.json";
 
 /// An attempt at a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Attempt {
+pub struct RunAttempt {
     pub run: u64,
     pub number: u64,
 }
 
 #[derive(Default)]
-pub struct Checks {
+pub struct InvariantChecks {
     /// At which attempt each actor works.
-    pub attempts: BTreeMap<ActorId, Attempt>,
+    pub attempts: BTreeMap<ActorId, RunAttempt>,
     /// The manifests that readers see, and saw before.
     visible: Option<Manifest>,
     before: Option<Manifest>,
@@ -33,7 +33,7 @@ pub struct Checks {
     /// By shard: since which turn its record names whole files.
     committed: BTreeMap<String, (u64, Shard)>,
     /// Who published what, in order: the turn, the actor, and its attempt.
-    pub publications: Vec<(u64, ActorId, Attempt)>,
+    pub publications: Vec<(u64, ActorId, RunAttempt)>,
     pub computations: usize,
     /// By coordinator: how many runs have ended for it.
     pub ended: BTreeMap<ActorId, u64>,
@@ -44,24 +44,32 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// A finished file with these bytes.
-pub fn written(path: RelativePath, bytes: &[u8]) -> Written {
-    Written { path, rows: 1, bytes: bytes.len() as u64, digest: digest(bytes) }
+pub fn written_file(path: RelativePath, bytes: &[u8]) -> OutputFile {
+    OutputFile { path, rows: 1, bytes: bytes.len() as u64, digest: digest(bytes) }
 }
 
-fn missing<'f>(objects: &BTreeMap<Path, Bytes>, files: impl Iterator<Item = &'f Written>) -> Option<&'f Written> {
-    let is_whole = |file: &Written| {
+fn missing_file<'f>(
+    objects: &BTreeMap<Path, Bytes>,
+    files: impl Iterator<Item = &'f OutputFile>,
+) -> Option<&'f OutputFile> {
+    let is_whole = |file: &OutputFile| {
         let there = objects.get(&Path::from(format!("{OUT}/{}", file.path)));
         there.is_some_and(|bytes| bytes.len() as u64 == file.bytes && digest(bytes) == file.digest)
     };
     { files }.find(|file| !is_whole(file))
 }
 
-impl Checks {
+impl InvariantChecks {
     /// A change was made.
-    pub fn applied(&mut self, request: &Request, objects: &BTreeMap<Path, Bytes>, turn: u64) -> Result<(), String> {
+    pub fn check_write(
+        &mut self,
+        request: &StoreRequest,
+        objects: &BTreeMap<Path, Bytes>,
+        turn: u64,
+    ) -> Result<(), String> {
         let path = request.path.as_ref();
         match &request.bytes {
-            Some(bytes) if path == MANIFEST => self.published(turn, request.by, bytes)?,
+            Some(bytes) if path == MANIFEST => self.check_publication(turn, request.by, bytes)?,
             Some(bytes) if path.starts_with("state/shards/") => {
                 let record: Value = serde_json::from_slice(bytes).map_err(|error| format!("{path}: {error}"))?;
                 let shard: Shard =
@@ -73,11 +81,11 @@ impl Checks {
             }
             _ => {}
         }
-        self.committed.retain(|_, (_, shard)| missing(objects, shard.files.iter()).is_none());
+        self.committed.retain(|_, (_, shard)| missing_file(objects, shard.files.iter()).is_none());
         let readers = [("see", &self.visible), ("may still be reading", &self.before)];
         for (what, manifest) in readers {
             if let Some(manifest) = manifest
-                && let Some(file) = missing(objects, manifest.files())
+                && let Some(file) = missing_file(objects, manifest.files())
             {
                 return Err(format!(
                     "turn {turn}: actor {} left {} missing, which readers {what}",
@@ -88,10 +96,10 @@ impl Checks {
         Ok(())
     }
 
-    fn published(&mut self, turn: u64, by: ActorId, bytes: &Bytes) -> Result<(), String> {
+    fn check_publication(&mut self, turn: u64, by: ActorId, bytes: &Bytes) -> Result<(), String> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("a manifest: {error}"))?;
         let attempt = *self.attempts.get(&by).ok_or("an actor without an attempt published")?;
-        let Attempt { run, number } = attempt;
+        let RunAttempt { run, number } = attempt;
         let latest = self.published.entry(run).or_default();
         if *latest > number {
             return Err(format!("attempt {number} of run {run} published after attempt {latest}"));
@@ -103,7 +111,7 @@ impl Checks {
     }
 
     /// The rows of a shard are about to be computed by an actor that looked for them at a turn.
-    pub fn computes(&mut self, shard: &str, looked: u64) -> Result<(), String> {
+    pub fn check_computation(&mut self, shard: &str, looked: u64) -> Result<(), String> {
         self.computations += 1;
         match self.committed.get(shard) {
             Some((turn, _)) if *turn < looked => {

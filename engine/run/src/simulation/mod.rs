@@ -19,21 +19,24 @@ use std::thread;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay_model::{Fault, Id, RelativePath, Result, codes};
-use forebay_storage::{FileWriter, Io, Later, Layout, Piece, Place, ScratchDir, Silent, Sink};
+use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
+use forebay_storage::{
+    BackgroundTasks, EncodedPiece, FileLayout, FileWriter, IgnoreEvents, ScratchDir, Sink, StorageClient,
+    StorageLocation,
+};
 use object_store::path::Path;
 use serde_json::{Value, json};
 
-use crate::claim::Claim;
-use crate::commit::{Before, Store};
-use crate::drive::intact;
+use crate::claim::AttemptFence;
+use crate::commit::{ReuseDecision, StateStore};
+use crate::drive::record_is_intact;
 use crate::output::{Manifest, Shard};
-use crate::pass::target::Target;
-use crate::workers::schedule::{Kind, Schedule, Verdict};
+use crate::pass::target::WriteTarget;
+use crate::workers::schedule::{CostClass, FailureAction, TaskScheduler};
 
-use crate::simulation::check::{Attempt, OUT, written};
-use crate::simulation::store::Simulated;
-use crate::simulation::world::{ActorId, Killed, Me, Message, World};
+use crate::simulation::check::{OUT, RunAttempt, written_file};
+use crate::simulation::store::SimulatedStore;
+use crate::simulation::world::{ActorHandle, ActorId, ActorKilled, ActorMessage, SimulatedWorld};
 
 const COORDINATORS: usize = 2;
 const WORKERS: usize = 3;
@@ -52,9 +55,9 @@ const PASS_SECONDS: f64 = 15.0;
 const RETRY_SECONDS: f64 = 2.0;
 
 #[derive(Debug)]
-struct Nothing;
+struct NullSink;
 
-impl Sink for Nothing {
+impl Sink for NullSink {
     fn path(&self) -> &str {
         OUT
     }
@@ -63,15 +66,15 @@ impl Sink for Nothing {
         "rows"
     }
 
-    fn layout(&self) -> Layout {
-        Layout { partition_by: Vec::new(), sort_by: Vec::new(), file_bytes_target: 1, group_rows_max: 1 }
+    fn layout(&self) -> FileLayout {
+        FileLayout { partition_by: Vec::new(), sort_by: Vec::new(), file_bytes_target: 1, group_rows_max: 1 }
     }
 
-    fn encode_piece(&self, _: &SchemaRef, _: &[RecordBatch], _: usize) -> Result<Piece> {
+    fn encode_piece(&self, _: &SchemaRef, _: &[RecordBatch], _: usize) -> Result<EncodedPiece> {
         Err(Fault::internal("the simulation encodes no rows"))
     }
 
-    fn begin(
+    fn open_writer(
         &self,
         _: &SchemaRef,
         _: &[(String, String)],
@@ -82,16 +85,16 @@ impl Sink for Nothing {
 }
 
 /// What an actor works with.
-struct Actor {
-    me: Me,
-    io: Io,
-    out: Place,
-    store: Store,
+struct SimulatedActor {
+    me: ActorHandle,
+    io: StorageClient,
+    out: StorageLocation,
+    store: StateStore,
     scratch: ScratchDir,
 }
 
-fn shard_id(number: usize) -> Id {
-    Id::of(format!("shard {number}").as_bytes())
+fn shard_id(number: usize) -> ContentId {
+    ContentId::of(format!("shard {number}").as_bytes())
 }
 
 /// The shards of a run.
@@ -99,56 +102,56 @@ fn shards(run: u64) -> impl Iterator<Item = usize> {
     run as usize..run as usize + SHARDS
 }
 
-impl Actor {
-    fn new(me: Me, io: Io, scratch: ScratchDir) -> Actor {
-        let store = Arc::new(Simulated(me.clone()));
-        let place = |path: &str| Place {
+impl SimulatedActor {
+    fn new(me: ActorHandle, io: StorageClient, scratch: ScratchDir) -> SimulatedActor {
+        let store = Arc::new(SimulatedStore(me.clone()));
+        let place = |path: &str| StorageLocation {
             store: store.clone(),
             path: Path::from(path),
             local: None,
             shown: format!("s3://simulated/{path}"),
         };
         let (out, state) = (place(OUT), place("state"));
-        Actor { store: Store::new(io.clone(), state), io, out, scratch, me }
+        SimulatedActor { store: StateStore::new(io.clone(), state), io, out, scratch, me }
     }
 
-    fn target(&self, attempt: Option<String>) -> Target<'_> {
-        Target {
+    fn target(&self, attempt: Option<String>) -> WriteTarget<'_> {
+        WriteTarget {
             io: &self.io,
-            sink: &Nothing,
+            sink: &NullSink,
             out: &self.out,
             store: &self.store,
             scratch: &self.scratch,
-            pass: Id::of(b"pass"),
-            shape: Id::of(b"shape"),
-            shards: Id::of(b"shards"),
+            pass: ContentId::of(b"pass"),
+            shape: ContentId::of(b"shape"),
+            shards: ContentId::of(b"shards"),
             within: None,
             attempt,
         }
     }
 
     /// A worker's life: it does what it is told, until its process is killed; then another one takes its place.
-    fn work(&self) {
+    fn run_worker(&self) {
         while let Some(message) = self.me.receive(1e6) {
-            let Message::Do { coordinator, run, task, attempt, shard } = message else { continue };
+            let ActorMessage::Do { coordinator, run, task, attempt, shard } = message else { continue };
             let worker = self.me.id;
-            let answer = match self.shard(shard, format!("{worker}-{coordinator}-{run}-{attempt}")) {
-                Ok(shard) => Message::Done { worker, run, task, attempt, shard },
-                Err(_) => Message::Failed { worker, run, task, attempt },
+            let answer = match self.find_or_write_shard(shard, format!("{worker}-{coordinator}-{run}-{attempt}")) {
+                Ok(shard) => ActorMessage::Done { worker, run, task, attempt, shard },
+                Err(_) => ActorMessage::Failed { worker, run, task, attempt },
             };
             self.me.send(coordinator, answer);
         }
     }
 
     /// Finds a shard, or computes it and keeps it.
-    fn shard(&self, number: usize, attempt: String) -> Result<Shard> {
+    fn find_or_write_shard(&self, number: usize, attempt: String) -> Result<Shard> {
         let (id, target) = (shard_id(number), self.target(Some(attempt.clone())));
         let looked = self.me.world.state().turns;
         if let Some(kept) = target.kept(id)? {
             return Ok(kept);
         }
         let mut state = self.me.world.state();
-        if let Err(wrong) = state.checks.computes(&id.to_string(), looked) {
+        if let Err(wrong) = state.checks.check_computation(&id.to_string(), looked) {
             state.wrong.get_or_insert(wrong);
         }
         drop(state);
@@ -157,7 +160,7 @@ impl Actor {
             let path = RelativePath::new(format!("_data/{id}.{attempt}/part-{file}.rows"))?;
             let bytes = format!("rows of {number}, {file}");
             self.io.put(&self.out.join(&path), Bytes::from(bytes.clone()))?;
-            files.push(written(path, bytes.as_bytes()));
+            files.push(written_file(path, bytes.as_bytes()));
         }
         let spans = vec![number.to_string()];
         target.keep(id, Shard { id: id.to_string(), spans, rows_in: 2, files, ..Shard::default() })
@@ -185,18 +188,18 @@ impl Actor {
     }
 
     fn run(&self, run: u64) -> Result<()> {
-        let id = Id::of(format!("run {run}").as_bytes());
-        let claim = Claim::take(&self.io, self.store.root(), &format!("run {run}"), id)?;
-        self.me.world.state().checks.attempts.insert(self.me.id, Attempt { run, number: claim.number() });
-        let intact = |record: &Value| intact(&self.io, &self.out, record);
-        let (before, record) = self.store.pass(id, intact)?;
-        let known = record.and_then(|record| Manifest::of_record(&record).ok());
-        let manifest = match known.filter(|_| before == Before::Reuse) {
+        let id = ContentId::of(format!("run {run}").as_bytes());
+        let claim = AttemptFence::acquire(&self.io, self.store.root(), &format!("run {run}"), id)?;
+        self.me.world.state().checks.attempts.insert(self.me.id, RunAttempt { run, number: claim.number() });
+        let intact = |record: &Value| record_is_intact(&self.io, &self.out, record);
+        let (before, record) = self.store.pass_record(id, intact)?;
+        let known = record.and_then(|record| Manifest::from_record(&record).ok());
+        let manifest = match known.filter(|_| before == ReuseDecision::Reuse) {
             Some(manifest) => manifest,
             None => {
-                let manifest = Manifest::new(id, &self.out, &Schema::empty(), self.gather(run, &claim)?)?;
+                let manifest = Manifest::new(id, &self.out, &Schema::empty(), self.collect_shards(run, &claim)?)?;
                 claim.check()?;
-                self.store.put_pass(id, before, &json!({ "manifest": manifest }), intact)?;
+                self.store.put_pass_record(id, before, &json!({ "manifest": manifest }), intact)?;
                 manifest
             }
         };
@@ -204,17 +207,17 @@ impl Actor {
         if self.me.world.state().goes_wrong(0.3) {
             self.me.sleep(PASS_SECONDS);
         }
-        let mut later = Later::default();
+        let mut later = BackgroundTasks::default();
         manifest.publish(&self.io, &self.out, None, (&|| claim.check(), &mut later))?;
-        later.done()
+        later.join_all()
     }
 
     /// All shards of a run, from workers.
-    fn gather(&self, run: u64, claim: &Claim) -> Result<Vec<Shard>> {
+    fn collect_shards(&self, run: u64, claim: &AttemptFence) -> Result<Vec<Shard>> {
         // An attempt passes over the answers to earlier ones, whose tasks have the same numbers.
         let of_attempt = run * 1000 + claim.number();
-        let mut schedule = Schedule::default();
-        let kind = Kind { pass: 0, what: "parts", first: false };
+        let mut schedule = TaskScheduler::default();
+        let kind = CostClass { pass: 0, what: "parts", first: false };
         let (mut found, mut tasks) = (BTreeMap::new(), BTreeMap::new());
         for shard in shards(run) {
             match self.target(None).kept(shard_id(shard))? {
@@ -223,7 +226,7 @@ impl Actor {
             }
         }
         let all = COORDINATORS..COORDINATORS + WORKERS;
-        all.clone().for_each(|worker| schedule.join(worker, 1));
+        all.clone().for_each(|worker| schedule.add_worker(worker, 1));
         // By worker: its attempts, and since when nothing was heard of it.
         let mut busy: BTreeMap<ActorId, (BTreeSet<u64>, f64)> = BTreeMap::new();
         let mut ended: BTreeSet<usize> = BTreeSet::new();
@@ -240,23 +243,25 @@ impl Actor {
                 running.insert(begun.attempt);
                 *heard = now;
                 let (task, attempt) = (begun.task, begun.attempt);
-                self.me
-                    .send(begun.worker, Message::Do { coordinator: self.me.id, run: of_attempt, task, attempt, shard });
+                self.me.send(
+                    begun.worker,
+                    ActorMessage::Do { coordinator: self.me.id, run: of_attempt, task, attempt, shard },
+                );
             }
             let answer = self.me.receive(0.5);
             let now = self.me.clock();
             match answer {
-                Some(Message::Done { worker, run, task, attempt, shard }) if run == of_attempt => {
+                Some(ActorMessage::Done { worker, run, task, attempt, shard }) if run == of_attempt => {
                     busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
-                    if let Some(others) = schedule.done(task, attempt, now) {
+                    if let Some(others) = schedule.complete(task, attempt, now) {
                         self.expect(ended.insert(task), "a task is done twice");
                         busy.values_mut().for_each(|(running, _)| running.retain(|id| !others.contains(id)));
                         found.insert(tasks[&task], shard);
                     }
                 }
-                Some(Message::Failed { worker, run, task, attempt }) if run == of_attempt => {
+                Some(ActorMessage::Failed { worker, run, task, attempt }) if run == of_attempt => {
                     busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
-                    schedule.lost(task, attempt, false);
+                    schedule.attempt_failed(task, attempt, false);
                 }
                 _ => {}
             }
@@ -265,13 +270,13 @@ impl Actor {
             };
             for worker in busy.iter().filter(silent).map(|(worker, _)| *worker).collect::<Vec<_>>() {
                 busy.remove(&worker);
-                for (task, attempt) in schedule.gone(worker) {
-                    if schedule.lost(task, attempt, true) == Verdict::GivenUp {
+                for (task, attempt) in schedule.remove_worker(worker) {
+                    if schedule.attempt_failed(task, attempt, true) == FailureAction::GivenUp {
                         return Err(Fault::new(codes::KILLS_WORKERS, "a task ended too many workers"));
                     }
                 }
                 // Another process takes its place.
-                schedule.join(worker, 1);
+                schedule.add_worker(worker, 1);
             }
         }
         Ok(found.into_values().collect())
@@ -285,10 +290,10 @@ impl Actor {
 }
 
 /// Lives again and again, as long as its process is killed.
-fn live(me: &Me, life: &mut dyn FnMut()) {
+fn restart_when_killed(me: &ActorHandle, life: &mut dyn FnMut()) {
     while let Err(end) = catch_unwind(AssertUnwindSafe(&mut *life)) {
         let over = me.world.state().wrong.is_some();
-        match end.downcast::<Killed>() {
+        match end.downcast::<ActorKilled>() {
             Ok(_) if !over => me.sleep(RETRY_SECONDS),
             Ok(_) => return,
             Err(panic) => {
@@ -300,24 +305,24 @@ fn live(me: &Me, life: &mut dyn FnMut()) {
 }
 
 /// Publications and computations of a seed.
-fn simulate(seed: u64, io: &Io, scratch: &ScratchDir) -> std::result::Result<(usize, usize), String> {
-    let world = World::new(seed, COORDINATORS + WORKERS);
+fn simulate(seed: u64, io: &StorageClient, scratch: &ScratchDir) -> std::result::Result<(usize, usize), String> {
+    let world = SimulatedWorld::new(seed, COORDINATORS + WORKERS);
     thread::scope(|scope| {
         for id in 0..COORDINATORS + WORKERS {
-            let me = Me { world: world.clone(), id };
-            let actor = Actor::new(me.clone(), io.clone(), scratch.clone());
+            let me = ActorHandle { world: world.clone(), id };
+            let actor = SimulatedActor::new(me.clone(), io.clone(), scratch.clone());
             scope.spawn(move || {
                 let _ = catch_unwind(AssertUnwindSafe(|| {
-                    me.arrive();
+                    me.wait_for_first_turn();
                     match id < COORDINATORS {
                         true => {
                             let mut done = 0;
-                            live(&me, &mut || actor.coordinate(&mut done));
+                            restart_when_killed(&me, &mut || actor.coordinate(&mut done));
                         }
-                        false => live(&me, &mut || actor.work()),
+                        false => restart_when_killed(&me, &mut || actor.run_worker()),
                     }
                 }));
-                me.end();
+                me.finish();
             });
         }
         world.begin();
@@ -337,17 +342,17 @@ fn simulate(seed: u64, io: &Io, scratch: &ScratchDir) -> std::result::Result<(us
     Ok((published.len(), state.checks.computations))
 }
 
-fn given(name: &str, otherwise: u64) -> u64 {
+fn env_or(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 #[test]
-fn whatever_goes_wrong_outputs_are_whole_and_runs_end() {
-    let io = Io::new().unwrap();
-    let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
-    let first = given("FOREBAY_SIMULATION_SEED", 0);
+fn outputs_stay_whole_under_random_failures() {
+    let io = StorageClient::new().unwrap();
+    let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+    let first = env_or("FOREBAY_SIMULATION_SEED", 0);
     let (mut publications, mut computations) = (0, 0);
-    for seed in first..first + given("FOREBAY_SIMULATION_SEEDS", 200) {
+    for seed in first..first + env_or("FOREBAY_SIMULATION_SEEDS", 200) {
         match simulate(seed, &io, &scratch) {
             Ok((published, computed)) => {
                 (publications, computations) = (publications + published, computations + computed)

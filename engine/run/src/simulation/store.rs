@@ -11,17 +11,17 @@ use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::world::{Answer, Condition, Me, Request, Trouble, version};
+use super::world::{ActorHandle, NetworkFailure, PutCondition, StoreAnswer, StoreRequest, version};
 
-pub struct Simulated(pub Me);
+pub struct SimulatedStore(pub ActorHandle);
 
-impl fmt::Debug for Simulated {
+impl fmt::Debug for SimulatedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a simulated store")
     }
 }
 
-impl fmt::Display for Simulated {
+impl fmt::Display for SimulatedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -41,31 +41,31 @@ fn meta(path: &Path, bytes: &Bytes) -> ObjectMeta {
     }
 }
 
-impl Simulated {
-    fn ask(&self, path: &Path, bytes: Option<Bytes>, on: Condition) -> Result<()> {
-        self.0.turn();
+impl SimulatedStore {
+    fn ask(&self, path: &Path, bytes: Option<Bytes>, on: PutCondition) -> Result<()> {
+        self.0.yield_turn();
         let mut state = self.0.world.state();
-        let request = Request { by: self.0.id, path: path.clone(), bytes, on };
+        let request = StoreRequest { by: self.0.id, path: path.clone(), bytes, on };
         let trouble = state.trouble();
         match trouble {
-            Trouble::Lost => return Err(failed("the request was lost")),
-            Trouble::Late => {
+            NetworkFailure::Lost => return Err(failed("the request was lost")),
+            NetworkFailure::Late => {
                 state.postpone(request);
                 return Err(failed("no answer in time"));
             }
-            Trouble::None | Trouble::Unanswered => {}
+            NetworkFailure::None | NetworkFailure::Unanswered => {}
         }
         let (answer, path) = (state.apply(&request), path.to_string());
         match answer {
-            _ if trouble == Trouble::Unanswered => Err(failed("the answer was lost")),
-            Answer::Done => Ok(()),
-            Answer::Exists => Err(Error::AlreadyExists { path, source: "it is there".into() }),
-            Answer::Changed => Err(Error::Precondition { path, source: "it was replaced".into() }),
+            _ if trouble == NetworkFailure::Unanswered => Err(failed("the answer was lost")),
+            StoreAnswer::Done => Ok(()),
+            StoreAnswer::Exists => Err(Error::AlreadyExists { path, source: "it is there".into() }),
+            StoreAnswer::Changed => Err(Error::Precondition { path, source: "it was replaced".into() }),
         }
     }
 
     fn look(&self) -> Result<()> {
-        self.0.turn();
+        self.0.yield_turn();
         match self.0.world.state().goes_wrong(0.03) {
             true => Err(failed("the answer was lost")),
             false => Ok(()),
@@ -74,12 +74,12 @@ impl Simulated {
 }
 
 #[async_trait]
-impl ObjectStore for Simulated {
+impl ObjectStore for SimulatedStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let on = match options.mode {
-            PutMode::Overwrite => Condition::Always,
-            PutMode::Create => Condition::Absent,
-            PutMode::Update(update) => Condition::Version(update.e_tag.unwrap_or_default()),
+            PutMode::Overwrite => PutCondition::Always,
+            PutMode::Create => PutCondition::Absent,
+            PutMode::Update(update) => PutCondition::Version(update.e_tag.unwrap_or_default()),
         };
         let bytes = Bytes::from(payload);
         let e_tag = Some(version(&bytes));
@@ -103,9 +103,9 @@ impl ObjectStore for Simulated {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let store = Simulated(self.0.clone());
+        let store = SimulatedStore(self.0.clone());
         locations
-            .map(move |path| path.and_then(|path| store.ask(&path, None, Condition::Always).map(|()| path)))
+            .map(move |path| path.and_then(|path| store.ask(&path, None, PutCondition::Always).map(|()| path)))
             .boxed()
     }
 

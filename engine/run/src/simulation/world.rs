@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::check::Checks;
+use super::check::InvariantChecks;
 use crate::output::Shard;
 
 /// Turns after which nothing goes wrong any more.
@@ -27,7 +27,7 @@ pub type ActorId = usize;
 
 /// What actors say to each other.
 #[derive(Debug, Clone)]
-pub enum Message {
+pub enum ActorMessage {
     Do { coordinator: ActorId, run: u64, task: usize, attempt: u64, shard: usize },
     Done { worker: ActorId, run: u64, task: usize, attempt: u64, shard: Shard },
     Failed { worker: ActorId, run: u64, task: usize, attempt: u64 },
@@ -35,17 +35,17 @@ pub enum Message {
 
 /// A write or a removal, as the store gets it.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct StoreRequest {
     pub by: ActorId,
     pub path: Path,
     /// The new content; none removes the object.
     pub bytes: Option<Bytes>,
-    pub on: Condition,
+    pub on: PutCondition,
 }
 
 /// When a write counts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Condition {
+pub enum PutCondition {
     Always,
     Absent,
     Version(String),
@@ -53,7 +53,7 @@ pub enum Condition {
 
 /// How the store answers a [`Request`].
 #[derive(Debug, PartialEq)]
-pub enum Answer {
+pub enum StoreAnswer {
     Done,
     Exists,
     Changed,
@@ -61,7 +61,7 @@ pub enum Answer {
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Trouble {
+pub enum NetworkFailure {
     None,
     /// It never arrives.
     Lost,
@@ -72,21 +72,21 @@ pub enum Trouble {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Status {
+enum ActorStatus {
     Ready,
     Waiting(f64),
     Ended,
 }
 
 /// The payload of a thread that ends in the middle: its actor's process was killed.
-pub struct Killed;
+pub struct ActorKilled;
 
 /// Numbers without end; the same for the same seed.
-pub struct Random(u64);
+pub struct SimulationRng(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl SimulationRng {
+    pub fn new(seed: u64) -> SimulationRng {
+        SimulationRng(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// From 0 to 1.
@@ -106,53 +106,53 @@ impl Random {
     }
 }
 
-pub struct State {
-    pub random: Random,
+pub struct WorldState {
+    pub random: SimulationRng,
     pub objects: BTreeMap<Path, Bytes>,
-    pub checks: Checks,
+    pub checks: InvariantChecks,
     /// What was found to be wrong; ends the simulation.
     pub wrong: Option<String>,
     pub turns: u64,
     now: f64,
-    status: Vec<Status>,
+    status: Vec<ActorStatus>,
     /// How far each actor's clock is off.
     skews: Vec<f64>,
-    inboxes: Vec<Vec<(f64, Message)>>,
-    late: Vec<(f64, Request)>,
+    inboxes: Vec<Vec<(f64, ActorMessage)>>,
+    late: Vec<(f64, StoreRequest)>,
     running: Option<ActorId>,
 }
 
-pub struct World {
-    state: Mutex<State>,
+pub struct SimulatedWorld {
+    state: Mutex<WorldState>,
     turns: Vec<Condvar>,
 }
 
 /// An actor's view of the world.
 #[derive(Clone)]
-pub struct Me {
-    pub world: Arc<World>,
+pub struct ActorHandle {
+    pub world: Arc<SimulatedWorld>,
     pub id: ActorId,
 }
 
-impl World {
-    pub fn new(seed: u64, actors: usize) -> Arc<World> {
-        let state = State {
-            random: Random::new(seed),
+impl SimulatedWorld {
+    pub fn new(seed: u64, actors: usize) -> Arc<SimulatedWorld> {
+        let state = WorldState {
+            random: SimulationRng::new(seed),
             objects: BTreeMap::new(),
-            checks: Checks::default(),
+            checks: InvariantChecks::default(),
             wrong: None,
             turns: 0,
             now: 0.0,
-            status: vec![Status::Ready; actors],
+            status: vec![ActorStatus::Ready; actors],
             skews: vec![0.0; actors],
             inboxes: vec![Vec::new(); actors],
             late: Vec::new(),
             running: None,
         };
-        Arc::new(World { state: Mutex::new(state), turns: (0..actors).map(|_| Condvar::new()).collect() })
+        Arc::new(SimulatedWorld { state: Mutex::new(state), turns: (0..actors).map(|_| Condvar::new()).collect() })
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -162,7 +162,7 @@ impl World {
         self.hand_over(&mut state);
     }
 
-    fn hand_over(&self, state: &mut State) {
+    fn hand_over(&self, state: &mut WorldState) {
         state.running = state.choose();
         match state.running {
             Some(next) => self.turns[next].notify_one(),
@@ -172,7 +172,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Whether things go wrong now.
     fn is_troubled(&self) -> bool {
         self.turns < TROUBLED_TURNS
@@ -183,15 +183,15 @@ impl State {
         self.is_troubled() && self.random.chance(share)
     }
 
-    pub fn trouble(&mut self) -> Trouble {
+    pub fn trouble(&mut self) -> NetworkFailure {
         if !self.is_troubled() {
-            return Trouble::None;
+            return NetworkFailure::None;
         }
         match self.random.next() {
-            share if share < 0.03 => Trouble::Lost,
-            share if share < 0.06 => Trouble::Unanswered,
-            share if share < 0.10 => Trouble::Late,
-            _ => Trouble::None,
+            share if share < 0.03 => NetworkFailure::Lost,
+            share if share < 0.06 => NetworkFailure::Unanswered,
+            share if share < 0.10 => NetworkFailure::Late,
+            _ => NetworkFailure::None,
         }
     }
 
@@ -201,28 +201,30 @@ impl State {
     }
 
     /// Lets a request arrive after its sender has given up.
-    pub fn postpone(&mut self, request: Request) {
+    pub fn postpone(&mut self, request: StoreRequest) {
         let at = self.now + 1.0 + self.random.next() * LATE_SECONDS_MAX;
         self.late.push((at, request));
     }
 
     /// Does what a request asks for, and checks what readers see then.
-    pub fn apply(&mut self, request: &Request) -> Answer {
+    pub fn apply(&mut self, request: &StoreRequest) -> StoreAnswer {
         let there = self.objects.get(&request.path);
         match &request.on {
-            Condition::Absent if there.is_some() => return Answer::Exists,
-            Condition::Version(wanted) if there.map(version).as_ref() != Some(wanted) => return Answer::Changed,
+            PutCondition::Absent if there.is_some() => return StoreAnswer::Exists,
+            PutCondition::Version(wanted) if there.map(version).as_ref() != Some(wanted) => {
+                return StoreAnswer::Changed;
+            }
             _ => {}
         }
         match &request.bytes {
             Some(bytes) => self.objects.insert(request.path.clone(), bytes.clone()),
             None => self.objects.remove(&request.path),
         };
-        let State { checks, objects, turns, .. } = self;
-        if let Err(wrong) = checks.applied(request, objects, *turns) {
+        let WorldState { checks, objects, turns, .. } = self;
+        if let Err(wrong) = checks.check_write(request, objects, *turns) {
             self.wrong.get_or_insert(wrong);
         }
-        Answer::Done
+        StoreAnswer::Done
     }
 
     /// The party that acts next: time passes until one has something to do.
@@ -242,16 +244,18 @@ impl State {
                 self.apply(&request);
             }
             let due = |actor: &ActorId| match self.status[*actor] {
-                Status::Ready => true,
-                Status::Waiting(until) => until <= now || self.inboxes[*actor].iter().any(|(at, _)| *at <= now),
-                Status::Ended => false,
+                ActorStatus::Ready => true,
+                ActorStatus::Waiting(until) => until <= now || self.inboxes[*actor].iter().any(|(at, _)| *at <= now),
+                ActorStatus::Ended => false,
             };
             let ready: Vec<ActorId> = (0..self.status.len()).filter(due).collect();
             if !ready.is_empty() {
                 return Some(ready[self.random.below(ready.len())]);
             }
             let waiting = |actor: &ActorId| match self.status[*actor] {
-                Status::Waiting(until) => Some(self.inboxes[*actor].iter().map(|(at, _)| *at).fold(until, f64::min)),
+                ActorStatus::Waiting(until) => {
+                    Some(self.inboxes[*actor].iter().map(|(at, _)| *at).fold(until, f64::min))
+                }
                 _ => None,
             };
             let next = (0..self.status.len()).filter_map(|actor| waiting(&actor)).min_by(f64::total_cmp)?;
@@ -266,42 +270,42 @@ pub fn version(bytes: &Bytes) -> String {
     format!("{:x}", xxhash_rust::xxh3::xxh3_128(bytes))
 }
 
-impl Me {
+impl ActorHandle {
     /// Lets others go on; ends this actor's process where it is killed meanwhile.
-    pub fn turn(&self) {
+    pub fn yield_turn(&self) {
         self.wait(None);
         if self.world.state().goes_wrong(0.004) {
-            resume_unwind(Box::new(Killed));
+            resume_unwind(Box::new(ActorKilled));
         }
     }
 
     fn wait(&self, until: Option<f64>) {
         let mut state = self.world.state();
-        state.status[self.id] = until.map_or(Status::Ready, Status::Waiting);
+        state.status[self.id] = until.map_or(ActorStatus::Ready, ActorStatus::Waiting);
         self.world.hand_over(&mut state);
         self.take_turn(state);
     }
 
-    fn take_turn<'w>(&'w self, mut state: MutexGuard<'w, State>) {
+    fn take_turn<'w>(&'w self, mut state: MutexGuard<'w, WorldState>) {
         while state.running != Some(self.id) {
             if state.wrong.is_some() {
                 drop(state);
-                resume_unwind(Box::new(Killed));
+                resume_unwind(Box::new(ActorKilled));
             }
             state = self.world.turns[self.id].wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        state.status[self.id] = Status::Ready;
+        state.status[self.id] = ActorStatus::Ready;
     }
 
     /// Waits for the first turn.
-    pub fn arrive(&self) {
+    pub fn wait_for_first_turn(&self) {
         self.take_turn(self.world.state());
     }
 
     /// Has no more turns.
-    pub fn end(&self) {
+    pub fn finish(&self) {
         let mut state = self.world.state();
-        state.status[self.id] = Status::Ended;
+        state.status[self.id] = ActorStatus::Ended;
         self.world.hand_over(&mut state);
     }
 
@@ -321,7 +325,7 @@ impl Me {
     }
 
     /// Sends a message, which may come late, twice, or never.
-    pub fn send(&self, to: ActorId, message: Message) {
+    pub fn send(&self, to: ActorId, message: ActorMessage) {
         let mut state = self.world.state();
         let copies = if state.goes_wrong(0.05) { 0 } else { 1 + usize::from(state.goes_wrong(0.05)) };
         for _ in 0..copies {
@@ -331,7 +335,7 @@ impl Me {
     }
 
     /// The next message, if one comes in time.
-    pub fn receive(&self, seconds: f64) -> Option<Message> {
+    pub fn receive(&self, seconds: f64) -> Option<ActorMessage> {
         let until = self.world.state().now + seconds;
         loop {
             self.wait(Some(until));

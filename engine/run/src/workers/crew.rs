@@ -10,21 +10,23 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{OpId, Way};
-use forebay_storage::{Interrupt, Io, Place, Watch};
+use forebay_plan::{OpId, WindowRowOrder};
+use forebay_storage::{CancellationToken, EventListener, StorageClient, StorageLocation};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use super::driver::Driver;
-use super::link::{Link, Lost};
-use super::message::{FeedJob, Hello, Job, Message, Request, RowsRequest, TaskRequest, What, Work};
-use super::roster::Roster;
-use super::rows::decode;
+use super::driver::Coordinator;
+use super::link::{WorkerClient, WorkerLoss};
+use super::message::{
+    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, WorkerHello, WorkerMessage, WorkerRequest,
+};
+use super::roster::WorkerDiscovery;
+use super::rows::decode_rows;
 use super::schedule::AttemptId;
-use super::security::Security;
-use super::status::Board;
-use crate::pass::exchange::Exchange;
+use super::security::ClusterSecurity;
+use super::status::StatusWriter;
+use crate::pass::exchange::ShufflePlan;
 
 /// How often somebody who waits looks whether to stop.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -34,11 +36,11 @@ const ROSTER_EVERY: Duration = Duration::from_secs(1);
 
 /// Which workers, and how patient one is with them.
 #[derive(Debug, Clone)]
-pub struct CrewOptions {
+pub struct ClusterOptions {
     /// `host:port` (a host may stand for many), or `@file` with one such a line.
     pub workers: Vec<String>,
     /// What proves that they belong to the cluster.
-    pub security: Security,
+    pub security: ClusterSecurity,
     /// How long a worker may be silent before its errands go to others.
     pub lease: Duration,
     /// How long a run waits when no worker is there.
@@ -47,63 +49,63 @@ pub struct CrewOptions {
 
 /// What all errands of some work share.
 #[derive(Debug, Clone)]
-pub(crate) struct Common {
-    pub job: Job,
-    pub work: Work,
-    pub ways: Vec<(OpId, Way)>,
-    pub exchanges: Vec<Exchange>,
+pub(crate) struct StageContext {
+    pub job: RunSpec,
+    pub work: StageRef,
+    pub ways: Vec<(OpId, WindowRowOrder)>,
+    pub exchanges: Vec<ShufflePlan>,
 }
 
 /// Something for a worker to do.
 #[derive(Debug, Clone)]
-pub(crate) struct Errand {
+pub(crate) struct TaskSpec {
     /// Bytes, about.
     pub cost: u64,
     /// The errand that has to be done before.
     pub after: Option<usize>,
-    pub what: What,
+    pub what: TaskKind,
 }
 
 /// What errands are of.
 #[derive(Debug)]
-pub(crate) enum Asks {
-    Pass(Box<Common>),
-    Feed(Box<FeedJob>),
+pub(crate) enum StageSpec {
+    Pass(Box<StageContext>),
+    Feed(Box<FeedSpec>),
 }
 
-impl Asks {
+impl StageSpec {
     /// What a worker is told of one of them.
-    pub(super) fn request(&self, what: What, beat: Duration) -> Result<Request> {
+    pub(super) fn request(&self, what: TaskKind, beat: Duration) -> Result<WorkerRequest> {
         let beat_ms = beat.as_millis() as u64;
         match (self, what) {
-            (Asks::Feed(job), What::Read { dataset, block }) => {
-                Ok(Request::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
+            (StageSpec::Feed(job), TaskKind::Read { dataset, block }) => {
+                Ok(WorkerRequest::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
             }
-            (Asks::Feed(_), _) => Err(Fault::internal("a feed's errands read rows")),
-            (Asks::Pass(common), what) => {
-                let Common { job, work, ways, exchanges } = common.as_ref().clone();
-                Ok(Request::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms })))
+            (StageSpec::Feed(_), _) => Err(Fault::internal("a feed's errands read rows")),
+            (StageSpec::Pass(common), what) => {
+                let StageContext { job, work, ways, exchanges } = common.as_ref().clone();
+                Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms })))
             }
         }
     }
 
     /// The pipeline, and the pass from 1, or 0 of a feed.
-    pub(super) fn about(&self) -> (String, usize) {
+    pub(super) fn pipeline_and_pass(&self) -> (String, usize) {
         match self {
-            Asks::Pass(common) => (common.job.pipeline.name.clone(), common.work.pass() + 1),
-            Asks::Feed(job) => (job.pipeline.name.clone(), 0),
+            StageSpec::Pass(common) => (common.job.pipeline.name.clone(), common.work.pass() + 1),
+            StageSpec::Feed(job) => (job.pipeline.name.clone(), 0),
         }
     }
 }
 
 /// Where the rows of errands go: what each attempt gives, in order.
-pub(super) type RowsTo = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
+pub(super) type RowsSender = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
 
 /// Pieces of rows that wait for whoever asked.
 pub(super) const ROWS_AHEAD: usize = 2;
 
 /// What is heard of errands while they are done.
-pub(crate) enum Said {
+pub(crate) enum TaskEvent {
     /// A part is committed; comes once for each.
     Part { first: usize, made: Value },
     /// An errand is done.
@@ -113,7 +115,7 @@ pub(crate) enum Said {
 }
 
 /// Why errands were not done.
-pub(crate) struct Failure {
+pub(crate) struct StageFailure {
     pub fault: Fault,
     /// The window whose way was wrong.
     pub fallen: Option<OpId>,
@@ -121,22 +123,22 @@ pub(crate) struct Failure {
     pub deadly: Option<usize>,
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for StageFailure {
     fn from(fault: Fault) -> Self {
-        Failure { fault, fallen: None, deadly: None }
+        StageFailure { fault, fallen: None, deadly: None }
     }
 }
 
 /// The workers of a run.
-pub struct Crew {
-    to: Sender<Input>,
-    there: Arc<There>,
+pub struct Cluster {
+    to: Sender<CoordinatorEvent>,
+    there: Arc<AvailabilityCell>,
     grace: Duration,
     driver: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
 }
 
-impl std::fmt::Debug for Crew {
+impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Crew")
     }
@@ -144,13 +146,13 @@ impl std::fmt::Debug for Crew {
 
 /// Who is there: for those who wait for somebody.
 #[derive(Default)]
-pub(super) struct There {
-    pub now: Mutex<Now>,
+pub(super) struct AvailabilityCell {
+    pub now: Mutex<ClusterAvailability>,
     pub moved: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct Now {
+pub(super) struct ClusterAvailability {
     pub slots: usize,
     /// Whether all that should be there were asked once.
     pub asked: bool,
@@ -158,27 +160,27 @@ pub(super) struct Now {
 }
 
 /// What the driver hears.
-pub(super) enum Input {
-    Submit { asks: Arc<Asks>, errands: Vec<Errand>, to: Sender<Answer>, rows: Option<RowsTo> },
+pub(super) enum CoordinatorEvent {
+    Submit { asks: Arc<StageSpec>, errands: Vec<TaskSpec>, to: Sender<StageUpdate>, rows: Option<RowsSender> },
     Roster(BTreeSet<String>),
-    Connected(String, Result<Box<(Link, Hello)>>),
-    Heard(AttemptId, Box<Message>),
-    Over(AttemptId, Result<(), Lost>),
-    Show(Board),
+    Connected(String, Result<Box<(WorkerClient, WorkerHello)>>),
+    Heard(AttemptId, Box<WorkerMessage>),
+    Over(AttemptId, Result<(), WorkerLoss>),
+    Show(StatusWriter),
     Quit,
 }
 
 /// What those hear who wait for errands.
-pub(super) enum Answer {
-    Said(Said),
-    Failed(Failure),
+pub(super) enum StageUpdate {
+    Said(TaskEvent),
+    Failed(StageFailure),
     AllDone,
 }
 
-impl Crew {
+impl Cluster {
     /// Begins to look for the workers.
-    pub fn new(options: CrewOptions, watch: Arc<dyn Watch>) -> Result<Crew> {
-        let roster = Roster::new(&options.workers)?;
+    pub fn new(options: ClusterOptions, watch: Arc<dyn EventListener>) -> Result<Cluster> {
+        let roster = WorkerDiscovery::new(&options.workers)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("forebay-crew")
@@ -186,32 +188,32 @@ impl Crew {
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the network threads cannot be started").cause(error))?;
         let (to, from) = channel();
-        let there: Arc<There> = Arc::default();
+        let there: Arc<AvailabilityCell> = Arc::default();
         let to_driver = to.clone();
         runtime.spawn(async move {
-            while to_driver.send(Input::Roster(roster.addresses().await)).is_ok() {
+            while to_driver.send(CoordinatorEvent::Roster(roster.addresses().await)).is_ok() {
                 tokio::time::sleep(ROSTER_EVERY).await;
             }
         });
         let grace = options.grace;
-        let driver = Driver::new(options, watch, there.clone(), to.clone(), runtime.handle().clone());
+        let driver = Coordinator::new(options, watch, there.clone(), to.clone(), runtime.handle().clone());
         let driver = std::thread::Builder::new()
             .name("forebay-crew".to_owned())
-            .spawn(move || driver.drive(&from))
+            .spawn(move || driver.run(&from))
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(Crew { to, there, grace, driver: Some(driver), runtime: Some(runtime) })
+        Ok(Cluster { to, there, grace, driver: Some(driver), runtime: Some(runtime) })
     }
 
     /// Shows in the state directory how it goes.
-    pub(crate) fn show_in(&self, io: Io, state: &Place) -> Result<()> {
-        let board = Board::new(io, state, &Uuid::new_v4().simple().to_string()[..12])?;
+    pub(crate) fn publish_status(&self, io: StorageClient, state: &StorageLocation) -> Result<()> {
+        let board = StatusWriter::new(io, state, &Uuid::new_v4().simple().to_string()[..12])?;
         // A crew that has ended has nothing to show.
-        let _ = self.to.send(Input::Show(board));
+        let _ = self.to.send(CoordinatorEvent::Show(board));
         Ok(())
     }
 
     /// How many tasks the workers can do at a time; waits until one is there.
-    pub(crate) fn slots(&self, interrupt: &Interrupt) -> Result<usize> {
+    pub(crate) fn wait_for_slots(&self, interrupt: &CancellationToken) -> Result<usize> {
         let begin = Instant::now();
         let mut now = self.there.now.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -220,34 +222,38 @@ impl Crew {
             }
             interrupt.check()?;
             if begin.elapsed() >= self.grace {
-                return if now.slots > 0 { Ok(now.slots) } else { Err(nobody(self.grace, now.refusal.as_deref())) };
+                return if now.slots > 0 {
+                    Ok(now.slots)
+                } else {
+                    Err(no_workers_fault(self.grace, now.refusal.as_deref()))
+                };
             }
             now = self.there.moved.wait_timeout(now, CHECK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Has errands done; `hear` is told how it goes.
-    pub(crate) fn run(
+    pub(crate) fn run_stage_tasks(
         &self,
-        common: &Common,
-        errands: Vec<Errand>,
-        interrupt: &Interrupt,
-        hear: &mut dyn FnMut(Said) -> Result<()>,
-    ) -> Result<(), Failure> {
+        common: &StageContext,
+        errands: Vec<TaskSpec>,
+        interrupt: &CancellationToken,
+        hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
+    ) -> Result<(), StageFailure> {
         if errands.is_empty() {
             return Ok(());
         }
-        let gone = || Failure::from(ended());
+        let gone = || StageFailure::from(cluster_ended());
         let (to, answers) = channel();
-        let asks = Arc::new(Asks::Pass(Box::new(common.clone())));
-        self.to.send(Input::Submit { asks, errands, to, rows: None }).map_err(|_| gone())?;
+        let asks = Arc::new(StageSpec::Pass(Box::new(common.clone())));
+        self.to.send(CoordinatorEvent::Submit { asks, errands, to, rows: None }).map_err(|_| gone())?;
         // Whoever returns early drops `answers`, and that ends the errands.
         loop {
             interrupt.check()?;
             match answers.recv_timeout(CHECK_EVERY) {
-                Ok(Answer::Said(said)) => hear(said)?,
-                Ok(Answer::Failed(failure)) => return Err(failure),
-                Ok(Answer::AllDone) => return Ok(()),
+                Ok(StageUpdate::Said(said)) => hear(said)?,
+                Ok(StageUpdate::Failed(failure)) => return Err(failure),
+                Ok(StageUpdate::AllDone) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             }
@@ -256,19 +262,19 @@ impl Crew {
 
     /// Has the rows of an errand read, and hands them over in order, each once, whoever reads them. Gives
     /// how long it waited for them.
-    pub(crate) fn read(
+    pub(crate) fn read_rows(
         &self,
-        asks: &Arc<Asks>,
-        errand: Errand,
-        interrupt: &Interrupt,
+        asks: &Arc<StageSpec>,
+        errand: TaskSpec,
+        interrupt: &CancellationToken,
         give: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let runtime = self.runtime.as_ref().ok_or_else(cluster_ended)?;
         let (to, answers) = channel();
         let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
         let errands = vec![errand];
-        let submit = Input::Submit { asks: asks.clone(), errands, to, rows: Some(rows) };
-        self.to.send(submit).map_err(|_| ended())?;
+        let submit = CoordinatorEvent::Submit { asks: asks.clone(), errands, to, rows: Some(rows) };
+        self.to.send(submit).map_err(|_| cluster_ended())?;
         // Whoever tries again begins with the first row; the rows are the same.
         let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());
         let mut waited = Duration::ZERO;
@@ -280,7 +286,7 @@ impl Crew {
             let Ok(piece) = piece else { continue };
             // All have let go of it: all is said.
             let Some((attempt, bytes)) = piece else { break };
-            let batch = decode(bytes)?;
+            let batch = decode_rows(bytes)?;
             let seen = seen.entry(attempt).or_default();
             let known = given.saturating_sub(*seen).min(batch.num_rows());
             *seen += batch.num_rows();
@@ -291,22 +297,22 @@ impl Crew {
         }
         for answer in answers.try_iter() {
             match answer {
-                Answer::AllDone => return Ok(waited),
-                Answer::Failed(failure) => return Err(failure.fault),
-                Answer::Said(_) => {}
+                StageUpdate::AllDone => return Ok(waited),
+                StageUpdate::Failed(failure) => return Err(failure.fault),
+                StageUpdate::Said(_) => {}
             }
         }
-        Err(ended())
+        Err(cluster_ended())
     }
 }
 
-fn ended() -> Fault {
+fn cluster_ended() -> Fault {
     Fault::internal("the crew's thread has ended")
 }
 
-impl Drop for Crew {
+impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = self.to.send(Input::Quit);
+        let _ = self.to.send(CoordinatorEvent::Quit);
         if let Some(driver) = self.driver.take() {
             let _ = driver.join();
         }
@@ -317,7 +323,7 @@ impl Drop for Crew {
 }
 
 /// The fault when no worker is there.
-pub(super) fn nobody(grace: Duration, refusal: Option<&str>) -> Fault {
+pub(super) fn no_workers_fault(grace: Duration, refusal: Option<&str>) -> Fault {
     let fault = Fault::new(codes::NO_WORKERS, format!("no worker was there for {} s", grace.as_secs_f64()));
     let fault = fault.hint("what is committed stays; start workers, and run the same command again to go on");
     match refusal {

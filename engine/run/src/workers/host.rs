@@ -10,24 +10,26 @@ use std::time::Duration;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
-use forebay_model::{Fault, Id, Result, codes};
-use forebay_storage::Interrupt;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::CancellationToken;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use super::delivery::Feeds;
-use super::leaf::{LeafCodec, Out, Serves};
-use super::link::version;
-use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, RowsRequest, TaskRequest};
-use super::meter::{ToMeter, alive};
-use super::proof::Guard;
-use super::room::{Order, Room, RoomKey};
-use super::security::Security;
-use crate::pass::Input;
-use crate::pass::away::Ended;
-use crate::{Options, Session};
+use super::delivery::FeedService;
+use super::leaf::{MessageSink, RequestHandler, TaskExecCodec};
+use super::link::protocol_version;
+use super::message::{
+    PROTOCOL, RowsRequest, RunSpec, TaskProgress, TaskRequest, WorkerHello, WorkerMessage, WorkerRequest,
+};
+use super::meter::{MeterWatch, with_heartbeat};
+use super::proof::AuthLayer;
+use super::room::{QueuedTask, StageKey, StageSession};
+use super::security::ClusterSecurity;
+use crate::pass::SourceInput;
+use crate::pass::away::TaskOutcome;
+use crate::{Session, SessionOptions};
 
 /// Bytes of a message at most: plans are small, and so are answers.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -49,44 +51,44 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A worker process.
-pub struct Host(Arc<Inner>);
+pub struct WorkerServer(Arc<WorkerState>);
 
 /// The datasets of a job's sources.
-pub(super) type Inputs = Arc<BTreeMap<String, Input>>;
+pub(super) type RunInputs = Arc<BTreeMap<String, SourceInput>>;
 
-struct Inner {
+struct WorkerState {
     session: Session,
-    security: Security,
+    security: ClusterSecurity,
     /// A thread for each slot: whoever has a seat has one.
     hands: Arc<ThreadPool>,
     /// Errands that are under way.
     busy: Mutex<usize>,
     fewer: Condvar,
     leaves: AtomicBool,
-    rooms: Mutex<BTreeMap<RoomKey, Room>>,
-    feeds: Feeds,
-    inputs: Mutex<Vec<(Id, Inputs)>>,
+    rooms: Mutex<BTreeMap<StageKey, StageSession>>,
+    feeds: FeedService,
+    inputs: Mutex<Vec<(ContentId, RunInputs)>>,
     /// Whether its coordinator is on this machine, and it ends with it.
     attached: bool,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for WorkerState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Host")
     }
 }
 
-impl Host {
+impl WorkerServer {
     /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
     /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
-    pub fn new(session: Session, security: Security, attached: bool) -> Result<Host> {
+    pub fn new(session: Session, security: ClusterSecurity, attached: bool) -> Result<WorkerServer> {
         let threads = session.options.threads.max(1);
         let hands =
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
         let hands = hands
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error))?;
-        Ok(Host(Arc::new(Inner {
+        Ok(WorkerServer(Arc::new(WorkerState {
             session,
             security,
             hands: Arc::new(hands),
@@ -94,14 +96,14 @@ impl Host {
             fewer: Condvar::new(),
             leaves: AtomicBool::new(false),
             rooms: Mutex::default(),
-            feeds: Feeds::default(),
+            feeds: FeedService::default(),
             inputs: Mutex::default(),
             attached,
         })))
     }
 
     /// Serves until `ended` is set and all errands are done or handed back.
-    pub fn serve(&self, listener: TcpListener, ended: &Interrupt) -> Result<()> {
+    pub fn serve(&self, listener: TcpListener, ended: &CancellationToken) -> Result<()> {
         let failed = |error: std::io::Error| Fault::new(codes::STORAGE, "the worker cannot listen").cause(error);
         let address = listener.local_addr().map_err(failed)?;
         self.0.security.check(&address)?;
@@ -111,17 +113,17 @@ impl Host {
             .enable_all()
             .build()
             .map_err(failed)?;
-        let guard = Guard::new(&self.0.security)?;
-        let serves: Arc<dyn Serves> = self.0.clone();
+        let guard = AuthLayer::new(&self.0.security)?;
+        let serves: Arc<dyn RequestHandler> = self.0.clone();
         let build = move |context: WorkerQueryContext| {
             let serves = serves.clone();
             async move {
-                let builder = context.builder.with_distributed_user_codec(LeafCodec(Some(serves)));
+                let builder = context.builder.with_distributed_user_codec(TaskExecCodec(Some(serves)));
                 // Messages are short, and rows should cost those who train nothing.
                 Ok::<SessionState, DataFusionError>(builder.with_distributed_compression(None)?.build())
             }
         };
-        let worker = Worker::from_session_builder(build).with_version(version());
+        let worker = Worker::from_session_builder(build).with_version(protocol_version());
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
         // A coordinator whose machine is gone does not say so: an errand that sends would wait for it.
@@ -138,7 +140,7 @@ impl Host {
         let (inner, ended) = (self.0.clone(), ended.clone());
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            let has_left = |inner: &Inner| {
+            let has_left = |inner: &WorkerState| {
                 let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
                 inner.leaves.load(Ordering::Relaxed) && !busy
             };
@@ -164,29 +166,29 @@ impl Host {
             }
         });
         runtime.shutdown_background();
-        self.0.close_rooms();
+        self.0.close_stages();
         served
     }
 }
 
-impl Serves for Inner {
-    fn serve(self: Arc<Self>, request: Request, out: Out) {
+impl RequestHandler for WorkerState {
+    fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink) {
         // Neither sending nor working may hold up the runtime.
         tokio::task::spawn_blocking(move || match request {
-            Request::Hello => {
-                out.send(Message::Hello(self.hello()));
+            WorkerRequest::Hello => {
+                out.send(WorkerMessage::Hello(self.hello()));
             }
-            Request::Task(task) => self.errand(*task, &out),
-            Request::Rows(rows) => self.rows(*rows, &out),
+            WorkerRequest::Task(task) => self.run_task(*task, &out),
+            WorkerRequest::Rows(rows) => self.send_rows(*rows, &out),
         });
     }
 }
 
-impl Inner {
-    fn hello(&self) -> Hello {
-        Hello {
+impl WorkerState {
+    fn hello(&self) -> WorkerHello {
+        WorkerHello {
             protocol: PROTOCOL,
-            version: version(),
+            version: protocol_version(),
             slots: self.session.options.threads.max(1),
             memory_bytes: self.session.options.memory_bytes,
             leaves: self.leaves.load(Ordering::Relaxed),
@@ -194,20 +196,20 @@ impl Inner {
     }
 
     /// Does an errand as soon as there is room for one more: each has its share of the memory.
-    fn errand(self: &Arc<Self>, request: TaskRequest, out: &Out) {
-        let Some(seat) = Seat::take(self, out) else { return };
+    fn run_task(self: &Arc<Self>, request: TaskRequest, out: &MessageSink) {
+        let Some(seat) = SlotGuard::take(self, out) else { return };
         if self.leaves.load(Ordering::Relaxed) {
-            out.send(Message::HandedBack);
+            out.send(WorkerMessage::HandedBack);
             return;
         }
         if let Err(fault) = request.check() {
-            return out.end(Err(fault), Progress::default(), || None);
+            return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
         let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
         let (order, ended) =
-            Order::new(work, what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
-        let failed = |fault: &Fault| out.send(Message::Failed { fault: Box::new(fault.into()), fallen: None });
-        match self.enter(job, |job| RoomKey { job, work: work.room(), ways, exchanges }, order) {
+            QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
+        let failed = |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), fallen: None });
+        match self.submit_task(job, |job| StageKey { job, work: work.room(), ways, exchanges }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
@@ -220,66 +222,72 @@ impl Inner {
     }
 
     /// Gives the rows of a block of a feed.
-    fn rows(self: &Arc<Self>, request: RowsRequest, out: &Out) {
-        let Some(_seat) = Seat::take(self, out) else { return };
+    fn send_rows(self: &Arc<Self>, request: RowsRequest, out: &MessageSink) {
+        let Some(_seat) = SlotGuard::take(self, out) else { return };
         if let Err(fault) = request.check() {
-            return out.end(Err(fault), Progress::default(), || None);
+            return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
         let RowsRequest { job, dataset, block, beat_ms } = request;
         let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
-        let session = self.session.at(&job.state, &job.base, job.batch_rows);
+        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
         let leaves = || self.leaves.load(Ordering::Relaxed);
         let deliver = || match leaves() {
-            true => Ok(Ended::HandedBack),
-            false => self.feeds.deliver(&session, &job, (dataset, block), out, &leaves),
+            true => Ok(TaskOutcome::HandedBack),
+            false => self.feeds.send_block(&session, &job, (dataset, block), out, &leaves),
         };
-        let ended = self.hands.install(|| alive(out, beat, &meter, deliver));
-        out.end(ended, meter.progress(), || None);
+        let ended = self.hands.install(|| with_heartbeat(out, beat, &meter, deliver));
+        out.send_outcome(ended, meter.progress(), || None);
     }
 
     /// Brings an order to its room.
-    fn enter(self: &Arc<Self>, job: Job, key: impl FnOnce(Id) -> RoomKey, order: Order) -> Result<()> {
+    fn submit_task(
+        self: &Arc<Self>,
+        job: RunSpec,
+        key: impl FnOnce(ContentId) -> StageKey,
+        order: QueuedTask,
+    ) -> Result<()> {
         let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
-        let key = key(Id::of(&text));
+        let key = key(ContentId::of(&text));
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.retain(|_, room| room.is_open());
         let closed = || Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered");
         if let Some(room) = rooms.get(&key) {
-            return room.enter(order).then_some(()).ok_or_else(closed);
+            return room.submit(order).then_some(()).ok_or_else(closed);
         }
         // A pass of a job comes after all passes before it.
         rooms.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
         if rooms.len() >= ROOMS_MAX {
             rooms.pop_first();
         }
-        let session = self.session.at(&job.state, &job.base, job.batch_rows);
+        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
         let inner = self.clone();
         let id = key.job;
-        let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
-        let room = Room::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
-        let entered = room.enter(order);
+        let inputs = move |session: &Session, job: &RunSpec| inner.run_inputs(id, session, job);
+        let room = StageSession::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
+        let entered = room.submit(order);
         rooms.insert(key, room);
         entered.then_some(()).ok_or_else(closed)
     }
 
-    fn close_rooms(&self) {
+    fn close_stages(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
-        rooms.into_values().for_each(Room::close);
+        rooms.into_values().for_each(StageSession::close);
     }
 
     /// What the sources of a job hold: looked at once.
-    fn inputs(&self, id: Id, session: &Session, job: &Job) -> Result<Inputs> {
+    fn run_inputs(&self, id: ContentId, session: &Session, job: &RunSpec) -> Result<RunInputs> {
         let mut known = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
             return Ok(inputs.clone());
         }
-        let inputs: Inputs = Arc::new(session.inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
+        let inputs: RunInputs =
+            Arc::new(session.discover_inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
         known.truncate(JOBS_MAX - 1);
         known.insert(0, (id, inputs.clone()));
         Ok(inputs)
     }
 
-    fn leaves_flag(self: &Arc<Self>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+    fn draining_flag(self: &Arc<Self>) -> Arc<dyn Fn() -> bool + Send + Sync> {
         let inner = self.clone();
         Arc::new(move || inner.leaves.load(Ordering::Relaxed))
     }
@@ -288,32 +296,32 @@ impl Inner {
 impl Session {
     /// The session in which a worker does something: the data of whoever asked, the worker's threads and
     /// memory.
-    fn at(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
-        let options = Options { state: state.to_owned(), batch_rows, ..self.options.clone() };
-        Session { io: self.io.at(base), options, watch: Arc::new(ToMeter), ..self.clone() }
+    fn for_request(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
+        let options = SessionOptions { state: state.to_owned(), batch_rows, ..self.options.clone() };
+        Session { io: self.io.with_base(base), options, watch: Arc::new(MeterWatch), ..self.clone() }
     }
 }
 
 /// One of the worker's slots, while an errand has it.
-struct Seat(Arc<Inner>);
+struct SlotGuard(Arc<WorkerState>);
 
-impl Seat {
+impl SlotGuard {
     /// Waits for a slot; `None` where nobody wants the errand any more.
-    fn take(inner: &Arc<Inner>, out: &Out) -> Option<Seat> {
+    fn take(inner: &Arc<WorkerState>, out: &MessageSink) -> Option<SlotGuard> {
         let slots = inner.session.options.threads.max(1);
         let mut busy = inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while *busy >= slots {
-            if out.stop().load(Ordering::Relaxed) || !out.send(Message::Beat(Progress::default())) {
+            if out.cancel_flag().load(Ordering::Relaxed) || !out.send(WorkerMessage::Beat(TaskProgress::default())) {
                 return None;
             }
             busy = inner.fewer.wait_timeout(busy, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
         *busy += 1;
-        Some(Seat(inner.clone()))
+        Some(SlotGuard(inner.clone()))
     }
 }
 
-impl Drop for Seat {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         *self.0.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.fewer.notify_all();

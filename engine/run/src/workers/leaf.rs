@@ -20,8 +20,8 @@ use forebay_plan::OpId;
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use super::message::{Message, Progress, Request};
-use crate::pass::away::Ended;
+use super::message::{TaskProgress, WorkerMessage, WorkerRequest};
+use crate::pass::away::TaskOutcome;
 
 /// Messages that wait to be sent: few, since those with rows are large.
 const MESSAGES_MAX: usize = 4;
@@ -32,110 +32,115 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 });
 
 /// What a leaf gives.
-pub(super) enum Said {
-    Message(Message),
+pub(super) enum WorkerOutput {
+    Message(WorkerMessage),
     /// Rows, as [`super::rows`] writes them.
     Rows(Buffer),
 }
 
 /// Whoever does what a request says. Must return at once.
-pub(super) trait Serves: Send + Sync + fmt::Debug {
-    fn serve(self: Arc<Self>, request: Request, out: Out);
+pub(super) trait RequestHandler: Send + Sync + fmt::Debug {
+    fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink);
 }
 
 /// Where messages go, and whether anybody still wants them.
 #[derive(Clone)]
-pub(super) struct Out {
-    to: mpsc::Sender<Said>,
+pub(super) struct MessageSink {
+    to: mpsc::Sender<WorkerOutput>,
     stop: Arc<AtomicBool>,
 }
 
-impl Out {
+impl MessageSink {
     /// Waits while the network is behind. False where nobody listens any more. For threads outside the
     /// runtime.
-    pub fn send(&self, message: Message) -> bool {
-        self.to.blocking_send(Said::Message(message)).is_ok()
+    pub fn send(&self, message: WorkerMessage) -> bool {
+        self.to.blocking_send(WorkerOutput::Message(message)).is_ok()
     }
 
     /// The same for rows.
     pub fn send_rows(&self, rows: Vec<u8>) -> bool {
-        self.to.blocking_send(Said::Rows(Buffer::from_vec(rows))).is_ok()
+        self.to.blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows))).is_ok()
     }
 
     /// Says how an errand ended, whose window may have gone the wrong way.
-    pub fn end(&self, ended: forebay_model::Result<Ended>, progress: Progress, fallen: impl FnOnce() -> Option<OpId>) {
+    pub fn send_outcome(
+        &self,
+        ended: forebay_model::Result<TaskOutcome>,
+        progress: TaskProgress,
+        fallen: impl FnOnce() -> Option<OpId>,
+    ) {
         self.send(match ended {
-            Ok(Ended::Done(gaps)) => Message::Done { gaps, progress },
-            Ok(Ended::HandedBack) => Message::HandedBack,
+            Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
+            Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
             // Nobody listens.
-            Ok(Ended::Stopped) => return,
-            Err(fault) => Message::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
+            Ok(TaskOutcome::Stopped) => return,
+            Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
         });
     }
 
     /// Set once nobody listens any more.
-    pub fn stop(&self) -> &Arc<AtomicBool> {
+    pub fn cancel_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 }
 
 /// A plan of one node.
 #[derive(Debug)]
-pub(super) struct Leaf {
-    request: Request,
+pub(super) struct TaskExec {
+    request: WorkerRequest,
     properties: Arc<PlanProperties>,
     /// Only workers have one.
-    host: Option<Arc<dyn Serves>>,
+    host: Option<Arc<dyn RequestHandler>>,
 }
 
-impl Leaf {
-    pub fn plan(request: Request, host: Option<Arc<dyn Serves>>) -> Arc<dyn ExecutionPlan> {
+impl TaskExec {
+    pub fn plan(request: WorkerRequest, host: Option<Arc<dyn RequestHandler>>) -> Arc<dyn ExecutionPlan> {
         let equivalences = EquivalenceProperties::new(SCHEMA.clone());
         let partitioning = Partitioning::UnknownPartitioning(1);
         let properties =
             PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
-        Arc::new(Leaf { request, properties: Arc::new(properties), host })
+        Arc::new(TaskExec { request, properties: Arc::new(properties), host })
     }
 }
 
 /// What a batch says.
-pub(super) fn said(batch: &RecordBatch) -> Result<Vec<Said>> {
+pub(super) fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
     let strange = || DataFusionError::Internal("a message is no text".to_owned());
     let [texts, rows] = batch.columns() else { return Err(strange()) };
     let (texts, rows) = (texts.as_string_opt::<i32>(), rows.as_binary_opt::<i32>());
     let (texts, rows) = texts.zip(rows).ok_or_else(strange)?;
     let message = |(at, text): (usize, Option<&str>)| match text {
         Some(text) => match serde_json::from_str(text) {
-            Ok(message) => Ok(Said::Message(message)),
+            Ok(message) => Ok(WorkerOutput::Message(message)),
             Err(error) => Err(DataFusionError::External(Box::new(error))),
         },
         None => {
             let (start, length) = (rows.value_offsets()[at] as usize, rows.value_length(at) as usize);
-            Ok(Said::Rows(rows.values().slice_with_length(start, length)))
+            Ok(WorkerOutput::Rows(rows.values().slice_with_length(start, length)))
         }
     };
     texts.iter().enumerate().map(message).collect()
 }
 
 /// The batch that says it.
-fn batch(said: Said) -> Result<RecordBatch> {
+fn encode_output(said: WorkerOutput) -> Result<RecordBatch> {
     let (text, rows) = match said {
-        Said::Message(message) => {
+        WorkerOutput::Message(message) => {
             let text = serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
             (Some(text), BinaryArray::new_null(1))
         }
-        Said::Rows(bytes) => (None, BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None)),
+        WorkerOutput::Rows(bytes) => (None, BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None)),
     };
     Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text])), Arc::new(rows)])?)
 }
 
-impl DisplayAs for Leaf {
+impl DisplayAs for TaskExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Errand")
     }
 }
 
-impl ExecutionPlan for Leaf {
+impl ExecutionPlan for TaskExec {
     fn name(&self) -> &str {
         "Errand"
     }
@@ -164,32 +169,32 @@ impl ExecutionPlan for Leaf {
         let host = host.ok_or_else(|| DataFusionError::Internal("only workers do errands".to_owned()))?;
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        host.clone().serve(self.request.clone(), Out { to, stop: stop.clone() });
-        Ok(Box::pin(Spoken { from, stop }))
+        host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone() });
+        Ok(Box::pin(MessageStream { from, stop }))
     }
 }
 
 /// Messages as batches; when it is dropped, the errand stops.
-struct Spoken {
-    from: mpsc::Receiver<Said>,
+struct MessageStream {
+    from: mpsc::Receiver<WorkerOutput>,
     stop: Arc<AtomicBool>,
 }
 
-impl Drop for Spoken {
+impl Drop for MessageStream {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-impl Stream for Spoken {
+impl Stream for MessageStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.from.poll_recv(context).map(|said| said.map(batch))
+        self.from.poll_recv(context).map(|said| said.map(encode_output))
     }
 }
 
-impl RecordBatchStream for Spoken {
+impl RecordBatchStream for MessageStream {
     fn schema(&self) -> SchemaRef {
         SCHEMA.clone()
     }
@@ -197,9 +202,9 @@ impl RecordBatchStream for Spoken {
 
 /// Plans of a leaf as bytes. Coordinators have no host.
 #[derive(Debug)]
-pub(super) struct LeafCodec(pub Option<Arc<dyn Serves>>);
+pub(super) struct TaskExecCodec(pub Option<Arc<dyn RequestHandler>>);
 
-impl PhysicalExtensionCodec for LeafCodec {
+impl PhysicalExtensionCodec for TaskExecCodec {
     fn try_decode(
         &self,
         bytes: &[u8],
@@ -208,7 +213,7 @@ impl PhysicalExtensionCodec for LeafCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(Leaf::plan(request, self.0.clone()))
+        Ok(TaskExec::plan(request, self.0.clone()))
     }
 
     fn try_encode(
@@ -217,7 +222,7 @@ impl PhysicalExtensionCodec for LeafCodec {
         bytes: &mut Vec<u8>,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let leaf = node.downcast_ref::<Leaf>();
+        let leaf = node.downcast_ref::<TaskExec>();
         let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no errand", node.name())))?;
         serde_json::to_writer(bytes, &leaf.request).map_err(|error| DataFusionError::External(Box::new(error)))
     }

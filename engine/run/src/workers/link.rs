@@ -23,13 +23,13 @@ use tower::Service;
 use url::Url;
 use uuid::Uuid;
 
-use super::crew::{ROWS_AHEAD, RowsTo};
-use super::leaf::{Leaf, LeafCodec, Said, said};
-use super::message::{Hello, Message, PROTOCOL, Progress, Request};
-use super::proof::{ChannelBinding, Proved, Unproved};
+use super::crew::{ROWS_AHEAD, RowsSender};
+use super::leaf::{TaskExec, TaskExecCodec, WorkerOutput, decode_outputs};
+use super::message::{PROTOCOL, TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
+use super::proof::{AuthenticatedChannel, ChannelBinding, ProofFailure};
 use super::rows::PIECE_BYTES;
 use super::schedule::AttemptId;
-use super::security::Security;
+use super::security::ClusterSecurity;
 
 /// How long a worker may take to answer a greeting.
 const GREETING: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const BUFFER_BYTES: usize = 2 << 20;
 pub(crate) const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
 
 /// A connection to a worker.
-pub(super) struct Link {
+pub(super) struct WorkerClient {
     url: Url,
     channel: BoxCloneSyncChannel,
     ctx: Arc<TaskContext>,
@@ -52,7 +52,7 @@ pub(super) struct Link {
 
 /// Why a worker does not go on.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum WorkerLoss {
     /// It never took the plan.
     Unreached(String),
     /// It went silent, or the connection broke.
@@ -62,14 +62,14 @@ pub(super) enum Lost {
 }
 
 /// What both sides call their version.
-pub(super) fn version() -> String {
+pub(super) fn protocol_version() -> String {
     format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
 }
 
-impl Link {
+impl WorkerClient {
     /// Connects, and makes sure that it is a worker of this version that knows the cluster's token. The connection
     /// is the only one of the link: another process may have taken the address when it breaks.
-    pub async fn connect(address: &str, security: &Security) -> Result<(Link, Hello)> {
+    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<(WorkerClient, WorkerHello)> {
         let unreached = |error: String| {
             Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
         };
@@ -87,24 +87,24 @@ impl Link {
             endpoint = endpoint.tls_config(tls).map_err(refused)?;
         }
         let (dial, reached) = dial_once(address);
-        let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(chain(&error)))?;
+        let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(error_chain(&error)))?;
         let mut client = create_worker_client(BoxCloneSyncChannel::new(channel.clone()));
         let info = timeout(GREETING, client.get_worker_info(GetWorkerInfoRequest {})).await;
         let info = info.map_err(|_| unreached("it does not answer".to_owned()))?;
         let info = info.map_err(|error| unreached(error.to_string()))?;
-        if info.version != version() {
-            let message = format!("the worker is `{}`, and this is `{}`", info.version, version());
+        if info.version != protocol_version() {
+            let message = format!("the worker is `{}`, and this is `{}`", info.version, protocol_version());
             let fault = Fault::new(codes::WORKER_VERSION, message).worker(address);
             return Err(fault.hint("run the same version of forebay everywhere"));
         }
         let reached = *reached.get().ok_or_else(|| unreached("the connection has no address".to_owned()))?;
         let binding = ChannelBinding::of_coordinator(security, reached)?;
-        let proved = timeout(GREETING, Proved::new(channel, security.secret(), binding)).await;
+        let proved = timeout(GREETING, AuthenticatedChannel::new(channel, security.secret(), binding)).await;
         let proved = proved.map_err(|_| unreached("it does not answer".to_owned()))?;
         let proved = proved.map_err(|why| match why {
-            Unproved::Fault(fault) => fault.worker(address),
-            Unproved::Transport(error) => unreached(chain(&error)),
-            Unproved::Stranger => {
+            ProofFailure::Fault(fault) => fault.worker(address),
+            ProofFailure::Transport(error) => unreached(error_chain(&error)),
+            ProofFailure::Stranger => {
                 let message = "the worker does not know the cluster's token, or another process passes messages on";
                 let hint = "give both sides the same --token-file, and the worker's own address; use TLS for addresses \
                             that are forwarded";
@@ -116,19 +116,19 @@ impl Link {
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_distributed_option_extension(config)
-            .with_distributed_user_codec(LeafCodec(None))
+            .with_distributed_user_codec(TaskExecCodec(None))
             .build();
-        let link = Link { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
+        let link = WorkerClient { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
         let mut hello = None;
         let mut hear = |message| {
-            if let Message::Hello(said) = message {
+            if let WorkerMessage::Hello(said) = message {
                 hello = Some(said);
             }
         };
-        let asked = link.ask(Request::Hello, GREETING, &mut hear, None).await;
+        let asked = link.send_request(WorkerRequest::Hello, GREETING, &mut hear, None).await;
         asked.map_err(|lost| match lost {
-            Lost::Unwanted => unreached("it gives rows".to_owned()),
-            Lost::Unreached(why) | Lost::Silent(why) => unreached(why),
+            WorkerLoss::Unwanted => unreached("it gives rows".to_owned()),
+            WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
         })?;
         let hello = hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
         Ok((link, hello))
@@ -136,22 +136,22 @@ impl Link {
 
     /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
     /// `rows`; while that is full, nothing more is taken from the network.
-    pub async fn ask(
+    pub async fn send_request(
         &self,
-        request: Request,
+        request: WorkerRequest,
         lease: Duration,
-        heard: &mut (dyn FnMut(Message) + Send),
-        rows: Option<(AttemptId, RowsTo)>,
-    ) -> Result<(), Lost> {
-        let silent = || Lost::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
-        let broken = |error: DataFusionError| Lost::Silent(chain(&error));
+        heard: &mut (dyn FnMut(WorkerMessage) + Send),
+        rows: Option<(AttemptId, RowsSender)>,
+    ) -> Result<(), WorkerLoss> {
+        let silent = || WorkerLoss::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
+        let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
         let mut client = create_worker_client(self.channel.clone());
         let key = TaskKey { query_id: Uuid::new_v4(), stage_id: 1, task_number: 0 };
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let plan = SetPlanRequest {
             task_key: key,
             task_count: 1,
-            plan: MaybeEncoded::Decoded(Leaf::plan(request, None)),
+            plan: MaybeEncoded::Decoded(TaskExec::plan(request, None)),
             work_unit_feed_declarations: Vec::new(),
             target_worker_url: self.url.clone(),
             query_start_time_ns: since.as_nanos() as usize,
@@ -161,10 +161,11 @@ impl Link {
         let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
         let metrics = Default::default;
         let set = client.coordinator_channel(HeaderMap::new(), plan, until_closed, metrics(), &self.ctx);
-        let set = timeout(lease, set).await.map_err(|_| Lost::Unreached(format!("{lease:?} without an answer")))?;
-        let _answers = set.map_err(|error| Lost::Unreached(chain(&error)))?;
+        let set =
+            timeout(lease, set).await.map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
+        let _answers = set.map_err(|error| WorkerLoss::Unreached(error_chain(&error)))?;
         // It has the plan: whatever ends it now may be the plan's doing.
-        heard(Message::Beat(Progress::default()));
+        heard(WorkerMessage::Beat(TaskProgress::default()));
         let run = ExecuteTaskRequest {
             task_key: key,
             target_partition_start: 0,
@@ -175,13 +176,15 @@ impl Link {
         let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
         let mut stream = futures::stream::iter(streams).flatten();
         while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
-            for said in batch.and_then(|batch| said(&batch)).map_err(broken)? {
+            for said in batch.and_then(|batch| decode_outputs(&batch)).map_err(broken)? {
                 match (said, &rows) {
-                    (Said::Message(message), _) => heard(message),
-                    (Said::Rows(bytes), Some((attempt, to))) => {
-                        to.send((*attempt, bytes)).await.map_err(|_| Lost::Unwanted)?;
+                    (WorkerOutput::Message(message), _) => heard(message),
+                    (WorkerOutput::Rows(bytes), Some((attempt, to))) => {
+                        to.send((*attempt, bytes)).await.map_err(|_| WorkerLoss::Unwanted)?;
                     }
-                    (Said::Rows(_), None) => return Err(Lost::Silent("it gives rows, unasked".to_owned())),
+                    (WorkerOutput::Rows(_), None) => {
+                        return Err(WorkerLoss::Silent("it gives rows, unasked".to_owned()));
+                    }
                 }
             }
         }
@@ -215,7 +218,7 @@ fn dial_once(
 }
 
 /// An error with what led to it.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
 
-use super::security::Security;
+use super::security::ClusterSecurity;
 
 /// How long workers have to end what they do once the run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub struct LocalWorkers {
     children: Vec<Child>,
     addresses: Vec<String>,
-    security: Security,
+    security: ClusterSecurity,
 }
 
 impl LocalWorkers {
@@ -27,7 +27,7 @@ impl LocalWorkers {
     pub fn start(count: usize, threads: usize, memory_bytes: u64) -> Result<LocalWorkers> {
         let failed = |error| Fault::new(codes::STORAGE, "a worker process cannot be started").cause(error);
         let program = std::env::current_exe().map_err(failed)?;
-        let (security, (variable, token)) = Security::random()?;
+        let (security, (variable, token)) = ClusterSecurity::random()?;
         let mut local = LocalWorkers { children: Vec::new(), addresses: Vec::new(), security };
         for _ in 0..count {
             let mut command = Command::new(&program);
@@ -55,7 +55,7 @@ impl LocalWorkers {
     }
 
     /// What they know.
-    pub fn security(&self) -> &Security {
+    pub fn security(&self) -> &ClusterSecurity {
         &self.security
     }
 }

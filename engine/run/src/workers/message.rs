@@ -5,58 +5,58 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use forebay_model::{Fault, Id, Pipeline, Result, SentFault, codes};
-use forebay_plan::{AskId, OpId, Way};
+use forebay_model::{ContentId, Fault, Pipeline, Result, WireFault, codes};
+use forebay_plan::{AnalyzerId, OpId, WindowRowOrder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Interval;
 use crate::feed::FeedConfig;
-use crate::pass::exchange::Exchange;
-use crate::pass::order::Start;
-use crate::pass::partials::Piece;
-use crate::workers::schedule::Kind;
+use crate::pass::exchange::ShufflePlan;
+use crate::pass::order::WindowInit;
+use crate::pass::partials::StateSource;
+use crate::workers::schedule::CostClass;
 
 /// What both sides must agree on.
 pub(crate) const PROTOCOL: u32 = 5;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct RunSpec {
     pub pipeline: Pipeline,
     pub sinks: Vec<usize>,
     pub learns: bool,
     /// The questions that were answered when the coordinator compiled.
-    pub known: BTreeSet<AskId>,
+    pub known: BTreeSet<AnalyzerId>,
     pub interval: Option<Interval>,
     /// The state directory.
     pub state: String,
     /// Where relative paths begin.
     pub base: PathBuf,
     /// The fingerprints of all sources.
-    pub sources: BTreeMap<String, Id>,
+    pub sources: BTreeMap<String, ContentId>,
     pub batch_rows: usize,
 }
 
 /// A feed, as workers need to know it: they plan it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct FeedJob {
+pub(crate) struct FeedSpec {
     pub pipeline: Pipeline,
     pub config: FeedConfig,
     /// What is applied on the way; it lies in the state directory. Else what runs have learned.
-    pub artifact: Option<Id>,
+    pub artifact: Option<ContentId>,
     pub interval: Option<Interval>,
     pub state: String,
     pub base: PathBuf,
     pub batch_rows: usize,
     /// The fingerprints of its datasets.
-    pub datasets: Vec<Id>,
+    pub datasets: Vec<ContentId>,
 }
 
 /// The part of a pass that a task belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Work {
+pub(crate) enum StageRef {
     Learn {
         pass: usize,
         lane: usize,
@@ -71,18 +71,18 @@ pub(crate) enum Work {
     },
 }
 
-impl Work {
+impl StageRef {
     /// Its pass, by its place in the program.
     pub fn pass(self) -> usize {
         match self {
-            Work::Learn { pass, .. } | Work::Write { pass } | Work::Sort { pass, .. } => pass,
+            StageRef::Learn { pass, .. } | StageRef::Write { pass } | StageRef::Sort { pass, .. } => pass,
         }
     }
 
     /// What is planned together with it goes by the name of the first.
-    pub fn room(self) -> Work {
+    pub fn room(self) -> StageRef {
         match self {
-            Work::Learn { pass, .. } => Work::Learn { pass, lane: 0 },
+            StageRef::Learn { pass, .. } => StageRef::Learn { pass, lane: 0 },
             work => work,
         }
     }
@@ -91,12 +91,12 @@ impl Work {
 /// What to do, with the numbers of tasks as [`crate::pass::order::Line`] has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum TaskKind {
     /// Parts in order, with what windows remember at task `from`.
     Parts {
-        parts: Vec<PartRef>,
+        parts: Vec<WorkUnitRef>,
         from: usize,
-        start: Start,
+        start: WindowInit,
         /// Whether what windows remember after the last of them is kept.
         keeps: bool,
     },
@@ -105,39 +105,39 @@ pub(crate) enum What {
     /// Compute over all rows of a part's keys, in an exchange.
     Compute { part: usize },
     /// Merge one share of what is known of a question, which is large.
-    Merge { question: usize, share: usize, pieces: Vec<Piece> },
+    Merge { question: usize, share: usize, pieces: Vec<StateSource> },
     /// Find out what windows remember at task `to`, and keep it.
-    Advance { from: usize, start: Start, to: usize },
+    Advance { from: usize, start: WindowInit, to: usize },
     /// Read a block of a feed's dataset.
     Read { dataset: usize, block: u32 },
 }
 
-impl What {
+impl TaskKind {
     /// What it is among the errands of a pass. The coordinator ranks what was merged, while workers read.
-    pub fn kind(&self, pass: usize) -> Kind {
+    pub fn kind(&self, pass: usize) -> CostClass {
         let what = match self {
-            What::Parts { .. } => "parts",
-            What::Divide { .. } => "divide",
-            What::Compute { .. } => "compute",
-            What::Merge { .. } => "merge",
-            What::Advance { .. } => "advance",
-            What::Read { .. } => "read",
+            TaskKind::Parts { .. } => "parts",
+            TaskKind::Divide { .. } => "divide",
+            TaskKind::Compute { .. } => "compute",
+            TaskKind::Merge { .. } => "merge",
+            TaskKind::Advance { .. } => "advance",
+            TaskKind::Read { .. } => "read",
         };
-        Kind { pass, what, first: matches!(self, What::Merge { .. }) }
+        CostClass { pass, what, first: matches!(self, TaskKind::Merge { .. }) }
     }
 }
 
 /// A part by its tasks, and the name that both sides must give it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PartRef {
+pub(crate) struct WorkUnitRef {
     pub tasks: Range<usize>,
-    pub id: Id,
+    pub id: ContentId,
 }
 
 /// What a plan's leaf takes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Request {
+pub(crate) enum WorkerRequest {
     /// Who are you?
     Hello,
     /// Do this.
@@ -149,13 +149,13 @@ pub(crate) enum Request {
 /// A task for a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TaskRequest {
-    pub job: Job,
-    pub work: Work,
+    pub job: RunSpec,
+    pub work: StageRef,
     /// How rows reach each window.
-    pub ways: Vec<(OpId, Way)>,
+    pub ways: Vec<(OpId, WindowRowOrder)>,
     /// Where workers sorted rows; of sorting, the last one is at hand.
-    pub exchanges: Vec<Exchange>,
-    pub what: What,
+    pub exchanges: Vec<ShufflePlan>,
+    pub what: TaskKind,
     /// How often to say something at least.
     pub beat_ms: u64,
 }
@@ -173,16 +173,16 @@ impl TaskRequest {
         let rows = (1..=BATCH_ROWS_MAX).contains(&job.batch_rows);
         let exchanges = self.exchanges.iter().all(|exchange| exchange.parts <= EXCHANGE_PARTS_MAX);
         let tasks = match &self.what {
-            What::Parts { parts, from, .. } => {
+            TaskKind::Parts { parts, from, .. } => {
                 let starts = std::iter::once(*from).chain(parts.iter().map(|part| part.tasks.end));
                 parts.iter().zip(starts).all(|(part, at)| at <= part.tasks.start && part.tasks.start <= part.tasks.end)
             }
-            What::Advance { from, to, .. } => from <= to,
-            What::Divide { .. } | What::Compute { .. } | What::Merge { .. } | What::Read { .. } => true,
+            TaskKind::Advance { from, to, .. } => from <= to,
+            TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Merge { .. } | TaskKind::Read { .. } => true,
         };
         match sinks && rows && exchanges && tasks {
             true => Ok(()),
-            false => Err(strange()),
+            false => Err(bad_request()),
         }
     }
 }
@@ -190,19 +190,19 @@ impl TaskRequest {
 impl RowsRequest {
     /// The same for a block of rows.
     pub fn check(&self) -> Result<()> {
-        (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows).then_some(()).ok_or_else(strange)
+        (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows).then_some(()).ok_or_else(bad_request)
     }
 }
 
 /// A fault for a request that the coordinator of a run does not send.
-pub(crate) fn strange() -> Fault {
+pub(crate) fn bad_request() -> Fault {
     Fault::new(codes::STRANGER, "a request names what there is not")
 }
 
 /// A block of a feed that is wanted from a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RowsRequest {
-    pub job: FeedJob,
+    pub job: FeedSpec,
     pub dataset: usize,
     pub block: u32,
     /// How often to say something at least.
@@ -211,7 +211,7 @@ pub(crate) struct RowsRequest {
 
 /// What a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct WorkerHello {
     pub protocol: u32,
     pub version: String,
     pub slots: usize,
@@ -222,10 +222,10 @@ pub(crate) struct Hello {
 /// What a plan's leaf gives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Message {
-    Hello(Hello),
+pub(crate) enum WorkerMessage {
+    Hello(WorkerHello),
     /// It is alive; counts are since the beginning of the task.
-    Beat(Progress),
+    Beat(TaskProgress),
     /// A part is committed; `first` is the first of its tasks.
     Part {
         first: usize,
@@ -234,20 +234,20 @@ pub(crate) enum Message {
     /// All is done. `gaps`: steps that were not of the declared period, up to the last task.
     Done {
         gaps: u64,
-        progress: Progress,
+        progress: TaskProgress,
     },
     /// The worker leaves: what is not done is for others.
     HandedBack,
     /// It did not work. `fallen`: the window whose way was wrong, and the code of its fault.
     Failed {
-        fault: Box<SentFault>,
+        fault: Box<WireFault>,
         fallen: Option<OpId>,
     },
 }
 
 /// How far a task is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Progress {
+pub(crate) struct TaskProgress {
     pub rows: u64,
     pub bytes: u64,
     pub spilled_bytes: u64,

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_model::{Result, caught};
-use forebay_storage::{Event, Watch};
+use forebay_model::{Result, catch_panic};
+use forebay_storage::{Event, EventListener};
 
-use super::leaf::Out;
-use super::message::{Message, Progress};
+use super::leaf::MessageSink;
+use super::message::{TaskProgress, WorkerMessage};
 
 /// What an errand has done so far.
 #[derive(Default)]
-pub(super) struct Meter {
+pub(super) struct TaskMeter {
     rows: AtomicU64,
     bytes: AtomicU64,
     spilled_bytes: AtomicU64,
@@ -22,21 +22,21 @@ pub(super) struct Meter {
 
 thread_local! {
     /// Of the errand that this thread does, and the CPU time of the thread before it.
-    static METER: RefCell<Option<(Arc<Meter>, u64)>> = const { RefCell::new(None) };
+    static METER: RefCell<Option<(Arc<TaskMeter>, u64)>> = const { RefCell::new(None) };
 }
 
 /// Tells events of an errand's thread to its meter.
-pub(super) struct ToMeter;
+pub(super) struct MeterWatch;
 
-impl Watch for ToMeter {
-    fn event(&self, event: Event) {
+impl EventListener for MeterWatch {
+    fn on_event(&self, event: Event) {
         METER.with_borrow(|meter| {
             let Some((meter, before)) = meter else { return };
             match event {
                 Event::Progress { rows, bytes } => {
                     meter.rows.fetch_add(rows, Ordering::Relaxed);
                     meter.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    meter.spent_since(*before);
+                    meter.record_cpu_time(*before);
                 }
                 Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
                 _ => {}
@@ -52,15 +52,15 @@ fn thread_cpu_micros() -> u64 {
     nanos.unwrap_or(0) / 1000
 }
 
-impl Meter {
+impl TaskMeter {
     /// Notes the CPU time of this thread, which had so much of it before the errand.
-    fn spent_since(&self, before: u64) {
+    fn record_cpu_time(&self, before: u64) {
         self.cpu_micros.store(thread_cpu_micros().saturating_sub(before), Ordering::Relaxed);
     }
 
     /// So far.
-    pub fn progress(&self) -> Progress {
-        Progress {
+    pub fn progress(&self) -> TaskProgress {
+        TaskProgress {
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
@@ -71,23 +71,28 @@ impl Meter {
 
 /// Does something for an errand, and says every now and then that it is alive. A panic is a fault: the coordinator
 /// hears of it, and no more beats.
-pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn with_heartbeat<T>(
+    out: &MessageSink,
+    beat: Duration,
+    meter: &Arc<TaskMeter>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let (over, moved) = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
             while !*done {
                 done = moved.wait_timeout(done, beat).unwrap_or_else(PoisonError::into_inner).0;
-                if !*done && !out.send(Message::Beat(meter.progress())) {
+                if !*done && !out.send(WorkerMessage::Beat(meter.progress())) {
                     return;
                 }
             }
         });
         let before = thread_cpu_micros();
         METER.with_borrow_mut(|here| *here = Some((meter.clone(), before)));
-        let done = caught(work);
+        let done = catch_panic(work);
         METER.with_borrow_mut(|here| *here = None);
-        meter.spent_since(before);
+        meter.record_cpu_time(before);
         *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         moved.notify_all();
         done

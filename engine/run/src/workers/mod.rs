@@ -31,14 +31,14 @@ mod security;
 mod status;
 mod token;
 
-pub(crate) use crew::{Asks, Common, Errand, Failure, Said};
+pub(crate) use crew::{StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec};
 pub(crate) use link::ROWS_BYTES_MAX;
-pub(crate) use message::{FeedJob, Job, PartRef, What, Work, strange};
+pub(crate) use message::{FeedSpec, RunSpec, StageRef, TaskKind, WorkUnitRef, bad_request};
 pub(crate) use schedule::{ROUNDS, round_weight};
 
-pub use crew::{Crew, CrewOptions};
-pub use host::Host;
+pub use crew::{Cluster, ClusterOptions};
+pub use host::WorkerServer;
 pub use local::LocalWorkers;
-pub use security::{Security, TlsFiles};
-pub use status::{Status, WorkerStatus};
-pub use token::Token;
+pub use security::{ClusterSecurity, TlsFiles};
+pub use status::{ClusterStatus, WorkerStatus};
+pub use token::ClusterToken;

@@ -31,8 +31,8 @@ use tonic::transport::Channel;
 use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tower::{Layer, Service};
 
-use super::link::version;
-use super::security::{Security, fingerprint};
+use super::link::protocol_version;
+use super::security::{ClusterSecurity, fingerprint};
 
 /// Where a coordinator asks for a worker's proof.
 const PROVE: &str = "/forebay.Worker/Prove";
@@ -67,7 +67,7 @@ fn nonce() -> Result<Nonce> {
 }
 
 /// A keyed digest of parts: their lengths are part of it, so no two lists of parts are the same text.
-fn mac(key: &hmac::Key, parts: &[&[u8]]) -> Mac {
+fn hmac_parts(key: &hmac::Key, parts: &[&[u8]]) -> Mac {
     let mut context = hmac::Context::with_key(key);
     for part in parts {
         context.update(&(part.len() as u64).to_be_bytes());
@@ -78,22 +78,22 @@ fn mac(key: &hmac::Key, parts: &[&[u8]]) -> Mac {
     mac
 }
 
-fn key(secret: &[u8]) -> hmac::Key {
+fn hmac_key(secret: &[u8]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret)
 }
 
 /// Compares in a time that does not depend on the bytes.
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b))) == 0
 }
 
-fn header(bytes: &[u8]) -> HeaderValue {
+fn encode_header(bytes: &[u8]) -> HeaderValue {
     // Base64 is visible ASCII.
     HeaderValue::from_str(&BASE64_STANDARD.encode(bytes)).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// So many bytes, and nothing else.
-fn bytes_of<const N: usize>(headers: &HeaderMap, name: &HeaderName) -> Option<[u8; N]> {
+fn decode_header<const N: usize>(headers: &HeaderMap, name: &HeaderName) -> Option<[u8; N]> {
     let text = headers.get(name)?.as_bytes();
     // Checked before anything is decoded: a header may be long.
     if text.len() > 4 * N.div_ceil(3) {
@@ -116,7 +116,7 @@ impl ChannelBinding {
     }
 
     /// As a coordinator sees it that has reached this address.
-    pub fn of_coordinator(security: &Security, worker: SocketAddr) -> Result<ChannelBinding> {
+    pub fn of_coordinator(security: &ClusterSecurity, worker: SocketAddr) -> Result<ChannelBinding> {
         let certificate = security.own_certificate()?;
         Ok(certificate.map_or_else(|| ChannelBinding::tcp(worker), |own| ChannelBinding::tls(&own)))
     }
@@ -140,28 +140,28 @@ struct Handshake {
 
 impl Handshake {
     fn mac(&self, token: &hmac::Key, purpose: &str) -> Mac {
-        let version = version();
+        let version = protocol_version();
         let parts = [purpose.as_bytes(), &self.coordinator, &self.worker, &self.channel.0, version.as_bytes()];
-        mac(token, &parts)
+        hmac_parts(token, &parts)
     }
 
     fn session(&self, token: &hmac::Key) -> hmac::Key {
-        key(&self.mac(token, "session"))
+        hmac_key(&self.mac(token, "session"))
     }
 }
 
 fn request_mac(session: &hmac::Key, path: &str, count: u64) -> Mac {
-    mac(session, &[b"request", path.as_bytes(), &count.to_be_bytes()])
+    hmac_parts(session, &[b"request", path.as_bytes(), &count.to_be_bytes()])
 }
 
 /// A coordinator's end of a connection whose worker has proved itself: every request carries a proof.
 #[derive(Clone)]
-pub(super) struct Proved<C = Channel> {
+pub(super) struct AuthenticatedChannel<C = Channel> {
     channel: C,
-    session: Arc<Session>,
+    session: Arc<ProofSession>,
 }
 
-struct Session {
+struct ProofSession {
     key: hmac::Key,
     coordinator: HeaderValue,
     worker: HeaderValue,
@@ -169,38 +169,42 @@ struct Session {
 }
 
 /// Why a worker is not believed.
-pub(super) enum Unproved<E = tonic::transport::Error> {
+pub(super) enum ProofFailure<E = tonic::transport::Error> {
     Fault(Fault),
     Transport(E),
     /// It answers, and not as a process does that knows the token.
     Stranger,
 }
 
-impl<C: Service<Request<Body>, Response = Response<Body>>> Proved<C> {
+impl<C: Service<Request<Body>, Response = Response<Body>>> AuthenticatedChannel<C> {
     /// Asks the worker at the other end to prove that it knows the token.
-    pub async fn new(mut channel: C, secret: &[u8], binding: ChannelBinding) -> Result<Proved<C>, Unproved<C::Error>> {
-        let (token, coordinator) = (key(secret), nonce().map_err(Unproved::Fault)?);
-        let ask = Request::post(PROVE).header(COORDINATOR_NONCE, header(&coordinator)).body(Body::empty());
-        let ask = ask.map_err(|error| Unproved::Fault(Fault::internal("a request").cause(error)))?;
-        std::future::poll_fn(|context| channel.poll_ready(context)).await.map_err(Unproved::Transport)?;
-        let answer = channel.call(ask).await.map_err(Unproved::Transport)?;
-        let worker = bytes_of(answer.headers(), &WORKER_NONCE).ok_or(Unproved::Stranger)?;
-        let proof: Mac = bytes_of(answer.headers(), &PROOF).ok_or(Unproved::Stranger)?;
+    pub async fn new(
+        mut channel: C,
+        secret: &[u8],
+        binding: ChannelBinding,
+    ) -> Result<AuthenticatedChannel<C>, ProofFailure<C::Error>> {
+        let (token, coordinator) = (hmac_key(secret), nonce().map_err(ProofFailure::Fault)?);
+        let ask = Request::post(PROVE).header(COORDINATOR_NONCE, encode_header(&coordinator)).body(Body::empty());
+        let ask = ask.map_err(|error| ProofFailure::Fault(Fault::internal("a request").cause(error)))?;
+        std::future::poll_fn(|context| channel.poll_ready(context)).await.map_err(ProofFailure::Transport)?;
+        let answer = channel.call(ask).await.map_err(ProofFailure::Transport)?;
+        let worker = decode_header(answer.headers(), &WORKER_NONCE).ok_or(ProofFailure::Stranger)?;
+        let proof: Mac = decode_header(answer.headers(), &PROOF).ok_or(ProofFailure::Stranger)?;
         let handshake = Handshake { coordinator, worker, channel: binding };
-        if !same(&handshake.mac(&token, "worker"), &proof) {
-            return Err(Unproved::Stranger);
+        if !constant_time_eq(&handshake.mac(&token, "worker"), &proof) {
+            return Err(ProofFailure::Stranger);
         }
-        let session = Session {
+        let session = ProofSession {
             key: handshake.session(&token),
-            coordinator: header(&coordinator),
-            worker: header(&worker),
+            coordinator: encode_header(&coordinator),
+            worker: encode_header(&worker),
             count: AtomicU64::new(0),
         };
-        Ok(Proved { channel, session: Arc::new(session) })
+        Ok(AuthenticatedChannel { channel, session: Arc::new(session) })
     }
 }
 
-impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>> for Proved<C> {
+impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>> for AuthenticatedChannel<C> {
     type Response = Response<Body>;
     type Error = C::Error;
     type Future = C::Future;
@@ -212,7 +216,7 @@ impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let session = &self.session;
         let count = session.count.fetch_add(1, Ordering::Relaxed);
-        let proof = header(&request_mac(&session.key, request.uri().path(), count));
+        let proof = encode_header(&request_mac(&session.key, request.uri().path(), count));
         let headers = request.headers_mut();
         headers.insert(COORDINATOR_NONCE, session.coordinator.clone());
         headers.insert(WORKER_NONCE, session.worker.clone());
@@ -224,26 +228,26 @@ impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>
 
 /// A worker's end: requests without a proof never reach the service, and their bodies are not read.
 #[derive(Clone)]
-pub(super) struct Guard(Arc<Guarding>);
+pub(super) struct AuthLayer(Arc<AuthContext>);
 
-struct Guarding {
+struct AuthContext {
     token: hmac::Key,
     /// Marks the nonces of this process.
     own: hmac::Key,
     has_tls: bool,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<SessionTable>,
 }
 
 /// Coordinators that have proved themselves.
 #[derive(Default)]
-struct Sessions {
-    requests: BTreeMap<WorkerNonce, Requests>,
+struct SessionTable {
+    requests: BTreeMap<WorkerNonce, ReplayWindow>,
     next_turn: u64,
 }
 
 /// The requests of a session that have come: none counts twice.
 #[derive(Default)]
-struct Requests {
+struct ReplayWindow {
     /// All before this one have come, or are not waited for any more.
     next: u64,
     /// Later ones that have come.
@@ -252,9 +256,9 @@ struct Requests {
     turn: u64,
 }
 
-impl Requests {
+impl ReplayWindow {
     /// Whether a request is new.
-    fn take(&mut self, count: u64) -> bool {
+    fn accept(&mut self, count: u64) -> bool {
         if count < self.next || !self.later.insert(count) {
             return false;
         }
@@ -270,11 +274,11 @@ impl Requests {
     }
 }
 
-impl Guard {
-    pub fn new(security: &Security) -> Result<Guard> {
-        Ok(Guard(Arc::new(Guarding {
-            token: key(security.secret()),
-            own: key(&nonce()?),
+impl AuthLayer {
+    pub fn new(security: &ClusterSecurity) -> Result<AuthLayer> {
+        Ok(AuthLayer(Arc::new(AuthContext {
+            token: hmac_key(security.secret()),
+            own: hmac_key(&nonce()?),
             has_tls: security.has_tls(),
             sessions: Mutex::default(),
         })))
@@ -283,21 +287,21 @@ impl Guard {
     /// Proves to a coordinator that this worker knows the token.
     fn prove(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
         let strange = || Status::invalid_argument("this is no request for a proof");
-        let coordinator = bytes_of(request.headers(), &COORDINATOR_NONCE).ok_or_else(strange)?;
+        let coordinator = decode_header(request.headers(), &COORDINATOR_NONCE).ok_or_else(strange)?;
         let channel = ChannelBinding::of_request(request, self.0.has_tls).ok_or_else(strange)?;
         let random = nonce().map_err(|fault| Status::unavailable(fault.to_string()))?;
         let worker = self.worker_nonce(random, &coordinator);
         let handshake = Handshake { coordinator, worker, channel };
         let mut answer = Response::new(Body::empty());
-        answer.headers_mut().insert(WORKER_NONCE, header(&worker));
-        answer.headers_mut().insert(PROOF, header(&handshake.mac(&self.0.token, "worker")));
+        answer.headers_mut().insert(WORKER_NONCE, encode_header(&worker));
+        answer.headers_mut().insert(PROOF, encode_header(&handshake.mac(&self.0.token, "worker")));
         Ok(answer)
     }
 
     fn worker_nonce(&self, random: Nonce, coordinator: &Nonce) -> WorkerNonce {
         let mut nonce = [0; WORKER_NONCE_BYTES];
         nonce[..NONCE_BYTES].copy_from_slice(&random);
-        nonce[NONCE_BYTES..].copy_from_slice(&mac(&self.0.own, &[&random, coordinator]));
+        nonce[NONCE_BYTES..].copy_from_slice(&hmac_parts(&self.0.own, &[&random, coordinator]));
         nonce
     }
 
@@ -306,29 +310,30 @@ impl Guard {
         let headers = request.headers();
         let count = headers.get(COUNT).and_then(|count| count.to_str().ok()?.parse().ok());
         let (Some(coordinator), Some(worker), Some(count), Some(proof)) = (
-            bytes_of::<NONCE_BYTES>(headers, &COORDINATOR_NONCE),
-            bytes_of::<WORKER_NONCE_BYTES>(headers, &WORKER_NONCE),
+            decode_header::<NONCE_BYTES>(headers, &COORDINATOR_NONCE),
+            decode_header::<WORKER_NONCE_BYTES>(headers, &WORKER_NONCE),
             count,
-            bytes_of::<32>(headers, &PROOF),
+            decode_header::<32>(headers, &PROOF),
         ) else {
             return false;
         };
         let Some(channel) = ChannelBinding::of_request(request, self.0.has_tls) else { return false };
         let Some(random) = worker.first_chunk() else { return false };
-        if !same(&self.worker_nonce(*random, &coordinator), &worker) {
+        if !constant_time_eq(&self.worker_nonce(*random, &coordinator), &worker) {
             return false;
         }
         let session = Handshake { coordinator, worker, channel }.session(&self.0.token);
-        same(&request_mac(&session, request.uri().path(), count), &proof) && self.is_new(worker, count)
+        constant_time_eq(&request_mac(&session, request.uri().path(), count), &proof)
+            && self.is_first_use(worker, count)
     }
 
-    fn is_new(&self, worker: WorkerNonce, count: u64) -> bool {
+    fn is_first_use(&self, worker: WorkerNonce, count: u64) -> bool {
         let mut sessions = self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Sessions { requests, next_turn } = &mut *sessions;
+        let SessionTable { requests, next_turn } = &mut *sessions;
         *next_turn += 1;
         let session = requests.entry(worker).or_default();
         session.turn = *next_turn;
-        let is_new = session.take(count);
+        let is_new = session.accept(count);
         if requests.len() > SESSIONS_MAX {
             let oldest = requests.iter().min_by_key(|(_, session)| session.turn).map(|(worker, _)| *worker);
             oldest.map(|oldest| requests.remove(&oldest));
@@ -337,22 +342,22 @@ impl Guard {
     }
 }
 
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for AuthLayer {
+    type Service = AuthService<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { inner, guard: self.clone() }
+    fn layer(&self, inner: S) -> AuthService<S> {
+        AuthService { inner, guard: self.clone() }
     }
 }
 
 /// A service behind a guard.
 #[derive(Clone)]
-pub(super) struct Guarded<S> {
+pub(super) struct AuthService<S> {
     inner: S,
-    guard: Guard,
+    guard: AuthLayer,
 }
 
-impl<S> Service<Request<Body>> for Guarded<S>
+impl<S> Service<Request<Body>> for AuthService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
 {
@@ -384,10 +389,10 @@ mod tests {
 
     use super::*;
 
-    fn guard(token: &str) -> Guard {
-        Guard(Arc::new(Guarding {
-            token: key(token.as_bytes()),
-            own: key(&nonce().unwrap()),
+    fn guard(token: &str) -> AuthLayer {
+        AuthLayer(Arc::new(AuthContext {
+            token: hmac_key(token.as_bytes()),
+            own: hmac_key(&nonce().unwrap()),
             has_tls: false,
             sessions: Mutex::default(),
         }))
@@ -405,21 +410,21 @@ mod tests {
     }
 
     /// The nonces of a connection to a worker, and what the worker proved.
-    fn handshake(worker: &Guard, at: SocketAddr) -> (Handshake, Mac) {
+    fn handshake(worker: &AuthLayer, at: SocketAddr) -> (Handshake, Mac) {
         let coordinator = nonce().unwrap();
-        let answer = worker.prove(&request(PROVE, at, &[(COORDINATOR_NONCE, header(&coordinator))])).unwrap();
-        let nonce = bytes_of(answer.headers(), &WORKER_NONCE).unwrap();
+        let answer = worker.prove(&request(PROVE, at, &[(COORDINATOR_NONCE, encode_header(&coordinator))])).unwrap();
+        let nonce = decode_header(answer.headers(), &WORKER_NONCE).unwrap();
         let channel = ChannelBinding::tcp(here());
-        (Handshake { coordinator, worker: nonce, channel }, bytes_of(answer.headers(), &PROOF).unwrap())
+        (Handshake { coordinator, worker: nonce, channel }, decode_header(answer.headers(), &PROOF).unwrap())
     }
 
     fn signed(handshake: &Handshake, token: &str, path: &str, count: u64) -> [(HeaderName, HeaderValue); 4] {
-        let session = handshake.session(&key(token.as_bytes()));
+        let session = handshake.session(&hmac_key(token.as_bytes()));
         [
-            (COORDINATOR_NONCE, header(&handshake.coordinator)),
-            (WORKER_NONCE, header(&handshake.worker)),
+            (COORDINATOR_NONCE, encode_header(&handshake.coordinator)),
+            (WORKER_NONCE, encode_header(&handshake.worker)),
             (COUNT, HeaderValue::from(count)),
-            (PROOF, header(&request_mac(&session, path, count))),
+            (PROOF, encode_header(&request_mac(&session, path, count))),
         ]
     }
 
@@ -434,7 +439,7 @@ mod tests {
 
     /// A worker as its coordinators reach it: at `at`.
     fn reached(
-        guard: Guard,
+        guard: AuthLayer,
         at: SocketAddr,
     ) -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible> {
         let served = tower::service_fn(|_: Request<Body>| async {
@@ -461,7 +466,7 @@ mod tests {
             for path in ["/worker.Service/ExecuteTask", "/worker.Service/CoordinatorChannel", "/", PROVE] {
                 assert!(!is_served(&asked(&mut bare, path).await), "{path}");
             }
-            let proved = Proved::new(bare, b"river", ChannelBinding::tcp(here())).await;
+            let proved = AuthenticatedChannel::new(bare, b"river", ChannelBinding::tcp(here())).await;
             let mut proved = proved.map_err(|_| "not proved").unwrap();
             for _ in 0..3 {
                 assert!(is_served(&asked(&mut proved, "/worker.Service/ExecuteTask").await));
@@ -473,18 +478,19 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinator_tells_a_process_that_does_not_know_the_token_a_nonce_and_nothing_else() {
+    fn a_coordinator_sends_an_imposter_only_a_nonce() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let tell = seen.clone();
         let imposter = tower::service_fn(move |request: Request<Body>| {
             tell.lock().unwrap().push(request.headers().clone());
             let mut answer = Response::new(Body::empty());
-            answer.headers_mut().insert(WORKER_NONCE, header(&[7; WORKER_NONCE_BYTES]));
-            answer.headers_mut().insert(PROOF, header(&[7; 32]));
+            answer.headers_mut().insert(WORKER_NONCE, encode_header(&[7; WORKER_NONCE_BYTES]));
+            answer.headers_mut().insert(PROOF, encode_header(&[7; 32]));
             async { Ok::<_, Infallible>(answer) }
         });
-        let proved = futures::executor::block_on(Proved::new(imposter, b"river", ChannelBinding::tcp(here())));
-        assert!(matches!(proved, Err(Unproved::Stranger)));
+        let proved =
+            futures::executor::block_on(AuthenticatedChannel::new(imposter, b"river", ChannelBinding::tcp(here())));
+        assert!(matches!(proved, Err(ProofFailure::Stranger)));
         let seen = seen.lock().unwrap();
         let names: Vec<_> = seen.iter().flat_map(|headers| headers.keys()).collect();
         assert_eq!(names, [&COORDINATOR_NONCE]);
@@ -492,17 +498,18 @@ mod tests {
         let elsewhere = "127.0.0.1:9".parse().unwrap();
         for (token, at) in [("lake", here()), ("", here()), ("river", elsewhere)] {
             let worker = reached(guard(token), at);
-            let proved = futures::executor::block_on(Proved::new(worker, b"river", ChannelBinding::tcp(here())));
-            assert!(matches!(proved, Err(Unproved::Stranger)), "{token} {at}");
+            let proved =
+                futures::executor::block_on(AuthenticatedChannel::new(worker, b"river", ChannelBinding::tcp(here())));
+            assert!(matches!(proved, Err(ProofFailure::Stranger)), "{token} {at}");
         }
     }
 
     #[test]
-    fn only_those_who_know_the_token_prove_it() {
+    fn proofs_need_the_token_and_count_once() {
         let worker = guard("river");
         let (known, proof) = handshake(&worker, here());
-        assert_eq!(known.mac(&key(b"river"), "worker"), proof);
-        assert_ne!(known.mac(&key(b"lake"), "worker"), proof);
+        assert_eq!(known.mac(&hmac_key(b"river"), "worker"), proof);
+        assert_ne!(known.mac(&hmac_key(b"lake"), "worker"), proof);
         let admits = |token: &str, path: &str, count: u64, shown: &str| {
             worker.admits(&request(shown, here(), &signed(&known, token, path, count)))
         };
@@ -523,11 +530,11 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_that_was_passed_on_is_none() {
+    fn relayed_proofs_are_refused() {
         let worker = guard("river");
         // A process at another address asks the worker, and passes its answer on.
         let (known, proof) = handshake(&worker, "127.0.0.1:9".parse().unwrap());
-        assert_ne!(known.mac(&key(b"river"), "worker"), proof);
+        assert_ne!(known.mac(&hmac_key(b"river"), "worker"), proof);
     }
 
     #[test]
@@ -536,11 +543,11 @@ mod tests {
         for number in 0..SESSIONS_MAX as u64 + 50 {
             let mut nonce = [0; WORKER_NONCE_BYTES];
             nonce[..8].copy_from_slice(&number.to_be_bytes());
-            assert!(worker.is_new(nonce, 0));
+            assert!(worker.is_first_use(nonce, 0));
         }
         assert_eq!(worker.0.sessions.lock().unwrap().requests.len(), SESSIONS_MAX);
-        let mut requests = Requests::default();
-        assert!((1..3 * BEFORE_MAX as u64).all(|count| requests.take(count)));
-        assert!(requests.later.len() <= BEFORE_MAX && !requests.take(0));
+        let mut requests = ReplayWindow::default();
+        assert!((1..3 * BEFORE_MAX as u64).all(|count| requests.accept(count)));
+        assert!(requests.later.len() <= BEFORE_MAX && !requests.accept(0));
     }
 }

@@ -8,133 +8,133 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_model::{Fault, Id, Result, caught, codes};
-use forebay_plan::{Base, BaseId, OpId, PassWork, Scan, Stream, Way, compile};
+use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
+use forebay_plan::{BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile};
 use forebay_storage::{ScratchDir, failpoint::step};
-use forebay_threads::Turns;
+use forebay_threads::CountingSemaphore;
 use rayon::ThreadPool;
 use serde_json::Value;
 
-use super::Work;
-use super::host::Inputs;
-use super::leaf::Out;
-use super::message::{Job, Message, What};
-use super::meter::{Meter, alive};
+use super::StageRef;
+use super::host::RunInputs;
+use super::leaf::MessageSink;
+use super::message::{RunSpec, TaskKind, WorkerMessage};
+use super::meter::{TaskMeter, with_heartbeat};
 use crate::Session;
-use crate::commit::Store;
-use crate::drive::Running;
-use crate::pass::away::{Ended, Errands};
-use crate::pass::exchange::Exchange;
-use crate::pass::learn::LaneRun;
-use crate::pass::partials::Partials;
+use crate::commit::StateStore;
+use crate::drive::RunExecutor;
+use crate::pass::away::{TaskControl, TaskOutcome};
+use crate::pass::exchange::ShufflePlan;
+use crate::pass::learn::LaneExecution;
+use crate::pass::partials::IncrementalLane;
 
 /// How long a room stays open for nobody.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// What tells rooms apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RoomKey {
-    pub job: Id,
+pub(super) struct StageKey {
+    pub job: ContentId,
     /// Lanes of a pass share a room.
-    pub work: Work,
+    pub work: StageRef,
     /// How rows reach each window.
-    pub ways: Vec<(OpId, Way)>,
-    pub exchanges: Vec<Exchange>,
+    pub ways: Vec<(OpId, WindowRowOrder)>,
+    pub exchanges: Vec<ShufflePlan>,
 }
 
 /// The way into a room.
-pub(super) struct Room {
-    to: Sender<Order>,
+pub(super) struct StageSession {
+    to: Sender<QueuedTask>,
     open: Arc<AtomicBool>,
     lives: JoinHandle<()>,
 }
 
 /// Does errands in an open room.
-type Perform<'a> = &'a (dyn Fn(Work, &What, &dyn Errands) -> Result<Ended> + Sync);
+type RunTaskFn<'a> = &'a (dyn Fn(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync);
 
 /// An errand, and whoever waits for it.
-pub(super) struct Order {
-    work: Work,
-    what: What,
-    heard: Heard,
+pub(super) struct QueuedTask {
+    work: StageRef,
+    what: TaskKind,
+    heard: TaskReporter,
     /// Dropped at the end.
     _ended: Sender<()>,
 }
 
 /// How an errand is heard of.
-struct Heard {
-    out: Out,
+struct TaskReporter {
+    out: MessageSink,
     leaves: Arc<dyn Fn() -> bool + Send + Sync>,
     beat: Duration,
-    meter: Arc<Meter>,
+    meter: Arc<TaskMeter>,
 }
 
-impl Errands for Heard {
-    fn stop(&self) -> &AtomicBool {
-        self.out.stop()
+impl TaskControl for TaskReporter {
+    fn cancel_flag(&self) -> &AtomicBool {
+        self.out.cancel_flag()
     }
 
-    fn leaves(&self) -> bool {
+    fn is_draining(&self) -> bool {
         (self.leaves)()
     }
 
-    fn part(&self, first: usize, made: Value) -> Result<()> {
-        match self.out.send(Message::Part { first, made }) {
+    fn report_unit(&self, first: usize, made: Value) -> Result<()> {
+        match self.out.send(WorkerMessage::Part { first, made }) {
             true => Ok(()),
             false => Err(Fault::new(codes::INTERRUPTED, "nobody waits for this errand any more")),
         }
     }
 }
 
-impl Order {
+impl QueuedTask {
     /// An errand, and what ends when it does.
     pub fn new(
-        work: Work,
-        what: What,
-        out: Out,
+        work: StageRef,
+        what: TaskKind,
+        out: MessageSink,
         leaves: Arc<dyn Fn() -> bool + Send + Sync>,
         beat: Duration,
-    ) -> (Order, Receiver<()>) {
+    ) -> (QueuedTask, Receiver<()>) {
         let (_ended, ends) = channel();
-        (Order { work, what, heard: Heard { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
+        (QueuedTask { work, what, heard: TaskReporter { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
     }
 
     /// Does it, and says so; says every now and then that it is alive.
     fn perform(
         &self,
-        perform: impl FnOnce(Work, &What, &dyn Errands) -> Result<Ended>,
+        perform: impl FnOnce(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome>,
         fallen: impl FnOnce() -> Option<OpId>,
     ) {
-        let Heard { out, meter, beat, .. } = &self.heard;
-        let ended = alive(out, *beat, meter, || {
+        let TaskReporter { out, meter, beat, .. } = &self.heard;
+        let ended = with_heartbeat(out, *beat, meter, || {
             step("take", "an errand");
             perform(self.work, &self.what, &self.heard)
         });
-        out.end(ended, meter.progress(), fallen);
+        out.send_outcome(ended, meter.progress(), fallen);
     }
 }
 
-impl Room {
+impl StageSession {
     /// Opens a room; whoever enters waits until it is furnished. With `mapped`, what others left of this
     /// machine's processes is shared with them.
     pub fn open(
         session: Session,
-        job: Job,
-        key: &RoomKey,
+        job: RunSpec,
+        key: &StageKey,
         (hands, mapped): (Arc<ThreadPool>, bool),
-        inputs: impl FnOnce(&Session, &Job) -> Result<Inputs> + Send + 'static,
-    ) -> Result<Room> {
+        inputs: impl FnOnce(&Session, &RunSpec) -> Result<RunInputs> + Send + 'static,
+    ) -> Result<StageSession> {
         let (to, orders) = channel();
         let open = Arc::new(AtomicBool::new(true));
         let (key, is_open) = (key.clone(), open.clone());
         let lives = std::thread::Builder::new()
             .name("forebay-room".to_owned())
             .spawn(move || {
-                let is_open = Opened(is_open);
+                let is_open = OpenFlag(is_open);
                 // Those that wait for a room hear of it if it cannot be furnished, also where that panics.
-                let furnished = caught(|| {
+                let furnished = catch_panic(|| {
                     let inputs = inputs(&session, &job)?;
-                    live(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
+                    run_stage(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
                 });
                 drop(is_open);
                 let fault = furnished
@@ -142,11 +142,11 @@ impl Room {
                     .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
                 // Those who came for a room that there is not.
                 for order in orders.try_iter() {
-                    order.heard.out.send(Message::Failed { fault: Box::new((&fault).into()), fallen: None });
+                    order.heard.out.send(WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: None });
                 }
             })
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(Room { to, open, lives })
+        Ok(StageSession { to, open, lives })
     }
 
     /// Lets nobody in any more, and waits until all errands are done and what was temporary is gone.
@@ -160,27 +160,27 @@ impl Room {
     }
 
     /// False where the room has closed.
-    pub fn enter(&self, order: Order) -> bool {
+    pub fn submit(&self, order: QueuedTask) -> bool {
         self.to.send(order).is_ok()
     }
 }
 
 /// Says that a room is open; also where it ends by a bug, it says no longer.
-struct Opened(Arc<AtomicBool>);
+struct OpenFlag(Arc<AtomicBool>);
 
-impl Drop for Opened {
+impl Drop for OpenFlag {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
 /// Furnishes a room, and does errands until nobody comes any more.
-fn live(
+fn run_stage(
     session: &Session,
-    job: &Job,
-    key: &RoomKey,
-    (inputs, mapped): (&Inputs, bool),
-    (hands, orders): (&ThreadPool, &Receiver<Order>),
+    job: &RunSpec,
+    key: &StageKey,
+    (inputs, mapped): (&RunInputs, bool),
+    (hands, orders): (&ThreadPool, &Receiver<QueuedTask>),
 ) -> Result<()> {
     let other = |what: &str| {
         let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
@@ -192,38 +192,40 @@ fn live(
             return Err(other(&format!("other files of `{name}`")));
         }
     }
-    let store = Store::new(session.io.clone(), session.state()?);
+    let store = StateStore::new(session.io.clone(), session.state()?);
     let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
     let mut known = prepared.known;
     known.ways = key.ways.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));
     let mut program =
         compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
-    let withins = session.withins(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let withins = session.interval_filters(&job.pipeline, &mut program, job.interval.as_ref())?;
     let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
-    let scans: Vec<Scan> = match &pass.work {
+    let scans: Vec<ColumnScan> = match &pass.work {
         PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
         PassWork::Write(work) => work.scans.clone(),
         PassWork::Gather(_) => Vec::new(),
     };
-    let mut run = Running { withins, ..Running::new(session, &job.pipeline, store, scratch, program, known) };
+    let mut run = RunExecutor { withins, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, known) };
     run.on_worker = true;
     let sorts = match key.work {
-        Work::Sort { .. } => key.exchanges.last(),
+        StageRef::Sort { .. } => key.exchanges.last(),
         _ => None,
     };
     match sorts {
-        None => recall(&mut run, needed_by(&scans), scans.iter().map(|scan| scan.base).collect(), mapped)?,
+        None => {
+            load_dependencies(&mut run, operations_of(&scans), scans.iter().map(|scan| scan.base).collect(), mapped)?
+        }
         Some(exchange) => {
-            let streams = sorted_streams(&run, exchange);
+            let streams = shuffle_input_streams(&run, exchange);
             let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
-            recall(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), mapped)?;
+            load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), mapped)?;
         }
     }
     let sorted = key.exchanges.iter().filter(|exchange| Some(*exchange) != sorts);
-    sorted.clone().try_for_each(|exchange| run.open_exchange(exchange))?;
+    sorted.clone().try_for_each(|exchange| run.open_shuffle(exchange))?;
     let windows = run.program.windows_of(&scans);
-    let serve = |perform: Perform<'_>| {
+    let serve = |perform: RunTaskFn<'_>| {
         // Threads of an errand each would begin with fresh memory, a page fault for every 4 KiB of it.
         hands.in_place_scope(|scope| {
             while let Ok(order) = orders.recv_timeout(IDLE) {
@@ -235,34 +237,35 @@ fn live(
         });
     };
     match (&pass.work, key.work) {
-        (PassWork::Learn(work), Work::Learn { .. }) => {
-            let learn = run.learner(&windows, None);
-            let turns = Turns::new(learn.threads);
+        (PassWork::Learn(work), StageRef::Learn { .. }) => {
+            let learn = run.learn_pass(&windows, None);
+            let turns = CountingSemaphore::new(learn.threads);
             let memory = learn.memory.states_bytes() / turns.count();
-            let runs: Vec<OnceLock<LaneRun<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
-            let partials: Vec<OnceLock<Partials<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
+            let runs: Vec<OnceLock<LaneExecution<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
+            let partials: Vec<OnceLock<IncrementalLane<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
             serve(&|work_of, what, errands| {
                 let strange = || other("another program");
-                let Work::Learn { lane, .. } = work_of else { return Err(strange()) };
+                let StageRef::Learn { lane, .. } = work_of else { return Err(strange()) };
                 let about = work.lanes.get(lane).ok_or_else(strange)?;
-                let run = once(&runs[lane], || learn.prepare(about, memory))?;
-                let partials = once(&partials[lane], || Partials::new(&learn, run, &turns)?.ok_or_else(strange))?;
-                partials.perform(what, errands)
+                let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
+                let partials =
+                    get_or_init(&partials[lane], || IncrementalLane::new(&learn, run, &turns)?.ok_or_else(strange))?;
+                partials.run_task(what, errands)
             });
             Ok(())
         }
-        (_, Work::Sort { .. }) => {
+        (_, StageRef::Sort { .. }) => {
             let exchange = sorts.ok_or_else(|| other("another program"))?;
-            serve(&|_, what, errands| run.share(exchange, what, errands));
+            serve(&|_, what, errands| run.run_shuffle_task(exchange, what, errands));
             Ok(())
         }
-        (PassWork::Write(work), Work::Write { .. }) => {
+        (PassWork::Write(work), StageRef::Write { .. }) => {
             let sink = session.sink(&job.pipeline, work.sink)?;
-            let out = session.io.place(sink.path())?;
-            let write = run.writer(sink.as_ref(), &windows, None);
+            let out = session.io.resolve(sink.path())?;
+            let write = run.write_pass(sink.as_ref(), &windows, None);
             let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-            let target = run.target(work, pass.id, sink.as_ref(), &out)?;
-            write.with_performer(&work.scans, &prepared, &target, |perform| {
+            let target = run.write_target(work, pass.id, sink.as_ref(), &out)?;
+            write.serve_tasks(&work.scans, &prepared, &target, |perform| {
                 serve(&|_, what, errands| perform(what, errands));
             })
         }
@@ -271,7 +274,7 @@ fn live(
 }
 
 /// What is made when somebody needs it first. Two may make it at the same time; both get what is kept.
-fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if cell.get().is_none() {
         // What another thread has put there meanwhile is the same.
         let _ = cell.set(make()?);
@@ -280,22 +283,27 @@ fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
 }
 
 /// The operations that rows of scans go through.
-fn needed_by(scans: &[Scan]) -> BTreeSet<OpId> {
+fn operations_of(scans: &[ColumnScan]) -> BTreeSet<OpId> {
     let streams = scans.iter().flat_map(|scan| &scan.streams);
     streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position])).collect()
 }
 
 /// What rows go through before they are sorted.
-fn sorted_streams(run: &Running<'_>, exchange: &Exchange) -> Vec<Stream> {
+fn shuffle_input_streams(run: &RunExecutor<'_>, exchange: &ShufflePlan) -> Vec<OpStream> {
     let bound = &run.program.bound;
     let flows = [bound.window_inputs.get(&exchange.stand), bound.as_of_inputs.get(&exchange.stand)];
     flows.into_iter().flatten().flat_map(|flow| flow.streams.clone()).collect()
 }
 
 /// Reads back what operations need that others have learned or gathered.
-fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>, mapped: bool) -> Result<()> {
+fn load_dependencies(
+    run: &mut RunExecutor<'_>,
+    ops: BTreeSet<OpId>,
+    bases: BTreeSet<BaseId>,
+    mapped: bool,
+) -> Result<()> {
     let bound = &run.program.bound;
-    let share = run.scratch.share(run.session.memory(), run.session.memory().states_bytes());
+    let share = run.scratch.scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
         if run.known.findings.contains_key(&state) {
@@ -304,15 +312,15 @@ fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>, m
         if let Some(finding) = run.store.shared_finding(state, mapped)? {
             run.known.findings.insert(state, Arc::new(finding));
         } else {
-            run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
+            run.store.load_finding(state, analyzer, &share, &mut run.known.findings)?;
         }
     }
     let gathered = bases.into_iter().filter_map(|base| match &bound.bases[base] {
-        Base::Gathered(op) => Some(*op),
-        Base::Source(_) => None,
+        BaseDataset::Gathered(op) => Some(*op),
+        BaseDataset::Source(_) => None,
     });
     for op in gathered.collect::<BTreeSet<_>>() {
-        run.open_gathered(op)?;
+        run.open_materialized(op)?;
     }
     Ok(())
 }

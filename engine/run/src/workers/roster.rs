@@ -6,7 +6,7 @@ use forebay_model::{Fault, Result, codes};
 
 /// Where addresses come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum From {
+enum AddressSource {
     /// `host:port`; a host may stand for many addresses.
     Name(String),
     /// One such a line; may change while a run goes on.
@@ -15,20 +15,20 @@ enum From {
 
 /// The addresses of workers, as far as one can know them now.
 #[derive(Debug, Clone)]
-pub(super) struct Roster(Vec<From>);
+pub(super) struct WorkerDiscovery(Vec<AddressSource>);
 
-impl Roster {
+impl WorkerDiscovery {
     /// `host:port`, or `@file`, one or more.
-    pub fn new(texts: &[String]) -> Result<Roster> {
+    pub fn new(texts: &[String]) -> Result<WorkerDiscovery> {
         let from = |text: &String| match text.strip_prefix('@') {
-            Some(file) => Ok(From::File(file.into())),
-            None if is_address(text) => Ok(From::Name(text.clone())),
+            Some(file) => Ok(AddressSource::File(file.into())),
+            None if is_address(text) => Ok(AddressSource::Name(text.clone())),
             None => {
                 let fault = Fault::new(codes::USAGE, format!("`{text}` is no address of a worker"));
                 Err(fault.hint("write host:port, or @file for a file with one such a line"))
             }
         };
-        texts.iter().map(from).collect::<Result<_>>().map(Roster)
+        texts.iter().map(from).collect::<Result<_>>().map(WorkerDiscovery)
     }
 
     /// Those of now. A name that is not known yet has none: its workers may come later.
@@ -36,8 +36,8 @@ impl Roster {
         let mut found = BTreeSet::new();
         for from in &self.0 {
             match from {
-                From::Name(name) => found.extend(resolve(name).await),
-                From::File(file) => {
+                AddressSource::Name(name) => found.extend(resolve(name).await),
+                AddressSource::File(file) => {
                     let text = tokio::fs::read_to_string(file).await.unwrap_or_default();
                     for line in text.lines().map(str::trim).filter(|line| is_address(line)) {
                         found.extend(resolve(line).await);

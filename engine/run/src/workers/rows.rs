@@ -10,21 +10,21 @@ use forebay_model::{Fault, Result, codes};
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
 /// Pieces of a batch.
-pub(super) fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> {
+pub(super) fn split_batch(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> {
     let row_bytes = (batch.get_array_memory_size() / batch.num_rows().max(1)).max(1);
     let rows = (PIECE_BYTES as usize / row_bytes).max(1);
     (0..batch.num_rows()).step_by(rows).map(move |first| batch.slice(first, rows.min(batch.num_rows() - first)))
 }
 
 /// The bytes of a batch.
-pub(super) fn encode(batch: &RecordBatch) -> Result<Vec<u8>> {
+pub(super) fn encode_rows(batch: &RecordBatch) -> Result<Vec<u8>> {
     let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema())?;
     writer.write(batch)?;
     Ok(writer.into_inner()?)
 }
 
 /// The batch that the bytes are.
-pub(super) fn decode(mut bytes: Buffer) -> Result<RecordBatch> {
+pub(super) fn decode_rows(mut bytes: Buffer) -> Result<RecordBatch> {
     let broken = || Fault::new(codes::CORRUPT, "a worker's rows cannot be read");
     let batch = StreamDecoder::new().decode(&mut bytes).map_err(|error| broken().cause(error))?;
     batch.ok_or_else(broken)

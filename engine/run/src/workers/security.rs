@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use super::token::Token;
+use super::token::ClusterToken;
 
 /// Certificates in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,31 +27,31 @@ pub struct TlsFiles {
 
 /// What proves that a process belongs to the cluster: certificates, a token, or both.
 #[derive(Debug, Clone)]
-pub struct Security {
+pub struct ClusterSecurity {
     tls: Option<TlsFiles>,
-    token: Option<Token>,
+    token: Option<ClusterToken>,
 }
 
-impl Security {
+impl ClusterSecurity {
     /// With the token of this file, else that of the variable `FOREBAY_TOKEN`. Where there is neither, certificates
     /// have to do; without certificates, the token of this user is taken, and made where there is none.
-    pub fn new(tls: Option<TlsFiles>, token_file: Option<&Path>) -> Result<Security> {
+    pub fn new(tls: Option<TlsFiles>, token_file: Option<&Path>) -> Result<ClusterSecurity> {
         let token = match token_file {
-            Some(file) => Some(Token::of_file(file)?),
-            None => Token::of_environment()?,
+            Some(file) => Some(ClusterToken::of_file(file)?),
+            None => ClusterToken::of_environment()?,
         };
         let token = match token {
-            None if tls.is_none() => Some(Token::of_user()?),
+            None if tls.is_none() => Some(ClusterToken::of_user()?),
             token => token,
         };
-        Ok(Security { tls, token })
+        Ok(ClusterSecurity { tls, token })
     }
 
     /// A token of its own, for processes of this machine, and the variable that hands it on.
-    pub(super) fn random() -> Result<(Security, (&'static str, String))> {
-        let token = Token::random()?;
+    pub(super) fn random() -> Result<(ClusterSecurity, (&'static str, String))> {
+        let token = ClusterToken::random()?;
         let variable = (super::token::VARIABLE, token.text().to_owned());
-        Ok((Security { tls: None, token: Some(token) }, variable))
+        Ok((ClusterSecurity { tls: None, token: Some(token) }, variable))
     }
 
     /// Refuses addresses that others can reach, unless they have to prove who they are.
@@ -72,7 +72,7 @@ impl Security {
 
     /// The secret that both sides prove to know. Without a token, certificates are the proof.
     pub(super) fn secret(&self) -> &[u8] {
-        self.token.as_ref().map(Token::bytes).unwrap_or_default()
+        self.token.as_ref().map(ClusterToken::bytes).unwrap_or_default()
     }
 
     /// What names this process's certificate.
@@ -109,11 +109,11 @@ pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> Vec<u8> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| unreadable("the certificate or key cannot be read", path, error))
+    std::fs::read(path).map_err(|error| unreadable_file("the certificate or key cannot be read", path, error))
 }
 
 /// A fault for a file that the user has named.
-pub(super) fn unreadable(message: &str, path: &Path, error: std::io::Error) -> Fault {
+pub(super) fn unreadable_file(message: &str, path: &Path, error: std::io::Error) -> Fault {
     let fault = match error.kind() {
         ErrorKind::NotFound => Fault::new(codes::ACCESS, message).hint("correct its path").cause(error),
         _ => Fault::disk(message, error),

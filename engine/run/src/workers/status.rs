@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{Io, Place};
+use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 
-use super::message::Progress;
+use super::message::TaskProgress;
 
 /// How often the file is written.
 const EVERY: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// A run, as its coordinator sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct ClusterStatus {
     /// The pipeline.
     pub pipeline: String,
     /// The pass, from 1; 0 for a feed.
@@ -59,7 +59,7 @@ pub struct WorkerStatus {
 }
 
 impl WorkerStatus {
-    pub(super) fn moved(&mut self, by: Progress) {
+    pub(super) fn add_progress(&mut self, by: TaskProgress) {
         self.rows += by.rows;
         self.bytes += by.bytes;
         self.spilled_bytes += by.spilled_bytes;
@@ -67,19 +67,19 @@ impl WorkerStatus {
     }
 }
 
-fn room(state: &Place) -> Place {
+fn status_folder(state: &StorageLocation) -> StorageLocation {
     state.join("running")
 }
 
-impl Status {
+impl ClusterStatus {
     /// All runs that use a state directory and have workers.
-    pub fn all(io: &Io, state: &Place) -> Result<Vec<Status>> {
+    pub fn all(io: &StorageClient, state: &StorageLocation) -> Result<Vec<ClusterStatus>> {
         let mut found = Vec::new();
-        let folder = room(state);
+        let folder = status_folder(state);
         for object in io.list(&folder)? {
             // It may have ended meanwhile.
             let Some(bytes) = io.get(&folder.at(&object.location))? else { continue };
-            found.extend(serde_json::from_slice::<Status>(&bytes).ok());
+            found.extend(serde_json::from_slice::<ClusterStatus>(&bytes).ok());
         }
         Ok(found)
     }
@@ -95,38 +95,38 @@ fn now() -> u64 {
 }
 
 /// Writes the file, on a thread of its own: storage may take its time.
-pub(super) struct Board {
-    to: Option<SyncSender<Status>>,
+pub(super) struct StatusWriter {
+    to: Option<SyncSender<ClusterStatus>>,
     writer: Option<JoinHandle<()>>,
     next: Instant,
 }
 
-impl Board {
-    pub fn new(io: Io, state: &Place, name: &str) -> Result<Board> {
+impl StatusWriter {
+    pub fn new(io: StorageClient, state: &StorageLocation, name: &str) -> Result<StatusWriter> {
         let (to, statuses) = sync_channel(1);
-        let (folder, place) = (room(state), room(state).join(&format!("{name}.json")));
+        let (folder, place) = (status_folder(state), status_folder(state).join(&format!("{name}.json")));
         let writer = std::thread::Builder::new()
             .name("forebay-status".to_owned())
-            .spawn(move || write(&io, &folder, &place, &statuses))
+            .spawn(move || write_statuses(&io, &folder, &place, &statuses))
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(Board { to: Some(to), writer: Some(writer), next: Instant::now() })
+        Ok(StatusWriter { to: Some(to), writer: Some(writer), next: Instant::now() })
     }
 
     /// Shows a status, if it is time to; one that comes while the last is written is left out.
-    pub fn show(&mut self, status: impl FnOnce() -> Status) {
+    pub fn write_if_due(&mut self, status: impl FnOnce() -> ClusterStatus) {
         if Instant::now() < self.next {
             return;
         }
         self.next = Instant::now() + EVERY;
         let Some(to) = &self.to else { return };
-        match to.try_send(Status { at: now(), ..status() }) {
+        match to.try_send(ClusterStatus { at: now(), ..status() }) {
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => self.to = None,
         }
     }
 }
 
-impl Drop for Board {
+impl Drop for StatusWriter {
     fn drop(&mut self) {
         self.to = None;
         if let Some(writer) = self.writer.take() {
@@ -136,7 +136,12 @@ impl Drop for Board {
 }
 
 /// Nobody fails because others cannot look on.
-fn write(io: &Io, folder: &Place, place: &Place, statuses: &Receiver<Status>) {
+fn write_statuses(
+    io: &StorageClient,
+    folder: &StorageLocation,
+    place: &StorageLocation,
+    statuses: &Receiver<ClusterStatus>,
+) {
     for object in io.list(folder).unwrap_or_default() {
         let age = now().saturating_sub(object.last_modified.timestamp().max(0) as u64);
         if age > ABANDONED_AFTER.as_secs() {

@@ -9,7 +9,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use forebay_model::{Fault, Result, codes};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::proof::same;
+use super::proof::constant_time_eq;
 
 /// The variable that holds a token, where no file is given.
 pub(super) const VARIABLE: &str = "FOREBAY_TOKEN";
@@ -22,21 +22,21 @@ const RANDOM_BYTES: usize = 32;
 
 /// A secret that all members of a cluster share. It is never sent: see [`super::proof`].
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct ClusterToken(String);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ClusterToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-impl Token {
+impl ClusterToken {
     /// A new random token.
-    pub(super) fn random() -> Result<Token> {
+    pub(super) fn random() -> Result<ClusterToken> {
         let mut bytes = [0; RANDOM_BYTES];
         let failed = |_| Fault::new(codes::STORAGE, "the system gives no random bytes");
         SystemRandom::new().fill(&mut bytes).map_err(failed)?;
-        Ok(Token(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
+        Ok(ClusterToken(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
     }
 
     pub(super) fn text(&self) -> &str {
@@ -48,34 +48,34 @@ impl Token {
     }
 
     /// Whether a text is this token; takes as long for a wrong first byte as for a wrong last one.
-    pub fn is(&self, shown: &[u8]) -> bool {
-        same(self.bytes(), shown)
+    pub fn matches(&self, shown: &[u8]) -> bool {
+        constant_time_eq(self.bytes(), shown)
     }
 
     /// The token of a file that the user names. An empty file is a fault.
-    pub fn of_file(path: &Path) -> Result<Token> {
-        read(path, Access::OthersMayRead)
+    pub fn of_file(path: &Path) -> Result<ClusterToken> {
+        read_token(path, FileAccess::OthersMayRead)
     }
 
     /// The token of the variable `FOREBAY_TOKEN`, where it is set.
-    pub(super) fn of_environment() -> Result<Option<Token>> {
+    pub(super) fn of_environment() -> Result<Option<ClusterToken>> {
         let Some(text) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let unset = format!("unset {VARIABLE}, or set it to the token of the cluster");
         let bad = |message: String| Fault::new(codes::STRANGER, message).hint(unset.clone());
         let text = text.into_string().map_err(|_| bad(format!("{VARIABLE} is no text")))?;
         match text.trim() {
             "" => Err(bad(format!("{VARIABLE} is set, and empty"))),
-            token => Ok(Some(Token(token.to_owned()))),
+            token => Ok(Some(ClusterToken(token.to_owned()))),
         }
     }
 
     /// The token of this user on this machine. The first process that needs it makes the file; a worker and a
     /// coordinator of the same user find the same one.
-    pub(super) fn of_user() -> Result<Token> {
+    pub(super) fn of_user() -> Result<ClusterToken> {
         let path = user_file()?;
         match std::fs::symlink_metadata(&path) {
-            Ok(_) => read(&path, Access::UserOnly),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => make(&path),
+            Ok(_) => read_token(&path, FileAccess::UserOnly),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => create_token(&path),
             Err(error) => Err(unusable(&path, error)),
         }
     }
@@ -83,7 +83,7 @@ impl Token {
 
 /// Who may read a token file.
 #[derive(Clone, Copy, PartialEq)]
-enum Access {
+enum FileAccess {
     /// Mounted secrets are often readable by all users of a container.
     OthersMayRead,
     UserOnly,
@@ -107,7 +107,7 @@ fn unusable(path: &Path, error: std::io::Error) -> Fault {
 }
 
 /// Makes the file whole or not at all; where another process was first, its token counts.
-fn make(path: &Path) -> Result<Token> {
+fn create_token(path: &Path) -> Result<ClusterToken> {
     let failed = |error| unusable(path, error);
     let dir = path.parent().unwrap_or(Path::new("/"));
     let mut builder = std::fs::DirBuilder::new();
@@ -115,20 +115,20 @@ fn make(path: &Path) -> Result<Token> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(dir).map_err(failed)?;
-    let token = Token::random()?;
+    let token = ClusterToken::random()?;
     // Temporary files have mode 0600.
     let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
     writeln!(file, "{}", token.text()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
     match file.persist_noclobber(path) {
         Ok(_) => Ok(token),
-        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => read(path, Access::UserOnly),
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => read_token(path, FileAccess::UserOnly),
         Err(error) => Err(failed(error.error)),
     }
 }
 
-fn read(path: &Path, access: Access) -> Result<Token> {
+fn read_token(path: &Path, access: FileAccess) -> Result<ClusterToken> {
     let shown = path.display().to_string();
-    let unreadable = |error| super::security::unreadable("the token cannot be read", path, error);
+    let unreadable = |error| super::security::unreadable_file("the token cannot be read", path, error);
     let bad = |message: &str, hint: &str| Fault::new(codes::STRANGER, message).file(shown.clone()).hint(hint);
     // Opening a pipe would wait for its other end.
     let meta = std::fs::metadata(path).map_err(unreadable)?;
@@ -151,26 +151,26 @@ fn read(path: &Path, access: Access) -> Result<Token> {
             "the token file is empty",
             "write a token to it, such as the output of `head -c 24 /dev/urandom | base64`",
         )),
-        token => Ok(Token(token.to_owned())),
+        token => Ok(ClusterToken(token.to_owned())),
     }
 }
 
 #[cfg(unix)]
-fn permitted(meta: &std::fs::Metadata, access: Access) -> Result<(), &'static str> {
+fn permitted(meta: &std::fs::Metadata, access: FileAccess) -> Result<(), &'static str> {
     use std::os::unix::fs::MetadataExt;
 
     let mode = meta.mode() & 0o777;
     // Linux tells whose this process is; elsewhere, the mode has to do.
     let user = std::fs::metadata("/proc/self").ok().map(|own| own.uid());
     match access {
-        Access::OthersMayRead if mode & 0o002 != 0 => Err("every user may write the token file"),
-        Access::UserOnly if mode & 0o077 != 0 => Err("other users may read or write the token file"),
-        Access::UserOnly if user.is_some_and(|user| user != meta.uid()) => Err("the token file is another user's"),
+        FileAccess::OthersMayRead if mode & 0o002 != 0 => Err("every user may write the token file"),
+        FileAccess::UserOnly if mode & 0o077 != 0 => Err("other users may read or write the token file"),
+        FileAccess::UserOnly if user.is_some_and(|user| user != meta.uid()) => Err("the token file is another user's"),
         _ => Ok(()),
     }
 }
 
 #[cfg(not(unix))]
-fn permitted(_: &std::fs::Metadata, _: Access) -> Result<(), &'static str> {
+fn permitted(_: &std::fs::Metadata, _: FileAccess) -> Result<(), &'static str> {
     Ok(())
 }

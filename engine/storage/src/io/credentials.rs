@@ -12,30 +12,31 @@ use object_store::aws::{AwsCredential, AwsCredentialProvider};
 use url::Url;
 
 /// Where a virtual machine of AWS tells its credentials.
-const METADATA: &str = "http://169.254.169.254";
+const METADATA_ENDPOINT: &str = "http://169.254.169.254";
 
 /// How long, and how often, a connection to it is tried: elsewhere there is nothing at this address.
-const METADATA_WITHIN: Duration = Duration::from_secs(1);
+const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 const METADATA_TRIES: usize = 2;
 
 const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN where they are temporary), \
                     or AWS_PROFILE with ~/.aws/credentials, or AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; for \
                     public data, AWS_SKIP_SIGNATURE=true";
 
-fn set(name: &str) -> Option<String> {
+fn env_value(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn is_true(name: &str) -> bool {
-    set(name).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
+fn env_flag(name: &str) -> bool {
+    env_value(name)
+        .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
 }
 
 /// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
-pub fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
+pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
     let missing = |message: String| Fault::new(codes::ACCESS, message).file(format!("s3://{bucket}")).hint(HINT);
     let pairs = [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")];
     for (first, second) in pairs {
-        match (set(first).is_some(), set(second).is_some()) {
+        match (env_value(first).is_some(), env_value(second).is_some()) {
             (true, true) => return Ok(None),
             (false, false) => {}
             // A role alone may be meant for the profile.
@@ -46,59 +47,59 @@ pub fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
             }
         }
     }
-    let container = set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
-        || (set("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some()
-            && set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").is_some());
-    if container || is_true("AWS_SKIP_SIGNATURE") {
+    let container = env_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
+        || (env_value("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some()
+            && env_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").is_some());
+    if container || env_flag("AWS_SKIP_SIGNATURE") {
         return Ok(None);
     }
-    if let Some(profile) = Profile::of_environment()? {
+    if let Some(profile) = AwsProfile::from_env()? {
         return Ok(Some(Arc::new(profile)));
     }
-    match !is_true("AWS_EC2_METADATA_DISABLED") && metadata_answers() {
+    match !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds() {
         true => Ok(None),
         false => Err(missing(format!("there are no credentials for the bucket `{bucket}`"))),
     }
 }
 
 /// Whether the next request may be signed with other credentials: variables stay as they are.
-pub fn may_change() -> bool {
-    set("AWS_ACCESS_KEY_ID").is_none()
+pub fn is_refreshable() -> bool {
+    env_value("AWS_ACCESS_KEY_ID").is_none()
 }
 
-fn metadata_answers() -> bool {
-    let url = set("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA.to_owned());
+fn metadata_service_responds() -> bool {
+    let url = env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
     let Ok(url) = Url::parse(&url) else { return false };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
     let addresses: Vec<_> = (host, port).to_socket_addrs().into_iter().flatten().collect();
-    let answers = |address| TcpStream::connect_timeout(address, METADATA_WITHIN).is_ok();
+    let answers = |address| TcpStream::connect_timeout(address, METADATA_TIMEOUT).is_ok();
     (0..METADATA_TRIES).any(|_| addresses.iter().any(answers))
 }
 
 /// A profile of the shared credentials file.
 #[derive(Debug)]
-struct Profile {
+struct AwsProfile {
     file: PathBuf,
     name: String,
     /// What was read, and when the file was changed before that.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<CachedCredential>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedCredential {
     changed: Option<SystemTime>,
     credential: Arc<AwsCredential>,
 }
 
-impl Profile {
+impl AwsProfile {
     /// `AWS_PROFILE` of `AWS_SHARED_CREDENTIALS_FILE`. A profile that is named must be there.
-    fn of_environment() -> Result<Option<Profile>> {
-        let named = set("AWS_PROFILE");
-        let file = set("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+    fn from_env() -> Result<Option<AwsProfile>> {
+        let named = env_value("AWS_PROFILE");
+        let file = env_value("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
         let file = file.or_else(|| std::env::home_dir().map(|home| home.join(".aws/credentials")));
         let Some(file) = file else { return Ok(None) };
         let name = named.clone().unwrap_or_else(|| "default".to_owned());
-        let profile = Profile { file, name, known: Mutex::default() };
+        let profile = AwsProfile { file, name, known: Mutex::default() };
         match profile.read() {
             Ok(_) => Ok(Some(profile)),
             Err(why) if named.is_some() || profile.file.exists() => {
@@ -109,13 +110,13 @@ impl Profile {
         }
     }
 
-    fn changed(file: &Path) -> Option<SystemTime> {
+    fn modified_at(file: &Path) -> Option<SystemTime> {
         std::fs::metadata(file).and_then(|meta| meta.modified()).ok()
     }
 
     fn read(&self) -> Result<Arc<AwsCredential>, String> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = Profile::changed(&self.file);
+        let changed = AwsProfile::modified_at(&self.file);
         if let Some(known) = &*known
             && known.changed == changed
         {
@@ -123,14 +124,14 @@ impl Profile {
         }
         let text = std::fs::read_to_string(&self.file)
             .map_err(|error| format!("the credentials of the profile `{}` cannot be read: {error}", self.name))?;
-        let credential = Arc::new(credential(&text, &self.name)?);
-        *known = Some(Known { changed, credential: credential.clone() });
+        let credential = Arc::new(parse_profile(&text, &self.name)?);
+        *known = Some(CachedCredential { changed, credential: credential.clone() });
         Ok(credential)
     }
 }
 
 /// The credentials of a profile in a file with `[profile]` lines and `key = value` lines.
-fn credential(text: &str, profile: &str) -> Result<AwsCredential, String> {
+fn parse_profile(text: &str, profile: &str) -> Result<AwsCredential, String> {
     let (mut section, mut found) = (None, [None, None, None]);
     let names = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"];
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
@@ -150,7 +151,7 @@ fn credential(text: &str, profile: &str) -> Result<AwsCredential, String> {
 }
 
 #[async_trait::async_trait]
-impl CredentialProvider for Profile {
+impl CredentialProvider for AwsProfile {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
@@ -174,11 +175,11 @@ mod tests {
             std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
         };
         write("first", 1_000_000);
-        let profile = Profile { file: file.clone(), name: "nightly".to_owned(), known: Mutex::default() };
+        let profile = AwsProfile { file: file.clone(), name: "nightly".to_owned(), known: Mutex::default() };
         let read = || profile.read().unwrap();
         assert_eq!((read().key_id.as_str(), read().secret_key.as_str(), &read().token), ("first", "s=1", &None));
         write("second", 1_000_001);
         assert_eq!(read().key_id, "second");
-        assert!(credential("[other]\naws_access_key_id=a", "other").unwrap_err().contains("aws_secret_access_key"));
+        assert!(parse_profile("[other]\naws_access_key_id=a", "other").unwrap_err().contains("aws_secret_access_key"));
     }
 }

@@ -14,30 +14,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use forebay_model::{Fault, Id, IdBuilder, Result};
+use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of the sum at the end of an entry.
-const SUM_BYTES: usize = 8;
+const CHECKSUM_BYTES: usize = 8;
 
 /// What somebody is still writing is younger than this.
-const WRITING: Duration = Duration::from_secs(3600);
+const STALE_WRITE_AGE: Duration = Duration::from_secs(3600);
 
 /// The file with the sum of all sizes, which is also the lock.
-const SIZES: &str = "sizes";
+const SIZE_FILE: &str = "sizes";
 
 /// A cache in a directory.
 #[derive(Debug)]
-pub struct Cache {
+pub struct DiskCache {
     dir: PathBuf,
     bytes_max: u64,
     /// What was used before may go.
     since: SystemTime,
-    counts: Counts,
+    counts: CacheCounters,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CacheCounters {
     hits: AtomicU64,
     misses: AtomicU64,
     corrupt: AtomicU64,
@@ -60,20 +60,20 @@ pub struct CacheStats {
 
 /// The name of what is read.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    id: Id,
+pub struct CacheKey {
+    id: ContentId,
     lengths: Vec<u64>,
 }
 
-impl Entry {
+impl CacheKey {
     /// Ranges of a version of an object.
-    pub fn new(shown: &str, etag: &str, ranges: &[Range<u64>]) -> Entry {
+    pub fn new(shown: &str, etag: &str, ranges: &[Range<u64>]) -> CacheKey {
         let mut id = IdBuilder::new("cached ranges");
         id.text(shown).text(etag);
         ranges.iter().for_each(|range| {
             id.bytes(&range.start.to_le_bytes()).bytes(&range.end.to_le_bytes());
         });
-        Entry { id: id.finish(), lengths: ranges.iter().map(|range| range.end - range.start).collect() }
+        CacheKey { id: id.finish(), lengths: ranges.iter().map(|range| range.end - range.start).collect() }
     }
 
     fn bytes(&self) -> u64 {
@@ -86,12 +86,13 @@ impl Entry {
     }
 }
 
-impl Cache {
+impl DiskCache {
     /// Opens a cache that holds so many bytes at most, all processes together.
-    pub fn open(dir: &Path, bytes_max: u64) -> Result<Cache> {
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<DiskCache> {
         let failed = |error| Fault::disk("the cache of the feed cannot be used", error).file(dir.display().to_string());
         std::fs::create_dir_all(dir).map_err(failed)?;
-        let cache = Cache { dir: dir.to_owned(), bytes_max, since: SystemTime::now(), counts: Counts::default() };
+        let cache =
+            DiskCache { dir: dir.to_owned(), bytes_max, since: SystemTime::now(), counts: CacheCounters::default() };
         cache.locked(|sizes| cache.counted(sizes).map(|_| ())).map_err(failed)?;
         Ok(cache)
     }
@@ -99,12 +100,12 @@ impl Cache {
     /// What it was good for so far.
     pub fn stats(&self) -> CacheStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { hits, misses, corrupt, refused, .. } = &self.counts;
+        let CacheCounters { hits, misses, corrupt, refused, .. } = &self.counts;
         CacheStats { hit_bytes: of(hits), missed_bytes: of(misses), corrupt: of(corrupt), refused_bytes: of(refused) }
     }
 
     /// The ranges of an entry, where it is there and whole.
-    pub fn get(&self, entry: &Entry) -> Option<Vec<Bytes>> {
+    pub fn get(&self, entry: &CacheKey) -> Option<Vec<Bytes>> {
         let path = self.path(entry);
         let found = self.read(&path, entry);
         if matches!(&found, Ok(None)) {
@@ -119,11 +120,11 @@ impl Cache {
     }
 
     /// `None` where it is not what was written.
-    fn read(&self, path: &Path, entry: &Entry) -> io::Result<Option<Vec<Bytes>>> {
+    fn read(&self, path: &Path, entry: &CacheKey) -> io::Result<Option<Vec<Bytes>>> {
         let mut file = File::open(path)?;
-        let mut all = Vec::with_capacity(entry.bytes() as usize + SUM_BYTES);
+        let mut all = Vec::with_capacity(entry.bytes() as usize + CHECKSUM_BYTES);
         file.read_to_end(&mut all)?;
-        let Some((content, sum)) = all.split_last_chunk::<SUM_BYTES>() else { return Ok(None) };
+        let Some((content, sum)) = all.split_last_chunk::<CHECKSUM_BYTES>() else { return Ok(None) };
         if content.len() as u64 != entry.bytes() || xxh3_64_with_seed(content, entry.seed()) != u64::from_le_bytes(*sum)
         {
             return Ok(None);
@@ -140,16 +141,16 @@ impl Cache {
     }
 
     /// Keeps ranges, if there is room. What goes wrong is only counted: a feed goes on without.
-    pub fn put(&self, entry: &Entry, ranges: &[Bytes]) {
+    pub fn put(&self, entry: &CacheKey, ranges: &[Bytes]) {
         if !self.kept(entry, ranges).unwrap_or(false) {
             self.counts.refused.fetch_add(entry.bytes(), Ordering::Relaxed);
         }
     }
 
-    fn kept(&self, entry: &Entry, ranges: &[Bytes]) -> io::Result<bool> {
+    fn kept(&self, entry: &CacheKey, ranges: &[Bytes]) -> io::Result<bool> {
         let attempt = self.counts.attempts.fetch_add(1, Ordering::Relaxed);
         let staged = self.dir.join(format!("{}#{}-{attempt}", entry.id, std::process::id()));
-        let size = entry.bytes() + SUM_BYTES as u64;
+        let size = entry.bytes() + CHECKSUM_BYTES as u64;
         let Some(mut file) = self.reserved(&staged, size)? else { return Ok(false) };
         let content = ranges.concat();
         let sum = xxh3_64_with_seed(&content, entry.seed());
@@ -214,7 +215,7 @@ impl Cache {
         let mut all = 0;
         for (written, bytes, path) in self.entries()? {
             let is_staged = path.file_name().is_some_and(|name| name.to_string_lossy().contains('#'));
-            if is_staged && written.elapsed().is_ok_and(|age| age > WRITING) {
+            if is_staged && written.elapsed().is_ok_and(|age| age > STALE_WRITE_AGE) {
                 std::fs::remove_file(path)?;
             } else {
                 all += bytes;
@@ -231,7 +232,7 @@ impl Cache {
             // What vanishes meanwhile was found corrupt.
             if let Ok(meta) = entry.metadata()
                 && meta.is_file()
-                && entry.file_name() != SIZES
+                && entry.file_name() != SIZE_FILE
             {
                 entries.push((meta.modified()?, meta.len(), entry.path()));
             }
@@ -239,13 +240,13 @@ impl Cache {
         Ok(entries)
     }
 
-    fn path(&self, entry: &Entry) -> PathBuf {
+    fn path(&self, entry: &CacheKey) -> PathBuf {
         self.dir.join(entry.id.to_string())
     }
 
     fn locked<T>(&self, work: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
         let mut sizes =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.dir.join(SIZES))?;
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.dir.join(SIZE_FILE))?;
         // Ends with the file.
         sizes.lock()?;
         work(&mut sizes)
@@ -272,21 +273,21 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, bytes: u64) -> (Entry, Vec<Bytes>) {
+    fn entry(name: &str, bytes: u64) -> (CacheKey, Vec<Bytes>) {
         let ranges = [0..bytes / 2, bytes / 2..bytes];
         let content = |range: &Range<u64>| Bytes::from(vec![name.len() as u8; (range.end - range.start) as usize]);
-        (Entry::new("s3://lake/a", name, &ranges), ranges.iter().map(content).collect())
+        (CacheKey::new("s3://lake/a", name, &ranges), ranges.iter().map(content).collect())
     }
 
-    fn held(dir: &Path) -> u64 {
+    fn stored_bytes(dir: &Path) -> u64 {
         let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());
-        files.filter(|file| file.file_name() != SIZES).map(|file| file.metadata().unwrap().len()).sum()
+        files.filter(|file| file.file_name() != SIZE_FILE).map(|file| file.metadata().unwrap().len()).sum()
     }
 
     #[test]
-    fn entries_come_back_as_they_were_or_not_at_all() {
+    fn corrupt_entries_are_not_returned() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(dir.path(), 1000).unwrap();
+        let cache = DiskCache::open(dir.path(), 1000).unwrap();
         let (one, bytes) = entry("1", 100);
         assert!(cache.get(&one).is_none());
         cache.put(&one, &bytes);
@@ -310,41 +311,41 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_what_is_in_use_stays() {
+    fn eviction_keeps_the_limit_and_entries_in_use() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(dir.path(), 1000).unwrap();
+        let cache = DiskCache::open(dir.path(), 1000).unwrap();
         for name in ["1", "22", "333"] {
             let (entry, bytes) = entry(name, 400);
             cache.put(&entry, &bytes);
         }
-        assert_eq!(held(dir.path()), 816);
+        assert_eq!(stored_bytes(dir.path()), 816);
         assert!(cache.get(&entry("1", 400).0).is_some() && cache.get(&entry("333", 400).0).is_none());
         assert_eq!(cache.stats().refused_bytes, 400);
         // To a later feed, what it does not use is old.
         for (_, _, path) in cache.entries().unwrap() {
-            File::open(path).unwrap().set_modified(SystemTime::now() - WRITING).unwrap();
+            File::open(path).unwrap().set_modified(SystemTime::now() - STALE_WRITE_AGE).unwrap();
         }
-        let later = Cache::open(dir.path(), 1000).unwrap();
+        let later = DiskCache::open(dir.path(), 1000).unwrap();
         assert!(later.get(&entry("22", 400).0).is_some());
         let (third, bytes) = entry("333", 400);
         later.put(&third, &bytes);
         assert!(later.get(&third).is_some() && later.get(&entry("22", 400).0).is_some());
         assert!(later.get(&entry("1", 400).0).is_none());
-        assert_eq!(held(dir.path()), 816);
-        let small = Cache::open(dir.path(), 10).unwrap();
+        assert_eq!(stored_bytes(dir.path()), 816);
+        let small = DiskCache::open(dir.path(), 10).unwrap();
         small.put(&third, &bytes);
         assert!(small.get(&third).is_some(), "nothing that is in use goes for what does not fit anyway");
     }
 
     /// Threads stand for processes: all that they share is the directory.
     #[test]
-    fn many_share_a_directory_and_its_limit() {
+    fn concurrent_caches_share_one_limit() {
         let dir = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for rank in 0..4 {
                 let dir = dir.path();
                 scope.spawn(move || {
-                    let cache = Cache::open(dir, 5000).unwrap();
+                    let cache = DiskCache::open(dir, 5000).unwrap();
                     for number in 0..40 {
                         let (entry, bytes) = entry(&"x".repeat(1 + (number * 7 + rank) % 40), 200);
                         match cache.get(&entry) {
@@ -352,14 +353,14 @@ mod tests {
                             None => cache.put(&entry, &bytes),
                         }
                         // Under the lock, nobody comes or goes.
-                        let held = cache.locked(|_| Ok(held(dir))).unwrap();
+                        let held = cache.locked(|_| Ok(stored_bytes(dir))).unwrap();
                         assert!(held <= 5000, "{held}");
                     }
                     assert_eq!(cache.stats().corrupt, 0);
                 });
             }
         });
-        let size: u64 = std::fs::read_to_string(dir.path().join(SIZES)).unwrap().parse().unwrap();
-        assert_eq!(size, held(dir.path()));
+        let size: u64 = std::fs::read_to_string(dir.path().join(SIZE_FILE)).unwrap().parse().unwrap();
+        assert_eq!(size, stored_bytes(dir.path()));
     }
 }

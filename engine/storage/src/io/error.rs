@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_model::{Fault, codes};
 
 /// What an operation came to that storage did not do.
-pub struct Failed {
+pub struct FailedRequest {
     pub error: object_store::Error,
     /// Requests that failed in a way that is worth another try.
     pub attempts: usize,
@@ -16,7 +16,7 @@ pub struct Failed {
 }
 
 /// An error among those that led to another.
-pub fn among<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+pub fn find_cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(found) = inner.downcast_ref::<T>() {
@@ -41,7 +41,7 @@ fn is_replaced(error: &object_store::Error) -> bool {
 }
 
 /// Whether an error, or one that led to it, says one of some words: storage tells its codes in texts.
-fn says(error: &object_store::Error, words: &[&str]) -> bool {
+fn error_mentions(error: &object_store::Error, words: &[&str]) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
         let text = inner.to_string();
@@ -55,27 +55,27 @@ fn says(error: &object_store::Error, words: &[&str]) -> bool {
 
 /// Whether credentials were good once, and are not any more.
 pub fn is_expired(error: &object_store::Error) -> bool {
-    says(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
+    error_mentions(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
 }
 
 /// Whether the bucket does not exist, and not only an object in it.
 pub fn is_bucket_missing(error: &object_store::Error) -> bool {
-    says(error, &["<Code>NoSuchBucket"])
+    error_mentions(error, &["<Code>NoSuchBucket"])
 }
 
 /// A fault for an object that is another one than it was.
-pub fn replaced(shown: &str) -> Fault {
+pub fn replaced_fault(shown: &str) -> Fault {
     Fault::new(codes::CHANGED, "the object has changed since it was found")
         .file(shown)
         .hint("run again when nobody writes to it")
 }
 
 /// A fault for what storage answered.
-pub fn storage_fault(shown: &str, failed: Failed) -> Fault {
+pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
     use object_store::Error as E;
-    let Failed { error, attempts, waited } = failed;
+    let FailedRequest { error, attempts, waited } = failed;
     if is_replaced(&error) {
-        return replaced(shown).cause(error);
+        return replaced_fault(shown).cause(error);
     }
     if is_bucket_missing(&error) {
         let bucket = shown.trim_start_matches("s3://").split('/').next().unwrap_or_default();
@@ -100,7 +100,7 @@ pub fn storage_fault(shown: &str, failed: Failed) -> Fault {
             .hint("run the same command again; FOREBAY_RETRY_SECONDS (180) makes it more patient")
             .cause(error);
         }
-        _ => match disk_error(&error).map(|disk| Fault::disk("the file cannot be read or written", disk)) {
+        _ => match io_error_of(&error).map(|disk| Fault::disk("the file cannot be read or written", disk)) {
             Some(fault) if fault.code() != codes::STORAGE => return fault.file(shown),
             _ => (codes::STORAGE, "storage did not do what it was asked"),
         },
@@ -109,7 +109,7 @@ pub fn storage_fault(shown: &str, failed: Failed) -> Fault {
 }
 
 /// The error of the operating system that led to this one.
-fn disk_error(error: &object_store::Error) -> Option<io::Error> {
-    let disk = among::<io::Error>(error.source()?)?;
+fn io_error_of(error: &object_store::Error) -> Option<io::Error> {
+    let disk = find_cause::<io::Error>(error.source()?)?;
     Some(io::Error::new(disk.kind(), disk.to_string()))
 }

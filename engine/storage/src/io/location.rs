@@ -8,7 +8,7 @@ use object_store::path::{Path, PathPart};
 
 /// Something in a store.
 #[derive(Clone)]
-pub struct Place {
+pub struct StorageLocation {
     /// The store.
     pub store: Arc<dyn ObjectStore>,
     /// The object or prefix inside it.
@@ -19,15 +19,15 @@ pub struct Place {
     pub shown: String,
 }
 
-impl Place {
+impl StorageLocation {
     /// Something below this place. Its name is taken as it is: what a name may not hold is encoded where the name is
     /// made, and a second encoding would make another one of it.
-    pub fn join(&self, relative: &str) -> Place {
+    pub fn join(&self, relative: &str) -> StorageLocation {
         let mut path = self.path.clone();
         for part in relative.split('/').filter(|part| !part.is_empty()) {
             path = path.join(PathPart::parse(part).unwrap_or_else(|_| PathPart::from(part)));
         }
-        Place {
+        StorageLocation {
             store: self.store.clone(),
             path,
             local: self.local.as_ref().map(|local| local.join(relative)),
@@ -44,14 +44,14 @@ impl Place {
     }
 
     /// Another object of the same store, as listed.
-    pub fn at(&self, location: &Path) -> Place {
+    pub fn at(&self, location: &Path) -> StorageLocation {
         let local = self.local.as_ref().map(|_| PathBuf::from(format!("/{location}")));
         let shown = match (&local, self.shown.strip_prefix("s3://")) {
             (Some(local), _) => local.display().to_string(),
             (None, Some(rest)) => format!("s3://{}/{location}", rest.split('/').next().unwrap_or_default()),
             (None, None) => location.to_string(),
         };
-        Place { store: self.store.clone(), path: location.clone(), local, shown }
+        StorageLocation { store: self.store.clone(), path: location.clone(), local, shown }
     }
 }
 

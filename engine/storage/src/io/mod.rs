@@ -26,16 +26,16 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use tokio::runtime::{Handle, Runtime};
 
-use crate::cancellation::Interrupt;
+use crate::cancellation::CancellationToken;
 use crate::failpoint::step;
-use crate::io::error::{Failed, is_bucket_missing, storage_fault};
+use crate::io::error::{FailedRequest, is_bucket_missing, storage_fault};
 use crate::io::location::without_parents;
-use crate::io::read_cache::Recent;
-use crate::io::retry::{Counted, Patience};
+use crate::io::read_cache::ReadCache;
+use crate::io::retry::{CountingConnector, RetryBudget};
 
-pub use disk_cache::{Cache, CacheStats};
-pub use fetch::Fetch;
-pub use location::Place;
+pub use disk_cache::{CacheStats, DiskCache};
+pub use fetch::RangeFetch;
+pub use location::StorageLocation;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
@@ -44,81 +44,81 @@ const UPLOAD_PART_BYTES: usize = 16 << 20;
 const REQUESTS_MAX: usize = 32;
 
 /// How often a conditional write whose outcome is in doubt is begun anew.
-const DOUBTS_MAX: usize = 3;
+const AMBIGUOUS_WRITES_MAX: usize = 3;
 
 thread_local! {
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// How long this thread has waited for storage so far.
-pub fn waited() -> Duration {
+pub fn storage_wait() -> Duration {
     WAITED.get()
 }
 
 /// Waits for a local disk, which blocks the thread. What is in the system's cache takes next to no time.
-pub fn from_disk<T>(read: impl FnOnce() -> T) -> T {
+pub fn time_disk_wait<T>(read: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let done = read();
-    WAITED.set(waited() + begin.elapsed());
+    WAITED.set(storage_wait() + begin.elapsed());
     done
 }
 
 /// Storage and the runtime that serves it. Cheap to clone.
 #[derive(Clone)]
-pub struct Io {
-    inner: Arc<Inner>,
+pub struct StorageClient {
+    inner: Arc<StorageInner>,
     /// Where relative paths begin, if not where the process does.
     base: Option<Arc<std::path::Path>>,
     /// What keeps what is read of remote objects.
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<DiskCache>>,
     /// What keeps what a run has read.
-    recent: Option<Arc<Recent>>,
+    recent: Option<Arc<ReadCache>>,
 }
 
-struct Inner {
+struct StorageInner {
     /// Made when something waits for a network: a disk answers where it is asked.
     runtime: OnceLock<Runtime>,
     /// Whoever makes it holds this.
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
-    patience: Patience,
+    patience: RetryBudget,
     /// Buckets that were seen to be there.
     buckets: Mutex<BTreeSet<String>>,
-    interrupt: Interrupt,
+    interrupt: CancellationToken,
 }
 
 /// An object, and what tells it from those that replace it.
 #[derive(Clone)]
-pub struct Versioned {
+pub struct VersionedObject {
     /// All of it.
     pub bytes: Bytes,
     /// The store's name of this content.
     pub etag: Option<String>,
 }
 
-impl std::fmt::Debug for Io {
+impl std::fmt::Debug for StorageClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Io")
     }
 }
 
-impl Io {
+impl StorageClient {
     /// With what the environment says of storage.
-    pub fn new() -> Result<Io> {
-        let inner = Inner {
+    pub fn new() -> Result<StorageClient> {
+        let inner = StorageInner {
             runtime: OnceLock::new(),
             making: Mutex::default(),
             stores: Mutex::default(),
-            patience: Patience::from_env()?,
+            patience: RetryBudget::from_env()?,
             buckets: Mutex::default(),
-            interrupt: Interrupt::default(),
+            interrupt: CancellationToken::default(),
         };
-        Ok(Io { inner: Arc::new(inner), base: None, cache: None, recent: None })
+        Ok(StorageClient { inner: Arc::new(inner), base: None, cache: None, recent: None })
     }
 
     /// An own runtime with a few threads: storage waits, it does not compute.
     fn runtime(&self) -> Result<&Runtime> {
-        let Inner { runtime, making, .. } = &*self.inner;
+        let StorageInner { runtime, making, .. } = &*self.inner;
         if let Some(made) = runtime.get() {
             return Ok(made);
         }
@@ -136,58 +136,58 @@ impl Io {
     }
 
     /// The same, for somebody whose relative paths begin elsewhere.
-    pub fn at(&self, base: &std::path::Path) -> Io {
-        Io { base: Some(base.into()), ..self.clone() }
+    pub fn with_base(&self, base: &std::path::Path) -> StorageClient {
+        StorageClient { base: Some(base.into()), ..self.clone() }
     }
 
     /// The same, for somebody who reads objects again and again.
-    pub fn cached(&self, cache: Arc<Cache>) -> Io {
-        Io { cache: Some(cache), ..self.clone() }
+    pub fn with_disk_cache(&self, cache: Arc<DiskCache>) -> StorageClient {
+        StorageClient { cache: Some(cache), ..self.clone() }
     }
 
     /// What stops waiting for storage, some seconds after it was asked to.
-    pub fn interrupt(&self) -> &Interrupt {
+    pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.interrupt
     }
 
     /// Waits for a future. Must not be called from inside the runtime.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T> {
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let runtime = self.runtime()?;
-        Ok(from_disk(|| runtime.block_on(future)))
+        Ok(time_disk_wait(|| runtime.block_on(future)))
     }
 
     /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
-    fn ask<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
+    fn block_on_cancellable<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
-        let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.overdue()));
-        match self.wait(select(answer, overdue))? {
+        let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.wait_past_grace()));
+        match self.block_on(select(answer, overdue))? {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right((stopped, _)) => Err(stopped),
         }
     }
 
     /// What storage does, again where connections fail.
-    fn tried<T, F>(&self, place: &Place, work: impl Fn() -> F) -> Result<Result<T, Failed>>
+    fn run_with_retries<T, F>(&self, place: &StorageLocation, work: impl Fn() -> F) -> Result<Result<T, FailedRequest>>
     where
         F: Future<Output = object_store::Result<T>>,
     {
         // Outside of a runtime, a disk is asked by this thread, and has answered when that returns.
         if place.local.is_some() && Handle::try_current().is_err() {
-            let done = from_disk(|| futures::executor::block_on(work()));
-            return Ok(done.map_err(|error| Failed { error, attempts: 0, waited: Duration::ZERO }));
+            let done = time_disk_wait(|| futures::executor::block_on(work()));
+            return Ok(done.map_err(|error| FailedRequest { error, attempts: 0, waited: Duration::ZERO }));
         }
-        self.ask(self.inner.patience.tried(work))
+        self.block_on_cancellable(self.inner.patience.retry(work))
     }
 
     /// The runtime, for those who serve or spawn.
-    pub fn handle(&self) -> Result<Handle> {
+    pub fn runtime_handle(&self) -> Result<Handle> {
         Ok(self.runtime()?.handle().clone())
     }
 
     /// Resolves a local path or an `s3://bucket/key` URL. Endpoint, region, path style and
     /// credentials of S3 come from the environment (`AWS_ENDPOINT_URL`, `AWS_REGION`, ...), and so
     /// does how long it is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
-    pub fn place(&self, text: &str) -> Result<Place> {
+    pub fn resolve(&self, text: &str) -> Result<StorageLocation> {
         if let Some(rest) = text.strip_prefix("s3://") {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
             let path = Path::parse(key.trim_end_matches('/'))
@@ -195,12 +195,12 @@ impl Io {
             let store = self.store(&format!("s3://{bucket}"), || {
                 let mut builder = AmazonS3Builder::from_env()
                     .with_bucket_name(bucket)
-                    .with_retry(self.inner.patience.retries())
-                    .with_http_connector(Counted::default());
+                    .with_retry(self.inner.patience.retry_config())
+                    .with_http_connector(CountingConnector::default());
                 if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
                     builder = builder.with_allow_http(true);
                 }
-                if let Some(provider) = credentials::provider(bucket)? {
+                if let Some(provider) = credentials::credential_provider(bucket)? {
                     builder = builder.with_credentials(provider);
                 }
                 let store = builder.build().map_err(|error| {
@@ -210,7 +210,7 @@ impl Io {
                 })?;
                 Ok(Arc::new(store))
             })?;
-            return Ok(Place { store, path, local: None, shown: text.to_owned() });
+            return Ok(StorageLocation { store, path, local: None, shown: text.to_owned() });
         }
         if let Some((scheme, _)) = text.split_once("://")
             && scheme != "file"
@@ -218,15 +218,15 @@ impl Io {
             return Err(Fault::new(codes::UNSUPPORTED, format!("`{scheme}://` is not a storage that Forebay knows"))
                 .hint("use a local path or s3://"));
         }
-        let local = without_parents(&self.absolute(text)?);
+        let local = without_parents(&self.absolute_path(text)?);
         let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
         let path = Path::from_absolute_path(&local)
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
-        Ok(Place { store, path, local: Some(local), shown: text.to_owned() })
+        Ok(StorageLocation { store, path, local: Some(local), shown: text.to_owned() })
     }
 
     /// A path of the file system, from its root.
-    pub fn absolute(&self, text: &str) -> Result<PathBuf> {
+    pub fn absolute_path(&self, text: &str) -> Result<PathBuf> {
         let plain = text.strip_prefix("file://").unwrap_or(text);
         let from_base = self.base.as_ref().map_or_else(|| plain.into(), |base| base.join(plain));
         std::path::absolute(from_base)
@@ -235,7 +235,7 @@ impl Io {
 
     /// Serves URLs that begin with `prefix` (such as `s3://lake`) from this store, instead of
     /// one made from the environment.
-    pub fn with_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Result<Io> {
+    pub fn with_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Result<StorageClient> {
         self.store(prefix, || Ok(store))?;
         Ok(self)
     }
@@ -257,13 +257,14 @@ impl Io {
 
     /// Refuses a bucket that does not exist. What else a listing answers is left to those who read or write: they
     /// may be allowed to where listing is not.
-    pub fn require_bucket(&self, place: &Place) -> Result<()> {
+    pub fn require_bucket(&self, place: &StorageLocation) -> Result<()> {
         let Some(bucket) = place.bucket() else { return Ok(()) };
         if self.buckets().contains(bucket) {
             return Ok(());
         }
-        let listed =
-            self.tried(place, || async { place.store.list(Some(&place.path)).next().await.transpose().map(drop) })?;
+        let listed = self.run_with_retries(place, || async {
+            place.store.list(Some(&place.path)).next().await.transpose().map(drop)
+        })?;
         match listed {
             Err(failed) if is_bucket_missing(&failed.error) => Err(storage_fault(&place.shown, failed)),
             Err(failed) if failed.attempts > 0 => Err(storage_fault(&place.shown, failed)),
@@ -275,12 +276,12 @@ impl Io {
     }
 
     /// All objects below a prefix, in the order of their paths.
-    pub fn list(&self, place: &Place) -> Result<Vec<ObjectMeta>> {
+    pub fn list(&self, place: &StorageLocation) -> Result<Vec<ObjectMeta>> {
         let mut objects: Vec<ObjectMeta> = Vec::new();
         loop {
             let after = objects.last().map(|last| last.location.clone());
             // A listing that was cut goes on after what it gave: long ones would never end else.
-            let listed = self.tried(place, || async {
+            let listed = self.run_with_retries(place, || async {
                 let mut stream = match &after {
                     None => place.store.list(Some(&place.path)),
                     Some(after) => place.store.list_with_offset(Some(&place.path), after),
@@ -307,65 +308,66 @@ impl Io {
     }
 
     /// What the store knows of one object; `None` when it is not there.
-    pub fn head(&self, place: &Place) -> Result<Option<ObjectMeta>> {
-        there(place, self.tried(place, || place.store.head(&place.path))?)
+    pub fn head(&self, place: &StorageLocation) -> Result<Option<ObjectMeta>> {
+        if_present(place, self.run_with_retries(place, || place.store.head(&place.path))?)
     }
 
     /// The bytes of some objects, where they are there; several are asked for at a time.
-    pub fn sizes(&self, places: Vec<Place>) -> Result<Vec<Option<u64>>> {
-        let local =
-            |place: &Place| place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()));
+    pub fn sizes(&self, places: Vec<StorageLocation>) -> Result<Vec<Option<u64>>> {
+        let local = |place: &StorageLocation| {
+            place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()))
+        };
         if places.iter().all(|place| place.local.is_some()) {
             return Ok(places.iter().filter_map(local).collect());
         }
         let patience = self.inner.patience;
-        let one = |place: Place| async move {
-            match local(&place) {
-                Some(size) => Ok(size),
-                None => {
-                    Ok(there(&place, patience.tried(|| place.store.head(&place.path)).await)?.map(|meta| meta.size))
+        let one =
+            |place: StorageLocation| async move {
+                match local(&place) {
+                    Some(size) => Ok(size),
+                    None => Ok(if_present(&place, patience.retry(|| place.store.head(&place.path)).await)?
+                        .map(|meta| meta.size)),
                 }
-            }
-        };
-        self.ask(futures::stream::iter(places).map(one).buffered(REQUESTS_MAX).try_collect())?
+            };
+        self.block_on_cancellable(futures::stream::iter(places).map(one).buffered(REQUESTS_MAX).try_collect())?
     }
 
     /// A whole object; `None` when it is not there.
-    pub fn get(&self, place: &Place) -> Result<Option<Bytes>> {
+    pub fn get(&self, place: &StorageLocation) -> Result<Option<Bytes>> {
         Ok(self.get_versioned(place)?.map(|object| object.bytes))
     }
 
     /// A whole object and its version; `None` when it is not there. One that the run has read before is
     /// not read again while its version is the same.
-    pub fn get_versioned(&self, place: &Place) -> Result<Option<Versioned>> {
-        if let Some(known) = self.recent_object(&place.shown)
+    pub fn get_versioned(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
+        if let Some(known) = self.cached_object(&place.shown)
             && self.head(place)?.is_some_and(|meta| meta.e_tag == known.etag)
         {
             return Ok(Some(known));
         }
-        let found = self.get_anew(place)?;
-        found.iter().for_each(|found| self.remember_object(&place.shown, found));
+        let found = self.get_uncached(place)?;
+        found.iter().for_each(|found| self.cache_object(&place.shown, found));
         Ok(found)
     }
 
-    fn get_anew(&self, place: &Place) -> Result<Option<Versioned>> {
-        let got = self.tried(place, || async {
+    fn get_uncached(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
+        let got = self.run_with_retries(place, || async {
             let got = place.store.get(&place.path).await?;
             let (size, etag) = (got.meta.size, got.meta.e_tag.clone());
             let large = size > fetch::BLOCK_BYTES && place.local.is_none();
             let bytes = if large { None } else { Some(got.bytes().await?) };
             Ok((size, etag, bytes))
         })?;
-        let Some((size, etag, bytes)) = there(place, got)? else { return Ok(None) };
+        let Some((size, etag, bytes)) = if_present(place, got)? else { return Ok(None) };
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
-            Some(_) => return Err(fetch::too_short(&place.shown)),
-            None => self.in_blocks(place, etag.as_deref(), size)?,
+            Some(_) => return Err(fetch::short_read_fault(&place.shown)),
+            None => self.get_in_blocks(place, etag.as_deref(), size)?,
         };
-        Ok(Some(Versioned { bytes, etag }))
+        Ok(Some(VersionedObject { bytes, etag }))
     }
 
-    fn in_blocks(&self, place: &Place, etag: Option<&str>, size: u64) -> Result<Bytes> {
+    fn get_in_blocks(&self, place: &StorageLocation, etag: Option<&str>, size: u64) -> Result<Bytes> {
         let mut whole = Vec::with_capacity(size as usize);
         let begin = |start: u64| {
             let range = start..(start + fetch::BLOCK_BYTES).min(size);
@@ -381,9 +383,9 @@ impl Io {
     }
 
     /// Writes an object whole, replacing what was there.
-    pub fn put(&self, place: &Place, bytes: Bytes) -> Result<()> {
+    pub fn put(&self, place: &StorageLocation, bytes: Bytes) -> Result<()> {
         step("put", &place.shown);
-        let put = self.tried(place, || place.store.put(&place.path, bytes.clone().into()))?;
+        let put = self.run_with_retries(place, || place.store.put(&place.path, bytes.clone().into()))?;
         put.map_err(|failed| storage_fault(&place.shown, failed))?;
         step("have put", &place.shown);
         Ok(())
@@ -391,24 +393,24 @@ impl Io {
 
     /// The same, so that a loss of power leaves what was there before or all of this: on local disks, the bytes are
     /// safe before they get their name. For the few files that make others visible.
-    pub fn put_durable(&self, place: &Place, bytes: &[u8]) -> Result<()> {
+    pub fn put_durable(&self, place: &StorageLocation, bytes: &[u8]) -> Result<()> {
         let Some(local) = &place.local else { return self.put(place, Bytes::copy_from_slice(bytes)) };
         step("put", &place.shown);
-        from_disk(|| replace_durably(local, bytes))
+        time_disk_wait(|| replace_durably(local, bytes))
             .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
         step("have put", &place.shown);
         Ok(())
     }
 
     /// Writes an object only if nothing is there. `Ok(false)`: something else is there.
-    pub fn put_if_absent(&self, place: &Place, bytes: Bytes) -> Result<bool> {
+    pub fn put_if_absent(&self, place: &StorageLocation, bytes: Bytes) -> Result<bool> {
         self.put_if(place, bytes, None)
     }
 
     /// Writes an object only if what is there has this etag, or if there is nothing. `Ok(false)`:
     /// something else is there. A write whose outcome is in doubt is read back: identical bytes are
     /// our own success.
-    pub fn put_if(&self, place: &Place, bytes: Bytes, etag: Option<&str>) -> Result<bool> {
+    pub fn put_if(&self, place: &StorageLocation, bytes: Bytes, etag: Option<&str>) -> Result<bool> {
         let mode = match etag {
             None => PutMode::Create,
             Some(etag) => PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version: None }),
@@ -417,7 +419,8 @@ impl Io {
         let mut doubts = 0;
         loop {
             step("put", &place.shown);
-            let put = self.tried(place, || place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
+            let put = self
+                .run_with_retries(place, || place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
             step("have put", &place.shown);
             let Err(doubt) = put else { return Ok(true) };
             doubts += 1;
@@ -427,7 +430,7 @@ impl Io {
             }
             let unchanged = there.as_ref().and_then(|there| there.etag.as_deref()) == etag;
             match unchanged && (etag.is_some() || there.is_none()) {
-                true if doubts < DOUBTS_MAX => {}
+                true if doubts < AMBIGUOUS_WRITES_MAX => {}
                 true => return Err(storage_fault(&place.shown, doubt)),
                 false => return Ok(false),
             }
@@ -435,7 +438,7 @@ impl Io {
     }
 
     /// Uploads a local file, in parts where it is large.
-    pub fn put_from(&self, place: &Place, file: &std::path::Path) -> Result<()> {
+    pub fn upload_file(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
         let failed = |error| Fault::disk("a temporary file cannot be read", error);
         let mut file = std::fs::File::open(file).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
@@ -446,21 +449,23 @@ impl Io {
         }
         let fault = |failed| storage_fault(&place.shown, failed);
         let before = self.head(place)?;
-        let mut upload = self.tried(place, || place.store.put_multipart(&place.path))?.map_err(fault)?;
+        let mut upload = self.run_with_retries(place, || place.store.put_multipart(&place.path))?.map_err(fault)?;
         loop {
             let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
             let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
             if read == 0 {
                 break;
             }
-            let sent = self.inner.patience.counted(upload.put_part(part.into()));
-            if let Err(fault) = self.ask(sent).and_then(|sent| sent.map_err(fault)) {
+            let sent = self.inner.patience.try_once(upload.put_part(part.into()));
+            if let Err(fault) = self.block_on_cancellable(sent).and_then(|sent| sent.map_err(fault)) {
                 // What is left of the upload is invisible; that it cannot be aborted changes nothing.
-                let _ = self.ask(upload.abort());
+                let _ = self.block_on_cancellable(upload.abort());
                 return Err(fault);
             }
         }
-        let Err(doubt) = self.ask(self.inner.patience.counted(upload.complete()))? else { return Ok(()) };
+        let Err(doubt) = self.block_on_cancellable(self.inner.patience.try_once(upload.complete()))? else {
+            return Ok(());
+        };
         // Whoever completes an upload again that is complete already is told that it is not there.
         match self.head(place)? {
             Some(now) if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag => Ok(()),
@@ -469,8 +474,8 @@ impl Io {
     }
 
     /// Deletes an object; that it is gone already is fine.
-    pub fn delete(&self, place: &Place) -> Result<()> {
-        there(place, self.tried(place, || place.store.delete(&place.path))?).map(drop)
+    pub fn delete(&self, place: &StorageLocation) -> Result<()> {
+        if_present(place, self.run_with_retries(place, || place.store.delete(&place.path))?).map(drop)
     }
 }
 
@@ -493,10 +498,10 @@ fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> 
 }
 
 /// What storage told of an object, if that is there.
-fn there<T>(place: &Place, answer: Result<T, Failed>) -> Result<Option<T>> {
+fn if_present<T>(place: &StorageLocation, answer: Result<T, FailedRequest>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(Failed { error, .. })
+        Err(FailedRequest { error, .. })
             if matches!(error, object_store::Error::NotFound { .. }) && !is_bucket_missing(&error) =>
         {
             Ok(None)
@@ -510,10 +515,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_asked_without_a_runtime() {
+    fn local_disk_works_without_a_runtime() {
         let folder = tempfile::tempdir().unwrap();
-        let io = Io::new().unwrap();
-        let place = |name: &str| io.place(folder.path().join(name).to_str().unwrap()).unwrap();
+        let io = StorageClient::new().unwrap();
+        let place = |name: &str| io.resolve(folder.path().join(name).to_str().unwrap()).unwrap();
         let (a, b) = (place("below/a"), place("below/b"));
         io.put(&a, Bytes::from_static(b"first")).unwrap();
         assert_eq!(io.get(&a).unwrap().as_deref(), Some(&b"first"[..]));

@@ -6,33 +6,33 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use forebay_model::Id;
+use forebay_model::ContentId;
 
-use super::{Io, Versioned};
+use super::{StorageClient, VersionedObject};
 
 /// What was read, as it is stored.
 #[derive(Default)]
-pub struct Recent {
+pub struct ReadCache {
     bytes_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<ReadCacheState>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ReadCacheState {
     bytes: usize,
     /// By the content of a file, and the place in it.
-    parts: HashMap<(Id, u64), Arc<Part>>,
+    parts: HashMap<(ContentId, u64), Arc<CachedRange>>,
     /// Whole objects, by what people call them.
-    objects: HashMap<String, Versioned>,
+    objects: HashMap<String, VersionedObject>,
 }
 
 /// So many bytes of a file, or those that somebody is reading.
-struct Part {
+struct CachedRange {
     length: usize,
     read: Mutex<Option<Bytes>>,
 }
 
-impl Kept {
+impl ReadCacheState {
     fn has_room(&mut self, length: usize, bytes_max: usize) -> bool {
         let room = self.bytes + length <= bytes_max;
         self.bytes += if room { length } else { 0 };
@@ -40,9 +40,9 @@ impl Kept {
     }
 }
 
-impl Recent {
+impl ReadCache {
     /// Where a part of a file is kept, or will be; `None` where there is no room, or one of another length.
-    fn part(&self, content: Id, start: u64, length: usize) -> Option<Arc<Part>> {
+    fn find_or_insert(&self, content: ContentId, start: u64, length: usize) -> Option<Arc<CachedRange>> {
         let mut kept = self.kept.lock().ok()?;
         if let Some(part) = kept.parts.get(&(content, start)) {
             return Some(part.clone()).filter(|part| part.length == length);
@@ -50,33 +50,33 @@ impl Recent {
         if !kept.has_room(length, self.bytes_max) {
             return None;
         }
-        let part = Arc::new(Part { length, read: Mutex::default() });
+        let part = Arc::new(CachedRange { length, read: Mutex::default() });
         kept.parts.insert((content, start), part.clone());
         Some(part)
     }
 }
 
-impl Io {
+impl StorageClient {
     /// The same for a run, which keeps so many bytes of what it reads.
-    pub fn keeping(&self, bytes_max: usize) -> Io {
-        Io { recent: Some(Arc::new(Recent { bytes_max, ..Recent::default() })), ..self.clone() }
+    pub fn with_read_cache(&self, bytes_max: usize) -> StorageClient {
+        StorageClient { recent: Some(Arc::new(ReadCache { bytes_max, ..ReadCache::default() })), ..self.clone() }
     }
 
     /// So many bytes of a file of this content, if the run has read and kept just them.
-    pub fn recent(&self, content: Id, start: u64, length: usize) -> Option<Bytes> {
+    pub fn cached_range(&self, content: ContentId, start: u64, length: usize) -> Option<Bytes> {
         let part = self.recent.as_ref()?.kept.lock().ok()?.parts.get(&(content, start))?.clone();
         if part.length == length { part.read.lock().ok()?.clone() } else { None }
     }
 
     /// The same, read by `read` where it is not there: by one of those who ask for it at the same time.
-    pub fn recently(
+    pub fn read_through_cache(
         &self,
-        content: Id,
+        content: ContentId,
         start: u64,
         length: usize,
         read: impl FnOnce() -> std::io::Result<Bytes>,
     ) -> std::io::Result<Bytes> {
-        let part = self.recent.as_ref().and_then(|recent| recent.part(content, start, length));
+        let part = self.recent.as_ref().and_then(|recent| recent.find_or_insert(content, start, length));
         let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else { return read() };
         if let Some(bytes) = &*kept {
             return Ok(bytes.clone());
@@ -87,21 +87,21 @@ impl Io {
     }
 
     /// Keeps bytes of a file of this content for the rest of the run, if there is room.
-    pub fn remember(&self, content: Id, start: u64, bytes: &Bytes) {
+    pub fn cache_range(&self, content: ContentId, start: u64, bytes: &Bytes) {
         let Some(recent) = &self.recent else { return };
-        let part = recent.part(content, start, bytes.len());
+        let part = recent.find_or_insert(content, start, bytes.len());
         if let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) {
             kept.get_or_insert_with(|| bytes.clone());
         }
     }
 
     /// An object that the run has read whole and kept.
-    pub fn recent_object(&self, shown: &str) -> Option<Versioned> {
+    pub fn cached_object(&self, shown: &str) -> Option<VersionedObject> {
         self.recent.as_ref()?.kept.lock().ok()?.objects.get(shown).cloned()
     }
 
     /// Keeps a whole object for the rest of the run, instead of what it was before.
-    pub fn remember_object(&self, shown: &str, object: &Versioned) {
+    pub fn cache_object(&self, shown: &str, object: &VersionedObject) {
         let Some(recent) = &self.recent else { return };
         let Ok(mut kept) = recent.kept.lock() else { return };
         if let Some(before) = kept.objects.remove(shown) {

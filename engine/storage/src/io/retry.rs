@@ -16,23 +16,23 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::credentials;
-use crate::io::error::{Failed, among, is_expired};
+use crate::io::error::{FailedRequest, find_cause, is_expired};
 
 /// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
-const SECONDS_DEFAULT: f64 = 180.0;
+const RETRY_SECONDS_DEFAULT: f64 = 180.0;
 
 /// How long the store may send the same request again: S3 refuses signatures that are fifteen minutes old.
-const SIGNATURE_MAX: Duration = Duration::from_secs(120);
+const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(120);
 
 /// Attempts at most, where `AWS_MAX_ATTEMPTS` does not tell: pauses would take far longer.
 const ATTEMPTS_MAX: usize = 100_000;
 
 /// Each pause is up to so many times as long as the one before it.
-const GROWTH: f64 = 3.0;
+const BACKOFF_BASE: f64 = 3.0;
 
 /// How often and how long something is tried.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct RetryBudget {
     /// Attempts at most, the first one among them.
     pub attempts_max: usize,
     /// From the first attempt on; after it there is no further one.
@@ -40,20 +40,21 @@ pub struct Patience {
 }
 
 /// A variable of the environment, if it is set.
-fn given<T: std::str::FromStr>(name: &str, what: &str, good: impl Fn(&T) -> bool) -> Outcome<Option<T>> {
+fn parse_env<T: std::str::FromStr>(name: &str, what: &str, good: impl Fn(&T) -> bool) -> Outcome<Option<T>> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
     let parsed = text.to_str().and_then(|text| text.trim().parse().ok()).filter(good);
     let bad = || Fault::new(codes::BAD_VALUE, format!("{name} is `{}`, not {what}", text.display()));
     parsed.map(Some).ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
 }
 
-impl Patience {
+impl RetryBudget {
     /// From `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
     pub fn from_env() -> Outcome<Self> {
-        let seconds = given("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| (0.0..1e6).contains(seconds))?;
-        let attempts = given("AWS_MAX_ATTEMPTS", "a number of attempts, 1 or more", |attempts| *attempts > 0)?;
-        let budget = Duration::from_secs_f64(seconds.unwrap_or(SECONDS_DEFAULT));
-        Ok(Patience { attempts_max: attempts.unwrap_or(ATTEMPTS_MAX), budget })
+        let seconds =
+            parse_env("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| (0.0..1e6).contains(seconds))?;
+        let attempts = parse_env("AWS_MAX_ATTEMPTS", "a number of attempts, 1 or more", |attempts| *attempts > 0)?;
+        let budget = Duration::from_secs_f64(seconds.unwrap_or(RETRY_SECONDS_DEFAULT));
+        Ok(RetryBudget { attempts_max: attempts.unwrap_or(ATTEMPTS_MAX), budget })
     }
 
     /// The first pause: a tenth of a second of three minutes.
@@ -65,39 +66,39 @@ impl Patience {
         (self.budget / 12).max(self.first_pause())
     }
 
-    pub fn retries(&self) -> RetryConfig {
+    pub fn retry_config(&self) -> RetryConfig {
         let (init_backoff, max_backoff) = (self.first_pause(), self.pause_max());
-        let backoff = BackoffConfig { init_backoff, max_backoff, base: GROWTH };
-        let retry_timeout = self.budget.min(SIGNATURE_MAX);
+        let backoff = BackoffConfig { init_backoff, max_backoff, base: BACKOFF_BASE };
+        let retry_timeout = self.budget.min(SIGNATURE_AGE_MAX);
         RetryConfig { backoff, max_retries: self.attempts_max - 1, retry_timeout }
     }
 
     /// Does something once.
-    pub async fn counted<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> Result<T, Failed> {
+    pub async fn try_once<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> Result<T, FailedRequest> {
         let (failed, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
         let done = FAILED.scope(failed.clone(), work).await;
-        done.map_err(|error| Failed { error, attempts: failed.load(Ordering::Relaxed), waited: begun.elapsed() })
+        done.map_err(|error| FailedRequest { error, attempts: failed.load(Ordering::Relaxed), waited: begun.elapsed() })
     }
 
     /// Does something, again where a connection failed, the server was not able to, or credentials expired.
-    pub async fn tried<T, F>(&self, work: impl Fn() -> F) -> Result<T, Failed>
+    pub async fn retry<T, F>(&self, work: impl Fn() -> F) -> Result<T, FailedRequest>
     where
         F: Future<Output = object_store::Result<T>>,
     {
         let (begun, mut pause, mut attempts) = (Instant::now(), self.first_pause(), 0);
         loop {
-            let failed = match self.counted(work()).await {
+            let failed = match self.try_once(work()).await {
                 Ok(done) => return Ok(done),
                 Err(failed) => failed,
             };
-            let may_pass = may_pass(&failed);
+            let may_pass = is_retryable(&failed);
             attempts += failed.attempts;
             let waited = begun.elapsed();
             if attempts >= self.attempts_max || waited + pause >= self.budget || !may_pass {
-                return Err(Failed { attempts, waited, ..failed });
+                return Err(FailedRequest { attempts, waited, ..failed });
             }
             tokio::time::sleep(pause).await;
-            let longest = pause.mul_f64(GROWTH).min(self.pause_max()).as_secs_f64();
+            let longest = pause.mul_f64(BACKOFF_BASE).min(self.pause_max()).as_secs_f64();
             let shortest = self.first_pause().as_secs_f64().min(longest);
             pause = Duration::from_secs_f64(shortest + (longest - shortest) * fastrand::f64());
         }
@@ -105,10 +106,10 @@ impl Patience {
 }
 
 /// Whether another attempt may succeed.
-fn may_pass(failed: &Failed) -> bool {
-    let unanswered = among::<HttpError>(&failed.error).is_some();
+fn is_retryable(failed: &FailedRequest) -> bool {
+    let unanswered = find_cause::<HttpError>(&failed.error).is_some();
     let unable = failed.attempts > 0 && matches!(failed.error, object_store::Error::Generic { .. });
-    unanswered || unable || (is_expired(&failed.error) && credentials::may_change())
+    unanswered || unable || (is_expired(&failed.error) && credentials::is_refreshable())
 }
 tokio::task_local! {
     /// Requests that failed during the present operation.
@@ -117,19 +118,19 @@ tokio::task_local! {
 
 /// Connects as usual, and counts what fails: the store tells only the last error.
 #[derive(Debug, Default)]
-pub struct Counted(ReqwestConnector);
+pub struct CountingConnector(ReqwestConnector);
 
-impl HttpConnector for Counted {
+impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Counting(self.0.connect(options)?)))
+        Ok(HttpClient::new(CountingService(self.0.connect(options)?)))
     }
 }
 
 #[derive(Debug)]
-struct Counting(HttpClient);
+struct CountingService(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Counting {
+impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let counter = FAILED.try_with(Arc::clone).unwrap_or_default();
         let count = move || counter.fetch_add(1, Ordering::Relaxed);
@@ -157,10 +158,10 @@ mod tests {
         object_store::Error::Generic { store: "S3", source: Box::new(source) }
     }
 
-    fn tried(patience: Patience, error: impl Fn() -> object_store::Error) -> (u32, Failed) {
+    fn count_tries(patience: RetryBudget, error: impl Fn() -> object_store::Error) -> (u32, FailedRequest) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let tries = std::cell::Cell::new(0);
-        let failed = runtime.block_on(patience.tried(|| {
+        let failed = runtime.block_on(patience.retry(|| {
             tries.set(tries.get() + 1);
             let error = error();
             async { Err::<(), _>(error) }
@@ -169,17 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn refused_connections_use_up_a_time_and_no_number_of_attempts() {
+    fn refused_connections_are_retried_until_the_time_budget() {
         let (tries, failed) =
-            tried(Patience { attempts_max: ATTEMPTS_MAX, budget: Duration::from_millis(60) }, refused);
+            count_tries(RetryBudget { attempts_max: ATTEMPTS_MAX, budget: Duration::from_millis(60) }, refused);
         assert!(tries > 5, "{tries}");
         assert!(failed.waited >= Duration::from_millis(40), "{:?}", failed.waited);
     }
 
     #[test]
-    fn errors_that_do_not_pass_are_told_at_once() {
-        let patience = Patience { attempts_max: ATTEMPTS_MAX, budget: Duration::from_secs(180) };
+    fn permanent_errors_are_not_retried() {
+        let patience = RetryBudget { attempts_max: ATTEMPTS_MAX, budget: Duration::from_secs(180) };
         let denied = || object_store::Error::PermissionDenied { path: "a".to_owned(), source: "no".into() };
-        assert_eq!(tried(patience, denied).0, 1);
+        assert_eq!(count_tries(patience, denied).0, 1);
     }
 }

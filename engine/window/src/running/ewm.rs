@@ -1,32 +1,32 @@
 //! Exponentially weighted means and variances.
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use super::{Accumulator, Asked, Entry, Own, enough};
-use crate::{Decay, EwmStat};
+use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::{EwmDecay, EwmStat};
 
 /// Parameters of the weights.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fading {
-    pub decay: Decay,
+pub(crate) struct EwmWeights {
+    pub decay: EwmDecay,
     pub adjust: bool,
     pub ignore_na: bool,
 }
 
-impl Fading {
+impl EwmWeights {
     /// Factor by which a weight decays over one more row, `ticks` later.
     #[inline]
     fn factor(&self, ticks: i64) -> f64 {
         match self.decay {
-            Decay::Alpha(alpha) => 1.0 - alpha,
-            Decay::HalfLife(half_life) => (-(ticks as f64) / half_life).exp2(),
+            EwmDecay::Alpha(alpha) => 1.0 - alpha,
+            EwmDecay::HalfLife(half_life) => (-(ticks as f64) / half_life).exp2(),
         }
     }
 }
 
 /// State of the recursion of pandas' `ewm`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ewm {
+pub(crate) struct EwmAccumulator {
     count: u64,
     mean: f64,
     /// The biased variance.
@@ -40,11 +40,11 @@ pub(crate) struct Ewm {
     last: i64,
 }
 
-impl Accumulator for Ewm {
-    type Config = Fading;
+impl StatAccumulator for EwmAccumulator {
+    type Config = EwmWeights;
     type Question = EwmStat;
 
-    fn take(&mut self, fading: &Fading, entry: Entry) {
+    fn accumulate(&mut self, fading: &EwmWeights, entry: ConsumedEntry) {
         let ticks = entry.time.saturating_sub(self.last);
         self.last = entry.time;
         let value = f64::from_bits(entry.word);
@@ -68,9 +68,9 @@ impl Accumulator for Ewm {
         self.count += 1;
         let new = match (fading.adjust, fading.decay) {
             (true, _) => 1.0,
-            (false, Decay::Alpha(alpha)) => alpha,
+            (false, EwmDecay::Alpha(alpha)) => alpha,
             // The weight lost by the past values.
-            (false, Decay::HalfLife(_)) => 1.0 - self.weight,
+            (false, EwmDecay::HalfLife(_)) => 1.0 - self.weight,
         };
         let (old, before) = (self.weight, self.mean);
         // Equal values leave the mean exactly unchanged.
@@ -89,7 +89,7 @@ impl Accumulator for Ewm {
         }
     }
 
-    fn answer(&self, _: &Fading, ask: &Asked<EwmStat>, _: &Own<'_>) -> u64 {
+    fn output_word(&self, _: &EwmWeights, ask: &StatRequest<EwmStat>, _: &OutputRow<'_>) -> u64 {
         let unbiased = || {
             let whole = self.weights * self.weights;
             let rest = whole - self.squares;
@@ -101,18 +101,18 @@ impl Accumulator for Ewm {
             EwmStat::Var => unbiased(),
             EwmStat::Std => unbiased().sqrt(),
         };
-        enough(self.count, ask.min_periods.max(1), value)
+        if_enough(self.count, ask.min_periods.max(1), value)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         out.signed(self.last)?;
         let doubles = [self.mean, self.spread, self.weight, self.weights, self.squares];
         doubles.into_iter().try_for_each(|value| out.number(value))
     }
 
-    fn decode(_: &Fading, input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Ewm {
+    fn decode(_: &EwmWeights, input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(EwmAccumulator {
             count: input.varint()?,
             last: input.signed()?,
             mean: input.number()?,

@@ -1,13 +1,13 @@
 //! The last value that is not missing.
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use super::{Accumulator, Asked, Entry, Own};
+use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest};
 use crate::words::NO_BITS;
 
 /// Parameters of an output.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct LastValidRequest {
     /// Most rows back.
     pub limit: u64,
     /// Whether to output its time instead of its value.
@@ -16,26 +16,26 @@ pub(crate) struct Wanted {
 
 /// The last value that is not missing, and its position.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Latest {
+pub(crate) struct LastValidAccumulator {
     /// Index of its entry plus one; 0 if there is none.
     after: u64,
     word: u64,
     time: i64,
 }
 
-impl Accumulator for Latest {
+impl StatAccumulator for LastValidAccumulator {
     type Config = ();
-    type Question = Wanted;
+    type Question = LastValidRequest;
 
     #[inline]
-    fn take(&mut self, _: &(), entry: Entry) {
+    fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
-            *self = Latest { after: entry.number + 1, word: entry.word, time: entry.time };
+            *self = LastValidAccumulator { after: entry.number + 1, word: entry.word, time: entry.time };
         }
     }
 
     #[inline]
-    fn answer(&self, _: &(), ask: &Asked<Wanted>, own: &Own<'_>) -> u64 {
+    fn output_word(&self, _: &(), ask: &StatRequest<LastValidRequest>, own: &OutputRow<'_>) -> u64 {
         let is_there = self.after > 0 && own.row.number + 1 - self.after <= ask.question.limit;
         match (ask.question.time, is_there) {
             (true, true) => self.time as u64,
@@ -45,13 +45,13 @@ impl Accumulator for Latest {
         }
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.after)?;
         out.word(self.word)?;
         out.signed(self.time)
     }
 
-    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Latest { after: input.varint()?, word: input.word()?, time: input.signed()? })
+    fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(LastValidAccumulator { after: input.varint()?, word: input.word()?, time: input.signed()? })
     }
 }

@@ -1,31 +1,31 @@
 //! Cumulative least-squares slope.
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::moments::{decode_sum, encode_sum};
-use super::{Accumulator, Asked, Entry, Own, enough};
-use crate::Stat;
-use crate::stats::Exacter;
+use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::WindowStat;
+use crate::stats::NeumaierSum;
 
 /// Sums for a slope, of places and values relative to the first ones.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Line {
+pub(crate) struct SlopeAccumulator {
     count: u64,
     first_place: i64,
     first_value: f64,
-    places: Exacter,
-    values: Exacter,
-    squares: Exacter,
-    both: Exacter,
+    places: NeumaierSum,
+    values: NeumaierSum,
+    squares: NeumaierSum,
+    both: NeumaierSum,
 }
 
-impl Accumulator for Line {
+impl StatAccumulator for SlopeAccumulator {
     /// Whether places are times rather than row numbers.
     type Config = bool;
-    type Question = Stat;
+    type Question = WindowStat;
 
     #[inline]
-    fn take(&mut self, by_time: &bool, entry: Entry) {
+    fn accumulate(&mut self, by_time: &bool, entry: ConsumedEntry) {
         if entry.is_missing {
             return;
         }
@@ -42,9 +42,9 @@ impl Accumulator for Line {
         self.both.add(x * y);
     }
 
-    fn answer(&self, _: &bool, ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
+    fn output_word(&self, _: &bool, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let unit = match ask.question {
-            Stat::Slope { unit: Some(unit) } => unit as f64,
+            WindowStat::Slope { unit: Some(unit) } => unit as f64,
             _ => 1.0,
         };
         let mean = self.places.total() / self.count as f64;
@@ -52,18 +52,18 @@ impl Accumulator for Line {
         let both = self.both.total() - self.values.total() * mean;
         // Squares of equal places differ from zero by rounding errors only.
         let slope = if squares > 1e-12 * self.squares.total() { both / squares * unit } else { f64::NAN };
-        enough(self.count, ask.min_periods, slope)
+        if_enough(self.count, ask.min_periods, slope)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         out.signed(self.first_place)?;
         out.number(self.first_value)?;
         [self.places, self.values, self.squares, self.both].into_iter().try_for_each(|sum| encode_sum(sum, out))
     }
 
-    fn decode(_: &bool, input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Line {
+    fn decode(_: &bool, input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(SlopeAccumulator {
             count: input.varint()?,
             first_place: input.signed()?,
             first_value: input.number()?,

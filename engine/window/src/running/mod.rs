@@ -10,22 +10,22 @@ mod seasons;
 
 use std::fmt::Debug;
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use crate::Keep;
-use crate::batch::{Batch, Row};
+use crate::WordEncoding;
+use crate::batch::{BatchRow, WindowBatch};
 
-pub(crate) use ends::{Ends, Range, Since, Zeros};
-pub(crate) use ewm::{Ewm, Fading};
-pub(crate) use latest::{Latest, Wanted};
-pub(crate) use line::Line;
-pub(crate) use moments::{Shape, Spread, Sums};
-pub(crate) use ordered::{Distinct, Halves};
-pub(crate) use seasons::{IndexAsk, Seasons};
+pub(crate) use ends::{ExtremesAccumulator, FirstLastAccumulator, LastNonzeroAccumulator, ZeroShareAccumulator};
+pub(crate) use ewm::{EwmAccumulator, EwmWeights};
+pub(crate) use latest::{LastValidAccumulator, LastValidRequest};
+pub(crate) use line::SlopeAccumulator;
+pub(crate) use moments::{ShapeAccumulator, SumAccumulator, VarianceAccumulator};
+pub(crate) use ordered::{DistinctValues, QuantileHeaps};
+pub(crate) use seasons::{SeasonalRequest, SeasonalSums};
 
 /// Progress of the cumulative statistics with one gap, per series.
 #[derive(Debug, Clone)]
-pub(crate) struct Frontier {
+pub(crate) struct CumulativeFrontier {
     /// Index of the bound up to which entries are consumed.
     pub edge: usize,
     /// Per series: index of the first entry that is not consumed.
@@ -34,9 +34,9 @@ pub(crate) struct Frontier {
     pub spans: Vec<(u32, u32)>,
 }
 
-impl Frontier {
+impl CumulativeFrontier {
     /// Determines the entries that each row consumes.
-    pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
+    pub fn advance(&mut self, rows: &[BatchRow], distances: &[Vec<u32>], series: usize) {
         self.taken.resize(series, 0);
         self.spans.clear();
         self.spans.extend(rows.iter().zip(&distances[self.edge]).map(|(row, &end)| {
@@ -50,12 +50,12 @@ impl Frontier {
 }
 
 /// State of a statistic for all series.
-pub(crate) trait Memory: Debug + Send + Sync {
+pub(crate) trait CumulativeState: Debug + Send + Sync {
     /// Consumes the entries of a batch and appends the requested outputs.
     fn run(
         &mut self,
-        batch: &Batch<'_>,
-        frontiers: &[Frontier],
+        batch: &WindowBatch<'_>,
+        frontiers: &[CumulativeFrontier],
         series: usize,
         emit: &[bool],
         outputs: &mut [Vec<u64>],
@@ -71,17 +71,17 @@ pub(crate) trait Memory: Debug + Send + Sync {
     fn keep_only(&mut self, series: usize);
 
     /// Encodes the state of a series.
-    fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()>;
+    fn encode(&self, series: usize, out: &mut StateEncoder<'_>) -> Result<()>;
 
     /// Decodes and appends the state of one more series.
-    fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()>;
+    fn decode(&mut self, input: &mut StateDecoder<'_>) -> Result<()>;
 
     fn bytes(&self) -> usize;
 
-    fn boxed(&self) -> Box<dyn Memory>;
+    fn boxed(&self) -> Box<dyn CumulativeState>;
 }
 
-impl Clone for Box<dyn Memory> {
+impl Clone for Box<dyn CumulativeState> {
     fn clone(&self) -> Self {
         self.boxed()
     }
@@ -89,7 +89,7 @@ impl Clone for Box<dyn Memory> {
 
 /// An entry of a series.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct ConsumedEntry {
     pub word: u64,
     pub is_missing: bool,
     /// Its time, if any statistic reads times.
@@ -99,20 +99,20 @@ pub(crate) struct Entry {
 }
 
 /// State of a statistic for one series.
-pub(crate) trait Accumulator: Debug + Clone + Default + Send + Sync + 'static {
+pub(crate) trait StatAccumulator: Debug + Clone + Default + Send + Sync + 'static {
     /// Parameters shared by all series.
     type Config: Debug + Clone + PartialEq + Send + Sync + 'static;
     /// Parameters of one output.
     type Question: Debug + Clone + Send + Sync + 'static;
 
-    fn take(&mut self, config: &Self::Config, entry: Entry);
+    fn accumulate(&mut self, config: &Self::Config, entry: ConsumedEntry);
 
     /// The output word for a row; the missing word if there are fewer values than required.
-    fn answer(&self, config: &Self::Config, ask: &Asked<Self::Question>, own: &Own<'_>) -> u64;
+    fn output_word(&self, config: &Self::Config, ask: &StatRequest<Self::Question>, own: &OutputRow<'_>) -> u64;
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()>;
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()>;
 
-    fn decode(config: &Self::Config, input: &mut Decoder<'_>) -> Result<Self>;
+    fn decode(config: &Self::Config, input: &mut StateDecoder<'_>) -> Result<Self>;
 
     /// Bytes of heap memory.
     #[inline(always)]
@@ -122,14 +122,14 @@ pub(crate) trait Accumulator: Debug + Clone + Default + Send + Sync + 'static {
 }
 
 /// The row whose output is computed.
-pub(crate) struct Own<'a> {
-    pub row: &'a Row,
-    pub keep: Keep,
+pub(crate) struct OutputRow<'a> {
+    pub row: &'a BatchRow,
+    pub keep: WordEncoding,
 }
 
 /// One requested output of a statistic.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked<Q> {
+pub(crate) struct StatRequest<Q> {
     pub function: usize,
     pub question: Q,
     pub min_periods: u64,
@@ -137,28 +137,28 @@ pub(crate) struct Asked<Q> {
 
 /// A statistic with an accumulator for each series.
 #[derive(Debug, Clone)]
-pub(crate) struct Running<A: Accumulator> {
+pub(crate) struct CumulativeStat<A: StatAccumulator> {
     pub input: usize,
-    pub keep: Keep,
+    pub keep: WordEncoding,
     /// Index of its frontier.
     pub frontier: usize,
     pub config: A::Config,
-    pub asked: Vec<Asked<A::Question>>,
+    pub asked: Vec<StatRequest<A::Question>>,
     states: Vec<A>,
     heap_bytes: usize,
 }
 
-impl<A: Accumulator> Running<A> {
-    pub fn new(input: usize, keep: Keep, frontier: usize, config: A::Config) -> Self {
-        Running { input, keep, frontier, config, asked: Vec::new(), states: Vec::new(), heap_bytes: 0 }
+impl<A: StatAccumulator> CumulativeStat<A> {
+    pub fn new(input: usize, keep: WordEncoding, frontier: usize, config: A::Config) -> Self {
+        CumulativeStat { input, keep, frontier, config, asked: Vec::new(), states: Vec::new(), heap_bytes: 0 }
     }
 }
 
-impl<A: Accumulator> Memory for Running<A> {
+impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
     fn run(
         &mut self,
-        batch: &Batch<'_>,
-        frontiers: &[Frontier],
+        batch: &WindowBatch<'_>,
+        frontiers: &[CumulativeFrontier],
         series: usize,
         emit: &[bool],
         outputs: &mut [Vec<u64>],
@@ -174,13 +174,13 @@ impl<A: Accumulator> Memory for Running<A> {
             for (place, &word) in input.slice(at, start, end).iter().enumerate() {
                 let time = times.get(place).map_or(0, |&time| time as i64);
                 let number = first + place as u64;
-                state.take(&self.config, Entry { word, is_missing: keep.is_missing(word), time, number });
+                state.accumulate(&self.config, ConsumedEntry { word, is_missing: keep.is_missing(word), time, number });
             }
             self.heap_bytes = self.heap_bytes + state.heap_bytes() - before;
-            let own = Own { row, keep };
+            let own = OutputRow { row, keep };
             for ask in &self.asked {
                 if emit[ask.function] {
-                    outputs[ask.function].push(state.answer(&self.config, ask, &own));
+                    outputs[ask.function].push(state.output_word(&self.config, ask, &own));
                 }
             }
         }
@@ -200,11 +200,11 @@ impl<A: Accumulator> Memory for Running<A> {
         self.heap_bytes = self.states.iter().map(A::heap_bytes).sum();
     }
 
-    fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, series: usize, out: &mut StateEncoder<'_>) -> Result<()> {
         self.states[series].encode(out)
     }
 
-    fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()> {
+    fn decode(&mut self, input: &mut StateDecoder<'_>) -> Result<()> {
         let state = A::decode(&self.config, input)?;
         self.heap_bytes += state.heap_bytes();
         self.states.push(state);
@@ -215,13 +215,13 @@ impl<A: Accumulator> Memory for Running<A> {
         self.states.capacity() * size_of::<A>() + self.heap_bytes
     }
 
-    fn boxed(&self) -> Box<dyn Memory> {
+    fn boxed(&self) -> Box<dyn CumulativeState> {
         Box::new(self.clone())
     }
 }
 
 /// The word of `value`, or the missing word if there are fewer than `min_periods` values.
 #[inline]
-pub(crate) fn enough(count: u64, min_periods: u64, value: f64) -> u64 {
+pub(crate) fn if_enough(count: u64, min_periods: u64, value: f64) -> u64 {
     if count >= min_periods { value.to_bits() } else { crate::words::NO_NUMBER }
 }

@@ -1,24 +1,24 @@
 //! Cumulative counts, sums and central moments.
 
-use forebay_model::{Decoder, Encoder, Result};
+use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use super::{Accumulator, Asked, Entry, Own, enough};
-use crate::Stat;
-use crate::stats::{Exacter, of_moments};
+use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::WindowStat;
+use crate::stats::{NeumaierSum, from_moments};
 
 /// Count, sum and mean.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sums {
+pub(crate) struct SumAccumulator {
     count: u64,
-    sum: Exacter,
+    sum: NeumaierSum,
 }
 
-impl Accumulator for Sums {
+impl StatAccumulator for SumAccumulator {
     type Config = ();
-    type Question = Stat;
+    type Question = WindowStat;
 
     #[inline]
-    fn take(&mut self, _: &(), entry: Entry) {
+    fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
             self.count += 1;
             self.sum.add(f64::from_bits(entry.word));
@@ -26,32 +26,32 @@ impl Accumulator for Sums {
     }
 
     #[inline]
-    fn answer(&self, _: &(), ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
-        let value = of_moments(ask.question, self.count as f64, self.sum.total(), [f64::NAN; 3]);
-        enough(self.count, ask.min_periods, value)
+    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        let value = from_moments(ask.question, self.count as f64, self.sum.total(), [f64::NAN; 3]);
+        if_enough(self.count, ask.min_periods, value)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         encode_sum(self.sum, out)
     }
 
-    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Sums { count: input.varint()?, sum: decode_sum(input)? })
+    fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(SumAccumulator { count: input.varint()?, sum: decode_sum(input)? })
     }
 }
 
 /// Variance, from power sums of the deviations from the first value. Since that value is one of them, cancellation
 /// is small.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spread {
+pub(crate) struct VarianceAccumulator {
     count: u64,
     first: f64,
-    ones: Exacter,
-    squares: Exacter,
+    ones: NeumaierSum,
+    squares: NeumaierSum,
 }
 
-impl Spread {
+impl VarianceAccumulator {
     #[inline]
     fn push(&mut self, value: f64) -> f64 {
         if self.count == 0 {
@@ -74,44 +74,44 @@ impl Spread {
     }
 }
 
-impl Accumulator for Spread {
+impl StatAccumulator for VarianceAccumulator {
     type Config = ();
-    type Question = Stat;
+    type Question = WindowStat;
 
     #[inline]
-    fn take(&mut self, _: &(), entry: Entry) {
+    fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
             self.push(f64::from_bits(entry.word));
         }
     }
 
-    fn answer(&self, _: &(), ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
-        let value = of_moments(ask.question, self.count as f64, f64::NAN, [self.m2(), f64::NAN, f64::NAN]);
-        enough(self.count, ask.min_periods, value)
+    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        let value = from_moments(ask.question, self.count as f64, f64::NAN, [self.m2(), f64::NAN, f64::NAN]);
+        if_enough(self.count, ask.min_periods, value)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         out.number(self.first)?;
         encode_sum(self.ones, out)?;
         encode_sum(self.squares, out)
     }
 
-    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
+    fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
         let (count, first) = (input.varint()?, input.number()?);
-        Ok(Spread { count, first, ones: decode_sum(input)?, squares: decode_sum(input)? })
+        Ok(VarianceAccumulator { count, first, ones: decode_sum(input)?, squares: decode_sum(input)? })
     }
 }
 
 /// Skewness and kurtosis.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shape {
-    spread: Spread,
-    cubes: Exacter,
-    fourths: Exacter,
+pub(crate) struct ShapeAccumulator {
+    spread: VarianceAccumulator,
+    cubes: NeumaierSum,
+    fourths: NeumaierSum,
 }
 
-impl Shape {
+impl ShapeAccumulator {
     fn central(&self) -> [f64; 3] {
         if !self.spread.squares.high.is_finite() {
             return [f64::NAN; 3];
@@ -128,12 +128,12 @@ impl Shape {
     }
 }
 
-impl Accumulator for Shape {
+impl StatAccumulator for ShapeAccumulator {
     type Config = ();
-    type Question = Stat;
+    type Question = WindowStat;
 
     #[inline]
-    fn take(&mut self, _: &(), entry: Entry) {
+    fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
             let distance = self.spread.push(f64::from_bits(entry.word));
             self.cubes.add(distance * distance * distance);
@@ -141,28 +141,28 @@ impl Accumulator for Shape {
         }
     }
 
-    fn answer(&self, _: &(), ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
+    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let count = self.spread.count;
-        enough(count, ask.min_periods, of_moments(ask.question, count as f64, f64::NAN, self.central()))
+        if_enough(count, ask.min_periods, from_moments(ask.question, count as f64, f64::NAN, self.central()))
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         self.spread.encode(out)?;
         encode_sum(self.cubes, out)?;
         encode_sum(self.fourths, out)
     }
 
-    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        let spread = Spread::decode(&(), input)?;
-        Ok(Shape { spread, cubes: decode_sum(input)?, fourths: decode_sum(input)? })
+    fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
+        let spread = VarianceAccumulator::decode(&(), input)?;
+        Ok(ShapeAccumulator { spread, cubes: decode_sum(input)?, fourths: decode_sum(input)? })
     }
 }
 
-pub(super) fn encode_sum(sum: Exacter, out: &mut Encoder<'_>) -> Result<()> {
+pub(super) fn encode_sum(sum: NeumaierSum, out: &mut StateEncoder<'_>) -> Result<()> {
     out.number(sum.high)?;
     out.number(sum.low)
 }
 
-pub(super) fn decode_sum(input: &mut Decoder<'_>) -> Result<Exacter> {
-    Ok(Exacter { high: input.number()?, low: input.number()? })
+pub(super) fn decode_sum(input: &mut StateDecoder<'_>) -> Result<NeumaierSum> {
+    Ok(NeumaierSum { high: input.number()?, low: input.number()? })
 }

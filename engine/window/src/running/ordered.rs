@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use forebay_model::{Decoder, Encoder, Fault, Result, between, codes};
+use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes, lerp};
 use hashbrown::HashSet;
 
-use super::{Accumulator, Asked, Entry, Own, enough};
-use crate::Stat;
+use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::WindowStat;
 
 /// Bits that sort like the doubles; -0.0 equals 0.0.
 fn ordered_bits(value: f64) -> u64 {
@@ -21,7 +21,7 @@ fn from_ordered_bits(bits: u64) -> f64 {
 
 /// The values of a series in two heaps, divided at a quantile.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Halves {
+pub(crate) struct QuantileHeaps {
     low: BinaryHeap<u64>,
     high: BinaryHeap<Reverse<u64>>,
 }
@@ -33,12 +33,12 @@ fn rank(q: f64, count: usize) -> (usize, f64) {
     (below, rank - below as f64)
 }
 
-impl Accumulator for Halves {
+impl StatAccumulator for QuantileHeaps {
     /// The quantile's probability.
     type Config = f64;
-    type Question = Stat;
+    type Question = WindowStat;
 
-    fn take(&mut self, q: &f64, entry: Entry) {
+    fn accumulate(&mut self, q: &f64, entry: ConsumedEntry) {
         if entry.is_missing {
             return;
         }
@@ -56,27 +56,27 @@ impl Accumulator for Halves {
         }
     }
 
-    fn answer(&self, q: &f64, ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
+    fn output_word(&self, q: &f64, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let count = self.low.len() + self.high.len();
         let Some(&lower) = self.low.peek() else { return crate::words::NO_NUMBER };
         let upper = self.high.peek().map_or(lower, |Reverse(bits)| *bits);
-        let value = between(from_ordered_bits(lower), from_ordered_bits(upper), rank(*q, count).1);
-        enough(count as u64, ask.min_periods, value)
+        let value = lerp(from_ordered_bits(lower), from_ordered_bits(upper), rank(*q, count).1);
+        if_enough(count as u64, ask.min_periods, value)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         let mut bits: Vec<u64> = self.low.iter().copied().collect();
         bits.extend(self.high.iter().map(|Reverse(bits)| *bits));
         encode_sorted(bits, out)
     }
 
-    fn decode(q: &f64, input: &mut Decoder<'_>) -> Result<Self> {
+    fn decode(q: &f64, input: &mut StateDecoder<'_>) -> Result<Self> {
         let mut low = decode_sorted(input)?;
         if low.is_empty() {
-            return Ok(Halves::default());
+            return Ok(QuantileHeaps::default());
         }
         let high = low.split_off(rank(*q, low.len()).0 + 1);
-        Ok(Halves { low: low.into(), high: high.into_iter().map(Reverse).collect() })
+        Ok(QuantileHeaps { low: low.into(), high: high.into_iter().map(Reverse).collect() })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -86,17 +86,17 @@ impl Accumulator for Halves {
 
 /// The distinct values of a series.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Distinct {
+pub(crate) struct DistinctValues {
     count: u64,
     values: HashSet<u64>,
 }
 
-impl Accumulator for Distinct {
+impl StatAccumulator for DistinctValues {
     /// Whether words are numbers rather than bits.
     type Config = bool;
-    type Question = Stat;
+    type Question = WindowStat;
 
-    fn take(&mut self, numbers: &bool, entry: Entry) {
+    fn accumulate(&mut self, numbers: &bool, entry: ConsumedEntry) {
         if entry.is_missing {
             return;
         }
@@ -106,17 +106,17 @@ impl Accumulator for Distinct {
         self.values.insert(word);
     }
 
-    fn answer(&self, _: &bool, ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
-        enough(self.count, ask.min_periods, self.values.len() as f64)
+    fn output_word(&self, _: &bool, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        if_enough(self.count, ask.min_periods, self.values.len() as f64)
     }
 
-    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         encode_sorted(self.values.iter().copied().collect(), out)
     }
 
-    fn decode(_: &bool, input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Distinct { count: input.varint()?, values: decode_sorted(input)?.into_iter().collect() })
+    fn decode(_: &bool, input: &mut StateDecoder<'_>) -> Result<Self> {
+        Ok(DistinctValues { count: input.varint()?, values: decode_sorted(input)?.into_iter().collect() })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -124,13 +124,13 @@ impl Accumulator for Distinct {
     }
 }
 
-fn encode_sorted(mut bits: Vec<u64>, out: &mut Encoder<'_>) -> Result<()> {
+fn encode_sorted(mut bits: Vec<u64>, out: &mut StateEncoder<'_>) -> Result<()> {
     bits.sort_unstable();
     out.varint(bits.len() as u64)?;
     bits.into_iter().try_for_each(|bits| out.word(bits))
 }
 
-fn decode_sorted(input: &mut Decoder<'_>) -> Result<Vec<u64>> {
+fn decode_sorted(input: &mut StateDecoder<'_>) -> Result<Vec<u64>> {
     let length = input.varint()?;
     let mut bits = Vec::new();
     for _ in 0..length {

@@ -1,11 +1,11 @@
 //! Seasonal indices: sums per slot and series.
 
-use forebay_model::{Decoder, Encoder, Fault, Result, codes};
+use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
-use super::{Frontier, Memory};
-use crate::batch::Batch;
-use crate::slabs::Slabs;
-use crate::stats::Exacter;
+use super::{CumulativeFrontier, CumulativeState};
+use crate::batch::WindowBatch;
+use crate::slabs::SlabAllocator;
+use crate::stats::NeumaierSum;
 use crate::words::{NO_BITS, NO_NUMBER};
 
 /// Slots in the first slab of a series.
@@ -13,15 +13,15 @@ const FIRST_SLOTS: usize = 4;
 
 /// Sums of one slot.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct SlotSums {
     slot: i64,
     count: u64,
-    sum: Exacter,
+    sum: NeumaierSum,
 }
 
 /// One output.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexAsk {
+pub(crate) struct SeasonalRequest {
     pub function: usize,
     pub min_periods: u64,
     pub strength: f64,
@@ -30,9 +30,9 @@ pub(crate) struct IndexAsk {
 
 /// Sums of one series.
 #[derive(Debug, Clone, Default)]
-struct Series {
+struct SeasonalSeries {
     count: u64,
-    sum: Exacter,
+    sum: NeumaierSum,
     /// Slab of its slots, sorted.
     at: usize,
     length: u32,
@@ -41,7 +41,7 @@ struct Series {
     found: [u32; 2],
 }
 
-impl Series {
+impl SeasonalSeries {
     fn range(&self) -> std::ops::Range<usize> {
         self.at..self.at + self.length as usize
     }
@@ -49,18 +49,25 @@ impl Series {
 
 /// Sums per slot and series. Values without a slot are ignored.
 #[derive(Debug, Clone)]
-pub(crate) struct Seasons {
+pub(crate) struct SeasonalSums {
     pub input: usize,
     pub slot: usize,
     pub frontier: usize,
-    pub asks: Vec<IndexAsk>,
-    series: Vec<Series>,
-    slabs: Slabs<Slot>,
+    pub asks: Vec<SeasonalRequest>,
+    series: Vec<SeasonalSeries>,
+    slabs: SlabAllocator<SlotSums>,
 }
 
-impl Seasons {
+impl SeasonalSums {
     pub fn new(input: usize, slot: usize, frontier: usize) -> Self {
-        Seasons { input, slot, frontier, asks: Vec::new(), series: Vec::new(), slabs: Slabs::new(FIRST_SLOTS) }
+        SeasonalSums {
+            input,
+            slot,
+            frontier,
+            asks: Vec::new(),
+            series: Vec::new(),
+            slabs: SlabAllocator::new(FIRST_SLOTS),
+        }
     }
 
     /// Position of a slot, or where it belongs. Slots mostly arrive in order or repeat.
@@ -82,7 +89,7 @@ impl Seasons {
     }
 
     #[inline]
-    fn take(&mut self, series: usize, slot: i64, value: f64) {
+    fn add_value(&mut self, series: usize, slot: i64, value: f64) {
         let found = self.find(series, slot, 0);
         let at = found.unwrap_or_else(|at| self.insert(series, slot, at));
         let series = &mut self.series[series];
@@ -98,16 +105,16 @@ impl Seasons {
         let head = &mut self.series[series];
         let length = head.length as usize;
         if length == 0 {
-            head.at = self.slabs.take(head.class);
+            head.at = self.slabs.allocate(head.class);
         } else if length == self.slabs.capacity(head.class) {
             let wider = self.slabs.copy(head.range(), head.class + 1);
-            self.slabs.give(head.at, head.class);
+            self.slabs.release(head.at, head.class);
             (head.at, head.class) = (wider, head.class + 1);
         }
         head.length += 1;
         let slots = &mut self.slabs.items_mut()[head.range()];
         slots.copy_within(at..length, at + 1);
-        slots[at] = Slot { slot, ..Slot::default() };
+        slots[at] = SlotSums { slot, ..SlotSums::default() };
         at
     }
 
@@ -122,7 +129,7 @@ impl Seasons {
 
 /// The index of a slot, shrunk toward the parent.
 #[inline]
-fn index(ask: &IndexAsk, slot: (u64, f64), all: (u64, f64), parent: f64) -> f64 {
+fn shrunk_index(ask: &SeasonalRequest, slot: (u64, f64), all: (u64, f64), parent: f64) -> f64 {
     let count = slot.0 as f64;
     let mean = all.1 / all.0 as f64;
     if slot.0 == 0 || slot.0 < ask.min_periods || mean == 0.0 {
@@ -132,11 +139,11 @@ fn index(ask: &IndexAsk, slot: (u64, f64), all: (u64, f64), parent: f64) -> f64 
     if ask.strength > 0.0 { (count * own + ask.strength * parent) / (count + ask.strength) } else { own }
 }
 
-impl Memory for Seasons {
+impl CumulativeState for SeasonalSums {
     fn run(
         &mut self,
-        batch: &Batch<'_>,
-        frontiers: &[Frontier],
+        batch: &WindowBatch<'_>,
+        frontiers: &[CumulativeFrontier],
         series: usize,
         emit: &[bool],
         outputs: &mut [Vec<u64>],
@@ -150,7 +157,7 @@ impl Memory for Seasons {
             for (&word, &slot) in values.slice(at, start, end).iter().zip(slots.slice(at, start, end)) {
                 let value = f64::from_bits(word);
                 if !value.is_nan() && slot != NO_BITS {
-                    self.take(series, slot as i64, value);
+                    self.add_value(series, slot as i64, value);
                 }
             }
             if !wanted {
@@ -163,37 +170,37 @@ impl Memory for Seasons {
                 let parent = ask.parent.map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
                 let parent = f64::from_bits(parent);
                 let parent = if parent.is_nan() { 1.0 } else { parent };
-                outputs[ask.function].push(index(ask, slot, all, parent).to_bits());
+                outputs[ask.function].push(shrunk_index(ask, slot, all, parent).to_bits());
             }
         }
         self.asks = asks;
     }
 
     fn grow(&mut self, series: usize) {
-        self.series.resize_with(series, Series::default);
+        self.series.resize_with(series, SeasonalSeries::default);
     }
 
     fn remove(&mut self, series: usize) {
-        let Series { at, length, class, .. } = self.series.swap_remove(series);
+        let SeasonalSeries { at, length, class, .. } = self.series.swap_remove(series);
         if length > 0 {
-            self.slabs.give(at, class);
+            self.slabs.release(at, class);
         }
     }
 
     fn keep_only(&mut self, series: usize) {
-        let mut only = Seasons::new(self.input, self.slot, self.frontier);
+        let mut only = SeasonalSums::new(self.input, self.slot, self.frontier);
         only.asks = std::mem::take(&mut self.asks);
         let mut kept = self.series[series].clone();
         if kept.length > 0 {
             let slots = &self.slabs.items()[kept.range()];
-            kept.at = only.slabs.take(kept.class);
+            kept.at = only.slabs.allocate(kept.class);
             only.slabs.items_mut()[kept.range()].copy_from_slice(slots);
         }
         only.series.push(kept);
         *self = only;
     }
 
-    fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode(&self, series: usize, out: &mut StateEncoder<'_>) -> Result<()> {
         let series = &self.series[series];
         out.varint(series.count)?;
         super::moments::encode_sum(series.sum, out)?;
@@ -206,11 +213,11 @@ impl Memory for Seasons {
         Ok(())
     }
 
-    fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()> {
+    fn decode(&mut self, input: &mut StateDecoder<'_>) -> Result<()> {
         let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
         let slots = input.length(u32::MAX as usize)?;
         let number = self.series.len();
-        self.series.push(Series { count, sum, ..Series::default() });
+        self.series.push(SeasonalSeries { count, sum, ..SeasonalSeries::default() });
         let mut before = None;
         for at in 0..slots {
             let slot = input.signed()?;
@@ -219,16 +226,16 @@ impl Memory for Seasons {
             }
             let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
             self.insert(number, slot, at);
-            self.slabs.items_mut()[self.series[number].at + at] = Slot { slot, count, sum };
+            self.slabs.items_mut()[self.series[number].at + at] = SlotSums { slot, count, sum };
         }
         Ok(())
     }
 
     fn bytes(&self) -> usize {
-        self.series.capacity() * size_of::<Series>() + self.slabs.bytes()
+        self.series.capacity() * size_of::<SeasonalSeries>() + self.slabs.bytes()
     }
 
-    fn boxed(&self) -> Box<dyn Memory> {
+    fn boxed(&self) -> Box<dyn CumulativeState> {
         Box::new(self.clone())
     }
 }

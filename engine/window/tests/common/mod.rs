@@ -11,11 +11,14 @@ use arrow::array::*;
 use arrow::compute::{cast, concat};
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
-use forebay_window::{Compute, Engine, Function, Gaps, Keep, Rows, Stat, WindowInput, WindowPlan};
+use forebay_window::{
+    GapHandling, InputRows, WindowEngine, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat,
+    WordEncoding,
+};
 
 /// One row of test data.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct SeriesTestRow {
     pub series: (Option<u8>, i64),
     pub time: i64,
     pub number: Option<f64>,
@@ -25,7 +28,7 @@ pub struct Row {
 }
 
 /// Columns of test rows; on request the first key is a dictionary.
-pub struct Table {
+pub struct SeriesTestTable {
     pub keys: Vec<ArrayRef>,
     pub time: ArrayRef,
     pub inputs: Vec<ArrayRef>,
@@ -40,39 +43,39 @@ pub const PARENT: usize = 4;
 pub fn inputs() -> Vec<WindowInput> {
     let input = |data_type, keep| WindowInput { data_type, keep };
     vec![
-        input(DataType::Float64, Keep::Number),
-        input(DataType::Int32, Keep::Number),
-        input(DataType::Int64, Keep::Bits),
-        input(DataType::Int64, Keep::Bits),
-        input(DataType::Float64, Keep::Number),
+        input(DataType::Float64, WordEncoding::Number),
+        input(DataType::Int32, WordEncoding::Number),
+        input(DataType::Int64, WordEncoding::Bits),
+        input(DataType::Int64, WordEncoding::Bits),
+        input(DataType::Float64, WordEncoding::Number),
     ]
 }
 
-pub fn plan(functions: Vec<Function>, gaps: Gaps) -> WindowPlan {
+pub fn plan(functions: Vec<WindowOutput>, gaps: GapHandling) -> WindowPlan {
     WindowPlan { time: DataType::Int64, keys: vec![DataType::Utf8, DataType::Int64], inputs: inputs(), functions, gaps }
 }
 
 /// A function with a matching output type.
-pub fn function(input: usize, compute: Compute) -> Function {
+pub fn function(input: usize, compute: WindowFunction) -> WindowOutput {
     let copies = match &compute {
-        Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
-        Compute::LastValidTime { .. } => return Function { input, compute, data_type: DataType::Int64 },
-        Compute::Window { stat: Stat::Count | Stat::Unique, .. } => {
-            return Function { input, compute, data_type: DataType::Int64 };
+        WindowFunction::Lag { .. } | WindowFunction::Diff { .. } | WindowFunction::LastValid { .. } => true,
+        WindowFunction::LastValidTime { .. } => return WindowOutput { input, compute, data_type: DataType::Int64 },
+        WindowFunction::Window { stat: WindowStat::Count | WindowStat::Unique, .. } => {
+            return WindowOutput { input, compute, data_type: DataType::Int64 };
         }
-        Compute::Window { stat, .. } => matches!(stat, Stat::First | Stat::Last),
+        WindowFunction::Window { stat, .. } => matches!(stat, WindowStat::First | WindowStat::Last),
         _ => false,
     };
     let data_type = if copies { inputs()[input].data_type.clone() } else { DataType::Float64 };
-    Function { input, compute, data_type }
+    WindowOutput { input, compute, data_type }
 }
 
-pub fn table(rows: &[Row], dictionary: bool) -> Table {
+pub fn table(rows: &[SeriesTestRow], dictionary: bool) -> SeriesTestTable {
     let names: ArrayRef =
         Arc::new(StringArray::from_iter(rows.iter().map(|row| row.series.0.map(|name| format!("name {name}")))));
     let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let names = if dictionary { cast(&names, &coded).unwrap() } else { names };
-    Table {
+    SeriesTestTable {
         keys: vec![names, Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.series.1)))],
         time: Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.time))),
         inputs: vec![
@@ -85,24 +88,28 @@ pub fn table(rows: &[Row], dictionary: bool) -> Table {
     }
 }
 
-impl Table {
-    pub fn slice(&self, start: usize, length: usize) -> Table {
+impl SeriesTestTable {
+    pub fn slice(&self, start: usize, length: usize) -> SeriesTestTable {
         let slices = |columns: &[ArrayRef]| columns.iter().map(|column| column.slice(start, length)).collect();
-        Table { keys: slices(&self.keys), time: self.time.slice(start, length), inputs: slices(&self.inputs) }
+        SeriesTestTable { keys: slices(&self.keys), time: self.time.slice(start, length), inputs: slices(&self.inputs) }
     }
 
-    pub fn push(&self, engine: &mut Engine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+    pub fn push(&self, engine: &mut WindowEngine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         let outputs = push_all(std::slice::from_ref(self), engine, emit).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 }
 
 /// Pushes several tables as consecutive batches.
-pub fn push_all(tables: &[Table], engine: &mut Engine, emit: &[bool]) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
-    let rows = |table: &'_ Table| table.time.len();
-    let batches: Vec<Rows<'_>> = tables
+pub fn push_all(
+    tables: &[SeriesTestTable],
+    engine: &mut WindowEngine,
+    emit: &[bool],
+) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
+    let rows = |table: &'_ SeriesTestTable| table.time.len();
+    let batches: Vec<InputRows<'_>> = tables
         .iter()
-        .map(|table| Rows { keys: &table.keys, time: &table.time, inputs: &table.inputs, rows: rows(table) })
+        .map(|table| InputRows { keys: &table.keys, time: &table.time, inputs: &table.inputs, rows: rows(table) })
         .collect();
     let together = |pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| {
         std::thread::scope(|scope| {
@@ -115,15 +122,15 @@ pub fn push_all(tables: &[Table], engine: &mut Engine, emit: &[bool]) -> Result<
     engine.push_all(&batches, emit, &together)
 }
 
-pub fn encoded(engine: &Engine) -> Vec<u8> {
+pub fn encoded(engine: &WindowEngine) -> Vec<u8> {
     let mut bytes = Vec::new();
     engine.encode(&mut bytes).unwrap();
     bytes
 }
 
 /// All outputs of rows pushed at once.
-pub fn outputs(plan: &WindowPlan, rows: &[Row]) -> Vec<ArrayRef> {
-    let mut engine = Engine::new(Arc::new(plan.clone()));
+pub fn outputs(plan: &WindowPlan, rows: &[SeriesTestRow]) -> Vec<ArrayRef> {
+    let mut engine = WindowEngine::new(Arc::new(plan.clone()));
     table(rows, false).push(&mut engine, &vec![true; plan.functions.len()]).unwrap()
 }
 
@@ -138,8 +145,8 @@ pub fn doubles(column: &ArrayRef) -> Vec<Option<f64>> {
 }
 
 /// One series of numbers with one entry per tick.
-pub fn one_series(values: &[Option<f64>]) -> Vec<Row> {
-    let row = |(time, &number): (usize, &Option<f64>)| Row {
+pub fn one_series(values: &[Option<f64>]) -> Vec<SeriesTestRow> {
+    let row = |(time, &number): (usize, &Option<f64>)| SeriesTestRow {
         series: (Some(0), 0),
         time: time as i64,
         number,
