@@ -95,7 +95,7 @@ fn feed(allocator: Arc<dyn SlotAllocator>) -> Feed {
     Feed::start(config).unwrap()
 }
 
-/// A device that is driven by a [`Cuda`].
+/// A device that is driven by a [`CudaDevice`].
 trait CudaDriven: ComputeDevice<Memory = CudaSlice<u8>> {
     fn cuda(&self) -> &CudaDevice;
 }

@@ -20,7 +20,7 @@ const TICKS_MIN: u64 = 20;
 
 /// A command that is watched.
 pub trait WatchedCommand {
-    /// Like [`Command::output`]; fails the test if the run is idle for too long.
+    /// Like [`CliCommand::output`]; fails the test if the run is idle for too long.
     fn watched(&mut self) -> Output;
 }
 

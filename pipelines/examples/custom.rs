@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GeometricMean;
 
-/// What one unit of [`Logarithms::sum`] stands for.
+/// What one unit of [`LogarithmSum::sum`] stands for.
 const UNIT: f64 = 1.0 / (1u64 << 52) as f64;
 
 /// What [`GeometricMean`] knows so far.

@@ -3,7 +3,7 @@
 //! however the data is cut.
 //!
 //! This crate is the door: pipelines from YAML ([`spec`]) or from Rust ([`PipelineBuilder`]),
-//! sessions that run them ([`Forebay::session`]), and artifacts applied to rows ([`Model`]).
+//! sessions that run them ([`Forebay::session`]), and artifacts applied to rows ([`ServingModel`]).
 
 pub mod allocator;
 mod builder;

@@ -143,7 +143,7 @@ impl SimulatedGpu {
         }
         let work = move || {
             #[allow(unsafe_code)]
-            // SAFETY: owners wait; memory that goes too early is seen by `Memory`.
+            // SAFETY: owners wait; memory that goes too early is seen by `SimulatedGpuMemory`.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
             }
@@ -263,7 +263,7 @@ impl Accelerator for SimulatedGpu {
         assert!(bytes.len() <= to.bytes);
         let (bytes, to) = (bytes.to_vec(), address(&to.words));
         #[allow(unsafe_code)]
-        // SAFETY: as large, and memory that goes too early is seen by `Memory`.
+        // SAFETY: as large, and memory that goes too early is seen by `SimulatedGpuMemory`.
         let work = move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
         self.put_work(false, SimulatedWork::Do(Box::new(work)));
         Ok(())
@@ -304,7 +304,7 @@ impl Accelerator for SimulatedGpu {
             }
         }
         let (kernel, arguments) = (program.kernel(kernel), arguments.to_vec());
-        // SAFETY: the caller's, and memory that goes too early is seen by `Memory`.
+        // SAFETY: the caller's, and memory that goes too early is seen by `SimulatedGpuMemory`.
         self.put_work(false, SimulatedWork::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })));
         Ok(())
     }

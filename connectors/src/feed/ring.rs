@@ -27,7 +27,7 @@ const SLOTS: usize = 3;
 pub trait DeviceStage<D: ComputeDevice> {
     /// Computes with a batch. Whatever reads `memory` goes into the device's queue for computation during
     /// this call: what comes later may find the next batch there. On CUDA that queue is
-    /// [`Cuda::compute`](super::Cuda::compute), and it has been told to wait for the copy already.
+    /// [`CudaDevice::compute`](super::CudaDevice::compute), and it has been told to wait for the copy already.
     fn step(&mut self, batch: DeliveredBatch<'_, D>) -> Result<()>;
 }
 

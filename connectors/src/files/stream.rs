@@ -34,7 +34,7 @@ pub(crate) struct RecordLimitReader {
     read: Arc<AtomicUsize>,
 }
 
-/// Tells a [`Bounded`] where records begin.
+/// Tells a [`RecordLimitReader`] where records begin.
 #[derive(Clone, Default)]
 pub(crate) struct RecordStart(Arc<AtomicUsize>);
 

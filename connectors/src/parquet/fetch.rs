@@ -36,7 +36,7 @@ pub(super) struct CachedFile {
     pub(super) id: ContentId,
 }
 
-/// A read of [`Pages`] onwards from somewhere.
+/// A read of [`PageSource`] onwards from somewhere.
 pub(super) enum PageStream {
     File(BufReader<PositionedReader>),
     /// The first bytes are known.

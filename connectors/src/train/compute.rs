@@ -156,7 +156,7 @@ impl SliceWorkspace {
         }
     }
 
-    /// Back through the layers, after [`Workspace::forward`] of the same rows.
+    /// Back through the layers, after [`SliceWorkspace::forward`] of the same rows.
     pub fn backward(&mut self, parameters: &ModelParameters, rows: &ModelInput<'_>, loss: LossFunction) {
         self.compute_loss(rows, loss);
         for (number, layer) in self.layers.iter().enumerate().rev() {

@@ -18,7 +18,7 @@ pub trait TrainingEngine {
     fn slot_allocator(&self) -> Option<Arc<dyn SlotAllocator>>;
 
     /// Learns from a batch. What is learned may be told later, and need not be in the state before
-    /// [`Engine::settle`].
+    /// [`TrainingEngine::finish_steps`].
     fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, pace: StepSchedule) -> Result<()>;
 
     /// What the next step came to, in the order of steps; `None` where that is not told yet.

@@ -1,14 +1,14 @@
 //! The feed: fixed-shape mini-batches in a shuffled order that can be resumed.
 //!
-//! - [`Order`] makes an endless [`Sequence`] of the rows of datasets: which row lies at a place is
+//! - [`SampleOrder`] makes an endless [`RowSequence`] of the rows of datasets: which row lies at a place is
 //!   a function of seed, epoch and position.
-//! - [`Law`] cuts it into batches: which places each rank delivers in each step.
-//! - [`Cursor`] says where a feed stands, in a few numbers; [`Receipt`] which rows it delivered.
-//! - [`Layout`] says where the parts of a batch lie in a slot.
-//! - [`Feed`] drives it: threads read [`Blocks`], hold the window that the order needs, and fill
+//! - [`BatchPlan`] cuts it into batches: which places each rank delivers in each step.
+//! - [`FeedCursor`] says where a feed stands, in a few numbers; [`DeliveryDigest`] which rows it delivered.
+//! - [`BatchLayout`] says where the parts of a batch lie in a slot.
+//! - [`Feed`] drives it: threads read [`BlockSource`], hold the window that the order needs, and fill
 //!   slots ahead of the consumer.
 //!
-//! No files, no formats, no devices: those bring [`Blocks`] and a [`SlotAllocator`].
+//! No files, no formats, no devices: those bring [`BlockSource`] and a [`SlotAllocator`].
 
 mod cursor;
 mod drive;

@@ -150,7 +150,7 @@ pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
     })
 }
 
-/// Number of words of `Bits` encoding that are not missing.
+/// Number of words of `ValidityBits` encoding that are not missing.
 pub(crate) fn count_bits(values: &[u64]) -> f64 {
     values.iter().filter(|&&word| word != NO_BITS).count() as f64
 }

@@ -206,7 +206,7 @@ pub enum WindowFunction {
     /// values, both over the entries up to `gap` before the row. Shrunk toward the parent: `(n * index + strength *
     /// parent) / (n + strength)`, with `n` values in the slot.
     SeasonalIndex {
-        /// Index of the input that contains the slot, in `Bits` encoding.
+        /// Index of the input that contains the slot, in `ValidityBits` encoding.
         slot: usize,
         /// Distance of its end before the row.
         gap: SeriesLength,

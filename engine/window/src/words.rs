@@ -12,10 +12,10 @@ use forebay_model::{Fault, Result, codes};
 
 use crate::WordEncoding;
 
-/// A missing value in `Bits` encoding.
+/// A missing value in `ValidityBits` encoding.
 pub(crate) const NO_BITS: u64 = i64::MIN as u64;
 
-/// A missing value in `Number` encoding. Every NaN is encoded as this one.
+/// A missing value in `NumberProfile` encoding. Every NaN is encoded as this one.
 pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
 
 impl WordEncoding {

@@ -126,7 +126,7 @@ pub struct ClicksOptions {
 }
 
 impl ClicksOptions {
-    /// Two million rows per file; for the rest see [`Output::new`].
+    /// Two million rows per file; for the rest see [`OutputOptions::new`].
     pub fn new(rows: u64, seed: u64, out: impl Into<PathBuf>) -> Self {
         ClicksOptions { rows, seed, rows_per_file: ROWS_PER_FILE_DEFAULT, output: OutputOptions::new(out) }
     }
@@ -134,7 +134,7 @@ impl ClicksOptions {
 
 /// Writes `clicks-00000.parquet` and so on.
 ///
-/// `progress` is told the rows written so far, on the caller's thread. With [`Output::replace`], files
+/// `progress` is told the rows written so far, on the caller's thread. With [`OutputOptions::replace`], files
 /// of an earlier and larger log in the same directory are removed, so that the directory holds one log.
 pub fn clicks(options: &ClicksOptions, progress: &mut dyn FnMut(u64)) -> Result<GenerateSummary> {
     check_range("rows", options.rows, 1, u64::MAX)?;

@@ -176,7 +176,7 @@ pub struct DemandOptions {
 }
 
 impl DemandOptions {
-    /// 3,049 items in 10 stores up to 2016-05-22, a file per month; for the rest see [`Output::new`].
+    /// 3,049 items in 10 stores up to 2016-05-22, a file per month; for the rest see [`OutputOptions::new`].
     pub fn new(extent: HistoryExtent, seed: u64, out: impl Into<PathBuf>) -> Self {
         DemandOptions {
             extent,

@@ -62,7 +62,7 @@ impl TerminalProgress {
     }
 }
 
-/// The line of one pass; it goes away with [`PassProgress::done`] or when dropped.
+/// The line of one pass; it goes away with [`PassProgress::finish`] or when dropped.
 #[derive(Debug, Clone)]
 pub struct PassProgress {
     /// Counts bytes; rows and spilled bytes are in the message.

@@ -421,7 +421,7 @@ impl<'a> SchemaChecker<'a> {
 }
 
 /// What a map with one key chooses among variants that stand right here. All that it tells,
-/// [`Checker::choose`] tells as well; but there are as many variants as there are transforms.
+/// [`SchemaChecker::check_variant`] tells as well; but there are as many variants as there are transforms.
 fn select_keyed_variant<'n, 'a>(
     schema: &'a Value,
     node: &'n YamlNode,

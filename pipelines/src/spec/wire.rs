@@ -14,6 +14,7 @@ use super::name::NAME_PATTERN;
 /// timestamps, and names of letters, digits and `_`, and any other text is a fault.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Param")]
 pub(super) struct YamlParam {
     /// What values may be given.
     #[serde(rename = "type")]
@@ -53,6 +54,7 @@ pub(super) enum ParamType {
 /// A dataset to read: one format and what Forebay needs to know of its columns.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Source")]
 pub(super) struct YamlSource {
     /// The event-time column. Files whose times do not overlap are read in order of time; others in the order of
     /// their names.
@@ -75,6 +77,7 @@ pub(super) struct YamlSource {
 /// 75 when it does not come in time.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Ready")]
 pub(super) struct YamlReadiness {
     /// A file that is there when the data are: a path or URL, such as data/demand/_SUCCESS.
     #[serde(default)]
@@ -94,6 +97,7 @@ pub(super) struct YamlReadiness {
 /// When a run should be done, and what it may do to be. The end is foretold by what earlier runs cost.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Deadline")]
 pub(super) struct YamlDeadline {
     /// A time of day by the machine's clock (06:30, the next one), an instant (2026-11-21T06:30:00Z), or
     /// a length of time from the run's begin (45m). `--deadline` comes before it; without either there
@@ -115,6 +119,7 @@ pub(super) struct YamlDeadline {
 /// Something that makes a run shorter.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Rung")]
 pub(super) enum YamlRung {
     /// Leave out the steps and sinks that are optional.
     SkipOptional,
@@ -139,6 +144,7 @@ pub(super) enum OnDeadline {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["from"] }, { "required": ["union"] }, { "required": ["sql"] }]))]
+#[schemars(rename = "Step")]
 pub(super) struct YamlStep {
     /// The step or source that it reads.
     #[serde(default)]
@@ -190,6 +196,7 @@ impl JsonSchema for AnyTransform {
 /// uses younger data is a fault that names its path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Label")]
 pub(super) struct YamlLabel {
     /// The column that is predicted, in the row of the time that it is predicted for.
     pub column: String,
@@ -200,7 +207,7 @@ pub(super) struct YamlLabel {
     pub known: Vec<String>,
 }
 
-/// How rows are divided into parts such as `train` and `validation`: [`ByTime`], [`ByHash`], or a
+/// How rows are divided into parts such as `train` and `validation`: [`YamlTimeSplit`], [`YamlHashSplit`], or a
 /// condition for each part.
 #[derive(Debug)]
 pub(super) struct YamlSplit;
@@ -231,6 +238,7 @@ impl JsonSchema for YamlSplit {
 /// Consecutive ranges of time.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ByTime")]
 pub(super) struct YamlTimeSplit {
     /// The time column.
     pub column: String,
@@ -247,6 +255,7 @@ pub(super) struct YamlTimeSplit {
 /// Parts by a hash of key columns: a key stays in its part as data grows.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ByHash")]
 pub(super) struct YamlHashSplit {
     /// The key columns.
     #[schemars(length(min = 1))]
@@ -267,6 +276,7 @@ pub(super) struct SplitFraction(#[schemars(range(max = 1.0), extend("exclusiveMi
 /// Where output is committed: a step or source and a format.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Sink")]
 pub(super) struct YamlSink {
     /// The step or source to write.
     pub from: String,

@@ -24,7 +24,7 @@ pub struct CollectRows {
     pub columns: Vec<(String, DataType)>,
 }
 
-/// What [`Collect`] knows: the rows.
+/// What [`CollectRows`] knows: the rows.
 pub struct CollectState {
     batches: Vec<RecordBatch>,
     bytes: usize,

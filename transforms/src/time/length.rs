@@ -81,7 +81,7 @@ impl TimeColumn {
         })
     }
 
-    /// A length in ticks of this column, as [`forebay_plan::Map::behind`] wants it.
+    /// A length in ticks of this column, as [`forebay_plan::MapOp::data_age`] wants it.
     pub fn behind(&self, ticks: i64) -> forebay_window::SeriesLength {
         let nanoseconds = i128::from(ticks) * self.nanoseconds_per_tick().unwrap_or(1);
         forebay_window::SeriesLength::Ticks(i64::try_from(nanoseconds).unwrap_or(i64::MAX))

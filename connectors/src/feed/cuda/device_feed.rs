@@ -7,8 +7,8 @@
 //!
 //! | event | recorded | on stream | waited for by | before | otherwise |
 //! |---|---|---|---|---|---|
-//! | `Slot::copied` | after each copy to the device | copies | the consumer's stream (`wait_on`) | it computes with the batch | kernels read the batch before |
-//! | `Slot::released` | when the batch is dropped | each stream of the consumer | the copies stream | it overwrites or frees the slot | kernels read a batch that is half overwritten |
+//! | `DeviceSlot::copied` | after each copy to the device | copies | the consumer's stream (`wait_on`) | it computes with the batch | kernels read the batch before |
+//! | `DeviceSlot::released` | when the batch is dropped | each stream of the consumer | the copies stream | it overwrites or frees the slot | kernels read a batch that is half overwritten |
 //!
 //! Where the consumer's streams are not known when the batch is dropped ([`ConsumerStream::Unknown`], and
 //! [`ConsumerStream::PerThread`], as another thread may drop it), all work of the context is waited for instead.

@@ -1,7 +1,7 @@
 //! Page-locked host memory that knows when the device has finished with it.
 //!
 //! Copies between page-locked memory and the device run after the call that asks for them has returned. cudarc can
-//! track them, but [`Cuda::open`](super::Cuda::open) turns its tracking off, because that also inserts waits between
+//! track them, but [`CudaDevice::open`](super::CudaDevice::open) turns its tracking off, because that also inserts waits between
 //! the two streams. With tracking off, the event inside [`PinnedHostSlice`] is **never recorded**, and its
 //! `as_slice` and `as_mut_slice` return at once. So each buffer here owns an event. The whole protocol:
 //!
@@ -9,13 +9,13 @@
 //! |---|---|---|---|---|---|
 //! | `PinnedBuffer::copied` of a feed's slot | after each copy to the device | copies | the host thread that fills the slot (`SlotMemory::bytes_mut`) | it writes the next batch | the device reads rows of the next batch |
 //! | `PinnedBuffer::copied` of a slot | the same | copies | `Drop` | the memory is freed | the device reads freed memory |
-//! | `PinnedBuffer::copied` of a report | after each copy from the device | compute | the host (`Accelerator::open`) | it reads the report | losses are read before they are computed |
+//! | `PinnedBuffer::copied` of a report | after each copy from the device | compute | the host (`Accelerator::wait_readback`) | it reads the report | losses are read before they are computed |
 //! | `PinnedBuffer::copied` of a report | the same | compute | the compute stream, by its order | the report is written again | none: one stream keeps its order |
 //! | `PinnedBuffer::copied` of a report | the same | compute | `Drop` | the memory is freed | the device writes freed memory |
 //! | none (`LentPinnedMemory`) | | by the consumer, on any stream | the host thread that fills the slot | it writes the next batch | the consumer's copy reads rows of the next batch |
 //! | `Slot::copied` of the ring | after each copy to the device | copies | the compute stream | it computes with the batch | kernels read the batch before |
 //! | `Slot::computed` of the ring | after each step | compute | the copies stream | it overwrites the device's slot | kernels read a batch that is half overwritten |
-//! | none (`Device::finish`) | | | the host, for both streams | device memory is freed | kernels use freed memory |
+//! | none (`ComputeDevice::finish`) | | | the host, for both streams | device memory is freed | kernels use freed memory |
 //!
 //! An event that was never recorded counts as done. A copy whose event cannot be recorded is waited for at once
 //! (the stream is synchronised), so that no buffer is ever in use without an event that tells.

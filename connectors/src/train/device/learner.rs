@@ -132,7 +132,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             return Ok(());
         }
         #[allow(unsafe_code, reason = "addresses have no types")]
-        // SAFETY: the fields are those of the kernel (a test compares them), and the memory of `Buffers` is as large
+        // SAFETY: the fields are those of the kernel (a test compares them), and the memory of `DeviceBuffers` is as large
         // as the plan says, which all counts come from.
         unsafe {
             self.device.launch(&self.program, A::KERNEL, &words)
@@ -141,7 +141,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
 
     fn multiply(&self, (m, k, n): (u64, u64, u64), a: DeviceMatrix, b: DeviceMatrix, c: u64) -> Result<()> {
         #[allow(unsafe_code, reason = "addresses have no types")]
-        // SAFETY: matrices are those of a layer and of the rows of a batch, for which `Buffers` has room.
+        // SAFETY: matrices are those of a layer and of the rows of a batch, for which `DeviceBuffers` has room.
         unsafe {
             self.device.multiply(&self.program, &MatrixProduct { m, k, n, a, b, c, c_stride: n })
         }

@@ -45,7 +45,7 @@ impl FeedBatch {
         self.job.shape_rows
     }
 
-    /// Where the parts lie in [`Batch::slot`].
+    /// Where the parts lie in [`FeedBatch::slot`].
     pub fn layout(&self) -> &BatchLayout {
         &self.work.packer.layout
     }

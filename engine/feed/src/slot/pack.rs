@@ -59,7 +59,7 @@ struct ColumnCaster<'a> {
 }
 
 impl PackedColumns {
-    /// The columns of a batch in the order of [`Features::columns`]; `first_row` is the number of
+    /// The columns of a batch in the order of [`BatchFeatures::columns`]; `first_row` is the number of
     /// its first row, for faults.
     pub fn new(
         features: &BatchFeatures,

@@ -17,7 +17,7 @@ pub struct PackedRows {
 }
 
 impl PackedRows {
-    /// Packs columns, which come in the order of [`Features::columns`]; there is at least one row. Rows of
+    /// Packs columns, which come in the order of [`BatchFeatures::columns`]; there is at least one row. Rows of
     /// faults count from the first.
     pub fn new(features: &BatchFeatures, batch: &RecordBatch) -> Result<PackedRows> {
         let layout = BatchLayout::new(features, batch.num_rows())?;

@@ -44,7 +44,7 @@ pub(crate) struct SeriesSteps {
 struct SeriesArrangement {
     /// Where each row goes.
     places: Vec<u32>,
-    /// See [`Steps::first`].
+    /// See [`SeriesSteps::first`].
     first: Vec<u32>,
 }
 

@@ -135,7 +135,7 @@ impl StateStore {
     }
 
     /// Commits a state. Equal ids mean equal bytes, so that the first commit is right. One that is `durable` survives
-    /// a loss of power once [`Store::sync`] has returned; until then, its digest tells whether it is whole.
+    /// a loss of power once [`StateStore::sync`] has returned; until then, its digest tells whether it is whole.
     pub fn put_state(
         &self,
         id: ContentId,
@@ -181,7 +181,7 @@ impl StateStore {
         self.put_framed(place, &header, scratch, durable, &mut |out| analyzer.encode(state, out))
     }
 
-    /// Reads what [`Store::put_encoded`] wrote.
+    /// Reads what [`StateStore::put_encoded`] wrote.
     pub(super) fn get_encoded(
         &self,
         (place, id): (&StorageLocation, ContentId),
@@ -431,7 +431,7 @@ impl StateStore {
         self.persist_file(place, file, durable)
     }
 
-    /// Reads what [`Store::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
+    /// Reads what [`StateStore::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
     pub(super) fn get_framed<T>(
         &self,
         place: &StorageLocation,
@@ -458,7 +458,7 @@ impl StateStore {
         Ok((rest == 0 && input.digest_matches()).then_some(found))
     }
 
-    /// What is wrong with a file that [`Store::put_framed`] wrote.
+    /// What is wrong with a file that [`StateStore::put_framed`] wrote.
     pub fn check_framed(&self, place: &StorageLocation, id: &str) -> Result<Option<&'static str>> {
         let Some((mut input, header)) = self.open_framed(place)? else { return Ok(Some("it is missing")) };
         let Some(header) = header else { return Ok(Some("it has no header")) };

@@ -35,11 +35,11 @@ pub(crate) struct PassCost {
 /// A pass that is to come, under way or done.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlannedPass {
-    /// See [`Cost::pass`].
+    /// See [`PassCost::pass`].
     pub pass: String,
-    /// See [`Cost::total`].
+    /// See [`PassCost::total`].
     pub total: u64,
-    /// See [`Cost::read`]; known once the pass has looked at what earlier runs left.
+    /// See [`PassCost::read`]; known once the pass has looked at what earlier runs left.
     pub read: Option<u64>,
     /// Whether its result depends on what was learned.
     pub learned: bool,
@@ -75,7 +75,7 @@ impl CostHistory {
         read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
     }
 
-    /// What [`Costs::from_json`] reads.
+    /// What [`CostHistory::from_json`] reads.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
     }

@@ -291,7 +291,7 @@ impl OrderedScan<'_> {
         self.plan_ranges(todo, line, cut, &self.find_checkpoint(line, shape, store))
     }
 
-    /// Like [`Sequence::each_part`], by threads of this process.
+    /// Like [`OrderedScan::run_units`], by threads of this process.
     pub(super) fn run_on_threads<'r, T: Send>(
         &self,
         line: &SpanTimeline,

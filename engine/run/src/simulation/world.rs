@@ -51,7 +51,7 @@ pub enum PutCondition {
     Version(String),
 }
 
-/// How the store answers a [`Request`].
+/// How the store answers a [`StoreRequest`].
 #[derive(Debug, PartialEq)]
 pub enum StoreAnswer {
     Done,

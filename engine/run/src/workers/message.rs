@@ -88,7 +88,7 @@ impl StageRef {
     }
 }
 
-/// What to do, with the numbers of tasks as [`crate::pass::order::Line`] has them.
+/// What to do, with the numbers of tasks as [`crate::pass::order::SpanTimeline`] has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TaskKind {

@@ -120,7 +120,7 @@ impl TaskScheduler {
         }
     }
 
-    /// A worker is gone: gives its attempts, each of which is to be [`Schedule::lost`].
+    /// A worker is gone: gives its attempts, each of which is to be [`TaskScheduler::attempt_failed`].
     pub fn remove_worker(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
         self.workers.remove(&worker);
         let of = |(id, task): (&TaskId, &ScheduledTask)| {
