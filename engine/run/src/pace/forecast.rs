@@ -196,7 +196,7 @@ impl RunForecast {
         self.finished.len()
     }
 
-    /// The way down the ladder that [`Verdict::ChunkGroupFn`] names.
+    /// The way down the ladder that [`DeadlineAction::Take`] names.
     pub fn level_of(&self, way: usize) -> Option<DegradationLevel> {
         self.ways.get(way)?.rung
     }
