@@ -14,13 +14,13 @@ use forebay_run::FeedConfig;
 /// use forebay::prelude::*;
 ///
 /// let pipeline = PipelineBuilder::new("demand")
-///     .source("demand", Parquet::at("data/demand/*.parquet"), |source| source.time("date").keys(["store_id", "item_id"]))
+///     .source("demand", ParquetSource::at("data/demand/*.parquet"), |source| source.time("date").keys(["store_id", "item_id"]))
 ///     .step("features", "demand", |step| {
 ///         step.fit_on("train")
-///             .apply(Filter("qty IS NOT NULL".into()))
+///             .apply(FilterRows("qty IS NOT NULL".into()))
 ///             .apply(Standardize { columns: ["price"].into(), ..Default::default() })
 ///     })
-///     .split(Split::Expressions(vec![("train".into(), "date < DATE '2016-04-25'".into())]))
+///     .split(DataSplit::Expressions(vec![("train".into(), "date < DATE '2016-04-25'".into())]))
 ///     .sink("table", "features", ParquetSink::at("out/features"))
 ///     .build()?;
 /// assert_eq!(pipeline.nodes[0].steps.len(), 2);
@@ -146,9 +146,9 @@ impl PipelineBuilder {
     /// ```
     /// use forebay::prelude::*;
     ///
-    /// let net = Train { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..Train::default() };
+    /// let net = TrainConfig { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..TrainConfig::default() };
     /// let pipeline = PipelineBuilder::new("demand")
-    ///     .source("demand", Parquet::at("data/demand"), |source| source)
+    ///     .source("demand", ParquetSource::at("data/demand"), |source| source)
     ///     .train("net", "demand", net)
     ///     .build()?;
     /// assert_eq!(pipeline.trainings[0].name, "net");

@@ -19,8 +19,8 @@ use super::{infer, reader};
 /// integers or floats where these hold all of their digits, else as strings.
 ///
 /// ```
-/// use forebay_connectors::{ColumnType, Csv};
-/// let source = Csv::at("trips/*.csv.gz").column("fare", ColumnType::Float64);
+/// use forebay_connectors::{ColumnType, CsvSource};
+/// let source = CsvSource::at("trips/*.csv.gz").column("fare", ColumnType::Float64);
 /// assert_eq!(source.delimiter, ",");
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -11,14 +11,14 @@ const SLOTS: usize = 3;
 /// A training stage of one's own: computes with batches where the device has them.
 ///
 /// ```
-/// use forebay_connectors::{Delivered, HostDevice, Stage};
+/// use forebay_connectors::{DeliveredBatch, DeviceStage, HostDevice};
 /// use forebay_model::Result;
 ///
 /// /// Adds up what it gets.
 /// struct Sum(u64);
 ///
-/// impl Stage<HostDevice> for Sum {
-///     fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
+/// impl DeviceStage<HostDevice> for Sum {
+///     fn step(&mut self, batch: DeliveredBatch<'_, HostDevice>) -> Result<()> {
 ///         self.0 += batch.memory.iter().map(|byte| u64::from(*byte)).sum::<u64>();
 ///         Ok(())
 ///     }

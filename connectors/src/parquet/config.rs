@@ -15,8 +15,8 @@ use super::source::ParquetReader;
 /// Parquet files to read.
 ///
 /// ```
-/// use forebay_connectors::Parquet;
-/// let source = Parquet::at("data/demand/day=*/*.parquet").columns(["store", "qty"]);
+/// use forebay_connectors::ParquetSource;
+/// let source = ParquetSource::at("data/demand/day=*/*.parquet").columns(["store", "qty"]);
 /// assert_eq!(source.path.as_deref(), Some("data/demand/day=*/*.parquet"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

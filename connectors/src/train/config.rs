@@ -26,8 +26,8 @@ use crate::format::{ConfigResult, ConnectorConfig};
 /// processor does, close to that; so a training of the one is never gone on with on the other.
 ///
 /// ```
-/// use forebay_connectors::{ModelKind, Train};
-/// let train = Train { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..Train::default() };
+/// use forebay_connectors::{ModelKind, TrainConfig};
+/// let train = TrainConfig { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..TrainConfig::default() };
 /// assert_eq!(train.batch_rows, 8192);
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
