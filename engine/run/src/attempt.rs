@@ -273,7 +273,7 @@ impl Session {
         datasets: &BTreeMap<String, Dataset>,
     ) -> Result<RunSpec> {
         Ok(RunSpec {
-            // Deadlines are kept here; their webhooks are nobody else's affair.
+            // The coordinator keeps deadlines: workers do not need them or their webhooks.
             pipeline: Pipeline { deadline: None, ..pipeline.clone() },
             sinks: sinks.to_vec(),
             learns: true,

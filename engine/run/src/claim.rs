@@ -1,12 +1,12 @@
-//! Runs of one id: whoever began last goes on, and those that began before it stop and say so.
+//! Attempts of one run id: the latest attempt continues; earlier attempts stop and report a takeover.
 //!
 //! ```text
-//! runs/<id>/1.json, 2.json, ...   who began, by attempt: each is put only if it is not there
+//! runs/<id>/1.json, 2.json, ...   the origin of each attempt: each is put only if it is absent
 //! ```
 //!
-//! Nobody can tell whether somebody who began before is still at work: a scheduler's next attempt comes seconds
-//! after the last one was killed, perhaps on another machine. So nobody waits for anybody, and no clock is asked:
-//! whoever is about to commit something looks whether there is a later attempt than its own.
+//! An attempt cannot tell whether an earlier one still runs: a scheduler starts the next attempt seconds after
+//! it killed the last one, perhaps on another machine. So attempts do not wait for each other and do not compare
+//! clocks: before an attempt commits, it checks whether a later attempt exists.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use forebay_storage::{AttemptOrigin, StorageClient, StorageLocation};
 use serde_json::json;
 use uuid::Uuid;
 
-/// How often somebody who reads looks whether the run was taken over: what is read would be for nothing.
+/// Interval at which a reading attempt checks for a takeover, so that it does not read on in vain.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A run's right to commit, until a later attempt takes it.
@@ -38,7 +38,7 @@ impl fmt::Debug for AttemptFence {
 }
 
 impl AttemptFence {
-    /// Takes a run over from whoever has it.
+    /// Takes the run over from the attempt that has it, if any.
     pub fn acquire(io: &StorageClient, root: &StorageLocation, run_id: &str, run: ContentId) -> Result<AttemptFence> {
         let place = root.join(&format!("runs/{run}"));
         let named = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
@@ -51,7 +51,7 @@ impl AttemptFence {
         let (began, token) = (AttemptOrigin::current_process(), Uuid::new_v4().simple().to_string());
         let bytes = json!({ "host": began.host, "process": began.process, "began": began.began, "token": token });
         let bytes = Bytes::from(bytes.to_string());
-        // Whoever came in between began before this one.
+        // An attempt that took this number meanwhile counts as earlier.
         while !io.put_if_absent(&claim.attempt_location(claim.number), bytes.clone())? {
             claim.number += 1;
         }
@@ -63,7 +63,7 @@ impl AttemptFence {
         self.number
     }
 
-    /// Who began the attempt before, if anybody did.
+    /// Origin of the previous attempt; `None` for the first one.
     pub fn previous_attempt(&self) -> Result<Option<AttemptOrigin>> {
         if self.number == 1 { Ok(None) } else { self.read_attempt(self.number - 1) }
     }
@@ -77,9 +77,9 @@ impl AttemptFence {
         Err(Fault::new(codes::TAKEN_OVER, message).hint(hint))
     }
 
-    /// The same, unless that was looked at a moment ago.
+    /// The same check, at most once per `LOOK_EVERY`.
     pub fn check_throttled(&self) -> Result<()> {
-        // Whoever else is looking will find out.
+        // The thread that holds the lock performs the check.
         let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
         if looked.elapsed() < LOOK_EVERY {
             return Ok(());

@@ -108,7 +108,7 @@ pub struct Manifest {
     /// What the run did to be on time, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<DegradationReport>,
-    /// Directories of the manifest before this one: somebody may be reading them.
+    /// Directories of the previous manifest. They are kept because readers may still have them open.
     #[serde(default)]
     pub previous: Vec<RelativePath>,
     /// Whether this run has made the links to its files.
@@ -218,7 +218,7 @@ impl Manifest {
     pub(crate) fn link_early(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
         let Some(local) = &out.local else { return Ok(false) };
         let _lock = lock_output(out)?;
-        // Somebody may see those that are there.
+        // Readers may already see an existing view: it is not changed.
         if !self.data.starts_with(VIEWS) || local.join(&*self.data).exists() {
             return Ok(false);
         }
@@ -368,9 +368,10 @@ impl Manifest {
         Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
-    /// Makes the data visible in one step: alone, or as an interval among those that are there. Where
-    /// somebody else published in between, it is done again with what they published. `may` fails where this
-    /// run may not: it is asked when nobody can publish in between any more. What nobody needs then goes `later`.
+    /// Publishes the data in one atomic step: as the whole output, or as one interval among the published ones.
+    /// If another run publishes concurrently, the step is repeated on top of its manifest. `may` checks that this
+    /// run may still publish. It is called after the visible manifest was read: a run that publishes later makes the
+    /// replacement fail. Unused directories are removed by a background task in `later`.
     pub(crate) fn publish(
         self,
         io: &StorageClient,
@@ -399,7 +400,7 @@ impl Manifest {
                 if !gone.is_empty() {
                     let io = io.clone();
                     later.spawn(move || {
-                        // Nobody publishes meanwhile.
+                        // The lock keeps other runs from publishing during the removal.
                         let _lock = lock;
                         gone.iter().try_for_each(|place| remove_directory(&io, place))
                     });
@@ -470,7 +471,7 @@ impl Manifest {
         let mut needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(before).collect();
         let mut gone = old;
         gone.retain(|old| !needed.contains(old));
-        // On local disks nobody publishes meanwhile.
+        // On local disks the lock keeps other runs from publishing in between.
         if !gone.is_empty()
             && out.local.is_none()
             && let Some(now) = Manifest::read(io, out)?
@@ -503,8 +504,8 @@ impl Manifest {
         shards.chain(self.data.starts_with(VIEWS).then(|| Ok(self.data.clone()))).collect()
     }
 
-    /// One directory with the files of all shards, in row order. It will be published after `visible`: then nobody needs
-    /// any more what was published before that.
+    /// Makes one directory with the files of all shards, in row order. It is published after `visible`, and may
+    /// reuse the links of views that are older than `visible`.
     fn make_view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
         let Some(name) = self.data.strip_prefix(VIEWS) else { return Ok(()) };
         let is_old = |visible: &&Manifest, view: &RelativePath| *view != self.data && *view != visible.data;
@@ -737,7 +738,7 @@ impl<'a> OutputWriter<'a> {
         self.done.sort_by(|a, b| a.path.cmp(&b.path));
         if let OutputStaging::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
-            // Equal names mean equal rows: what somebody else finished stays, for its readers.
+            // Equal names mean equal rows: files that another attempt finished stay, for their readers.
             let whole = |file: &OutputFile| {
                 std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes)
             };

@@ -1,8 +1,8 @@
 //! Views: on local disks, a directory with the files of all shards of an output, in row order, for tools that read
 //! directories.
 //!
-//! Its files are links, and to make one costs ten times as much as to look at it. Most files of a night are those of the
-//! nights before: the next view is made of an old one that nobody needs any more.
+//! Its files are links. Creating a link costs ten times as much as checking one, and most files of a nightly run are
+//! those of earlier runs: the next view is made from an old view that no manifest names any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -17,7 +17,7 @@ use crate::output::{OutputFile, attempt_dir};
 /// Where the views of an output lie.
 pub(crate) const VIEWS: &str = "_views/";
 
-/// Makes a view of some files, of the links of `old`. Nobody may make another one meanwhile.
+/// Makes a view of some files, reusing the links of `old`. The caller keeps other runs from making views meanwhile.
 pub(crate) fn make_view<'f>(
     out: &Path,
     name: &str,

@@ -53,14 +53,14 @@ pub enum PutOutcome {
 pub enum CommitAction {
     /// Our result is the result.
     Committed,
-    /// Somebody else's intact result stands; ours is thrown away.
+    /// Another run's intact result stands; ours is discarded.
     LostRace,
     /// What stands is broken: replace it.
     Replace,
 }
 
-/// Identical bytes are our own success, whoever wrote them. A broken record is replaced only by
-/// a run that saw it broken.
+/// Identical bytes count as our own success, also when another run wrote them. A broken record is
+/// replaced only by a run that saw it broken.
 pub fn decide_commit(before: ReuseDecision, outcome: PutOutcome) -> CommitAction {
     match (before, outcome) {
         (_, PutOutcome::Created | PutOutcome::Exists { same: true, intact: true }) => CommitAction::Committed,

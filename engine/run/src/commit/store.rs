@@ -320,8 +320,8 @@ impl StateStore {
         })
     }
 
-    /// What somebody left of a state, and its index. Where it may be `mapped`, all processes of a machine hold it
-    /// once.
+    /// A state that a process of this cluster stored, with its index. With `mapped`, the processes of a machine share
+    /// one copy in memory.
     pub fn shared_finding(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
         let Some(finding) = self.shared_table(id, mapped)? else { return Ok(None) };
         Ok(Some(match self.shared_bytes(id, INDEX, mapped)? {
@@ -338,7 +338,7 @@ impl StateStore {
         Ok(table.ok().flatten().map(Finding::new))
     }
 
-    /// All that somebody left, in one piece; `None` when it is absent or broken.
+    /// The whole stored file as one buffer; `None` when it is absent or broken.
     fn shared_bytes(&self, of: ContentId, name: &str, mapped: bool) -> Result<Option<Buffer>> {
         let place = self.shared_location(of, name);
         let bytes = match &place.local {
@@ -404,7 +404,7 @@ impl StateStore {
         self.io.put(&self.shard_location(out, id), bytes)
     }
 
-    /// Records a shard, unless somebody else has; then it is false.
+    /// Records a shard; false if another run has already recorded it.
     pub fn put_shard_record_if_absent(&self, out: &str, id: ContentId, record: &Value) -> Result<bool> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
         self.io.put_if_absent(&self.shard_location(out, id), bytes)
@@ -639,7 +639,7 @@ pub(super) fn read_compressed<T>(input: &mut dyn Read, read: impl FnOnce(&mut dy
     }
 }
 
-/// Headers are filled up to a multiple of so many bytes: whoever maps a file can use its numbers where they are.
+/// Headers are padded to a multiple of so many bytes: the numbers of a mapped file are aligned for use in place.
 const ALIGNED: usize = 64;
 
 /// Bytes of a header at most.
@@ -657,8 +657,8 @@ fn framed_body(bytes: &Buffer, expected: &FrameHeader) -> Option<Buffer> {
 /// A file in the state directory, mapped: all processes of the machine that need it share its memory.
 fn map_file(path: &Path) -> Result<Option<Buffer>> {
     let Some(file) = if_exists(File::open(path))? else { return Ok(None) };
-    // SAFETY: files get their names in the state directory once they are whole, and nobody writes them after
-    // that; those that are removed stay until nobody has them mapped.
+    // SAFETY: files get their names in the state directory once they are complete, and no process writes them
+    // after that. The contents of a removed file stay until the last process unmaps it.
     #[allow(unsafe_code)]
     let mapped = unsafe { Mmap::map(&file) }.map_err(|error| Fault::disk("a file cannot be mapped", error))?;
     Ok(Some(Buffer::from(Bytes::from_owner(mapped))))
