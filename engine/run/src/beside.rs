@@ -11,7 +11,7 @@ use forebay_storage::{CancellationToken, Event, EventListener};
 use crate::session::SessionOptions;
 use crate::{Interval, RunReport, Session};
 
-/// How often somebody who waits looks whether to stop.
+/// Interval at which a waiting run checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How far a run has come, as the one after it sees it.

@@ -98,7 +98,7 @@ pub(crate) struct UncommittedArtifact {
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl<'a> RunExecutor<'a> {
-    /// A run over everything, that nobody keeps on time.
+    /// A run over all rows, without a deadline.
     pub fn new(
         session: &'a Session,
         pipeline: &'a Pipeline,
@@ -404,7 +404,7 @@ impl<'a> RunExecutor<'a> {
         Ok((all.into_iter().map(SortedOutputs::Away).collect(), Some(exchange)))
     }
 
-    /// What workers sorted, for whoever needs it.
+    /// Opens the outputs of a shuffle, for the passes that read them.
     pub fn open_shuffle(&mut self, exchange: &ShufflePlan) -> Result<()> {
         let all = ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, exchange)?;
         for (op, outputs) in exchange.windows.iter().zip(all) {

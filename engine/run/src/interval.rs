@@ -151,7 +151,7 @@ impl Source for TruncatedSource {
     }
 }
 
-/// The rows of a chunk up to a tick. The time is taken away where nobody asked for it.
+/// The rows of a chunk up to a tick. The time column is dropped unless it was `asked` for.
 fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
     let Chunk { batch, keys, file, first_row, skipped } = chunk;
     let rows = batch.num_rows();

@@ -14,7 +14,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Between two looks at most.
 const LOOK_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Whoever asks the run to stop waits no longer than this.
+/// Longest sleep between checks whether the run was asked to stop.
 const NAP: Duration = Duration::from_millis(200);
 
 /// What is missing: what was waited for, and what was found.

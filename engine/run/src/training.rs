@@ -23,7 +23,7 @@ use crate::output::{Manifest, OutputFile, Shard, shard_directory};
 use crate::pace::DeadlineMonitor;
 use crate::{Interval, ModelReport, PassReport, Session, TrainingReport, clash};
 
-/// The parts of a split that are learned from and validated on, where nobody names others.
+/// Default names of the parts of a split that are learned from and validated on.
 const TRAIN_PART: &str = "train";
 const VALIDATION_PART: &str = "validation";
 
@@ -92,7 +92,7 @@ impl TrainingContext<'_> {
         self.training.session.interrupt.check()
     }
 
-    /// Tells whoever listens.
+    /// Passes an event to the run's listener.
     pub fn emit(&self, event: Event) {
         self.training.session.watch.on_event(event);
     }

@@ -1,4 +1,4 @@
-//! Removing what nobody needs: by age, then by size, oldest first, and never what is in use.
+//! Removal of unused cache entries: by age, then by size, oldest first. Entries in use are never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};

@@ -34,7 +34,7 @@ const KINDS: [&str; 13] = [
     RUNS,
 ];
 
-/// Who attempted runs: whoever was stopped for long still has to find out that another attempt took over.
+/// Attempts of runs. Kept so that an attempt that was suspended for long still finds out that another took over.
 const RUNS: &str = "runs";
 
 /// How directories end that hold a state in shares.

@@ -19,7 +19,7 @@ const READ_BYTES: u64 = 8 << 20;
 /// What was read.
 #[derive(Debug, Default, Serialize)]
 pub struct VerifyReport {
-    /// Files, but for those that nobody reads.
+    /// Files that were checked. Files that runs do not read are not counted.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,

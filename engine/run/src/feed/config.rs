@@ -5,7 +5,7 @@ use forebay_model::{Fault, Pipeline, Result, codes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the rows that a shuffle mixes, where nobody gives a window. It does not depend on the
+/// Default window of a shuffle, in bytes of rows. It does not depend on the
 /// machine: ranks on several machines must agree on the order.
 const WINDOW_BYTES_DEFAULT: u64 = 512 << 20;
 

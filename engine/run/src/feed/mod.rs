@@ -110,7 +110,7 @@ impl FeedSource {
         config.threads = self.threads;
         let rows_apart = self.features.series.is_none();
         for streams in (0..=self.streams).rev() {
-            // Whoever waits for a worker fills no batches meanwhile.
+            // A thread that waits for a worker fills no batches: each stream gets a thread of its own.
             config.threads = self.threads + streams;
             // Blocks of sequences are large: they hold the history of their rows.
             config.read_ahead = if rows_apart { config.threads as u32 } else { 1 };

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(10))), expected);
         assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(20))).seconds, 4.0);
         assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(1020))).seconds, 102.0);
-        // Of a pass that nobody knows, the bytes tell.
+        // A pass without recorded costs is estimated by its bytes.
         assert_eq!(costs.estimate(&planned_pass("write other", 100, None)), PassEstimate { seconds: 20.0, rows: None });
     }
 

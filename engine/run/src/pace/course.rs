@@ -9,8 +9,8 @@ const PARTS: usize = 16;
 /// Moments that are remembered of a pass on its way.
 const MOMENTS_MAX: usize = 256;
 
-/// For each part of the rows, as a share of all time: when the pass was done with it. Empty where nobody knows: time
-/// goes with rows.
+/// For each part of the rows: when the pass was done with it, as a share of its total time. Empty where that is
+/// unknown: then time is taken as proportional to rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProgressCurve(Vec<f64>);
 

@@ -199,7 +199,7 @@ impl MonitorInner {
             for body in &told {
                 let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else { break };
                 if let Err(fault) = webhook.post(body) {
-                    // Nobody waits for it twice.
+                    // After a failure the webhook is not called again: the run must not wait for it twice.
                     answers = false;
                     self.watch.on_event(Event::Warning { message: fault.message().to_owned() });
                 }

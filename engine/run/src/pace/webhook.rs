@@ -1,4 +1,4 @@
-//! Telling somebody elsewhere: a POST of JSON that may fail.
+//! Webhooks: a POST of JSON, which may fail without failing the run.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use object_store::ClientOptions;
 use object_store::client::{HttpConnector, HttpRequest, ReqwestConnector};
 use serde_json::Value;
 
-/// Nobody waits longer for an answer.
+/// Time limit for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Whom to tell.
+/// The receiver of the messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Webhook {
     pub io: StorageClient,

@@ -33,7 +33,7 @@ const RANGE_BYTES_MIN: u64 = 4 << 20;
 const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
 /// What advancing over a halo costs, as a share of reading, computing and writing its rows: every series is new
-/// there, but nobody looks at its entries. Measured on nights with windows of 28 days.
+/// there, but windows are not evaluated. Measured on nights with windows of 28 days.
 const HALO_SHARE: f64 = 0.2;
 
 /// How many times as much as its halo a range of a worker reads on the average at least, where there are enough for
@@ -147,13 +147,13 @@ pub(super) enum PartitionStrategy {
     /// So many rows of so many ranges each, where each range of a row goes on from the one before. They end together
     /// if advancing over rows costs that share of all.
     Evenly { rows: usize, each: usize, advance: f64 },
-    /// In rounds of `slots` ranges, each smaller than those of the round before: whoever has done the large
-    /// ones helps with the small ones, so that all end together.
+    /// In rounds of `slots` ranges, each smaller than those of the round before: threads that finish
+    /// their large ranges take the small ones, so that all end together.
     Falling { slots: usize },
 }
 
-/// Called with what windows remember when the rows of a part are done, before the part is committed. At the end
-/// of everything it is kept: whoever dies in between does the part again, and loses neither.
+/// Checkpoint hook, called with the window state before the unit commits: a crash in between repeats the unit and
+/// never loses the state.
 pub(crate) type CheckpointHook<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
 
 /// What windows remember, and where the next rows come from.
@@ -449,7 +449,7 @@ impl OrderedScan<'_> {
         let grouped = cut != PartitionStrategy::Each;
         let weight = |range: usize| match cut {
             PartitionStrategy::Falling { slots } => round_weight(range / slots.max(1)),
-            // Each row begins when somebody has advanced over those before it.
+            // Each row of ranges begins once window state has advanced over the rows before it.
             PartitionStrategy::Evenly { rows, advance, .. } if !has_halo => {
                 (1.0 - advance).powi(lane_of_range(range, count, rows) as i32)
             }
@@ -537,7 +537,7 @@ impl OrderedScan<'_> {
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
         let extents: Vec<ColumnExtent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
-        // Where rows turn out to come key by key, nobody has asked yet whether their spans do.
+        // Where rows turn out to come key by key, the order of their spans has not been checked yet.
         let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
         Ok(follow.then(|| HaloIndex::new(extents, distances)))
     }
@@ -550,7 +550,7 @@ impl OrderedScan<'_> {
         sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))
     }
 
-    /// What windows remember at a task, by a start that needs nobody else; `None` when the pass was
+    /// Window state at the start of a task, computed without the results of other ranges; `None` when the pass was
     /// stopped.
     pub(super) fn init_windows(
         &self,

@@ -82,7 +82,7 @@ impl ScramblePlan {
         self.pools.keys().cloned().collect()
     }
 
-    /// Scrambles a chunk of a span. The time is taken away where nobody asked for it.
+    /// Scrambles a chunk of a span. The time column is dropped unless it was `asked` for.
     fn scramble_chunk(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
         let Chunk { batch, keys, file, first_row, skipped } = chunk;
         let schema = batch.schema();
