@@ -28,7 +28,7 @@ use super::security::ClusterSecurity;
 use super::status::StatusWriter;
 use crate::pass::exchange::ShufflePlan;
 
-/// How often somebody who waits looks whether to stop.
+/// Interval at which a waiting thread checks whether to stop.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the roster is read.
@@ -98,13 +98,13 @@ impl StageSpec {
     }
 }
 
-/// Where the rows of errands go: what each attempt gives, in order.
+/// Channel for the rows of tasks: the pieces of each attempt, in order.
 pub(super) type RowsSender = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
 
-/// Pieces of rows that wait for whoever asked.
+/// Capacity of the channel of rows, in pieces.
 pub(super) const ROWS_AHEAD: usize = 2;
 
-/// What is heard of errands while they are done.
+/// Events of tasks in progress.
 pub(crate) enum TaskEvent {
     /// A part is committed; comes once for each.
     Part { first: usize, made: Value },
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Who is there: for those who wait for somebody.
+/// The current availability of workers, with a condition variable for threads that wait for a worker.
 #[derive(Default)]
 pub(super) struct AvailabilityCell {
     pub now: Mutex<ClusterAvailability>,
@@ -247,7 +247,7 @@ impl Cluster {
         let (to, answers) = channel();
         let asks = Arc::new(StageSpec::Pass(Box::new(common.clone())));
         self.to.send(CoordinatorEvent::Submit { asks, errands, to, rows: None }).map_err(|_| gone())?;
-        // Whoever returns early drops `answers`, and that ends the errands.
+        // An early return drops `answers`, and that ends the tasks.
         loop {
             interrupt.check()?;
             match answers.recv_timeout(CHECK_EVERY) {
@@ -260,8 +260,8 @@ impl Cluster {
         }
     }
 
-    /// Has the rows of an errand read, and hands them over in order, each once, whoever reads them. Gives
-    /// how long it waited for them.
+    /// Has workers read the rows of a task, and passes them on in order, each once, also when several attempts read
+    /// them. Returns the time spent waiting for rows.
     pub(crate) fn read_rows(
         &self,
         asks: &Arc<StageSpec>,
@@ -275,7 +275,7 @@ impl Cluster {
         let errands = vec![errand];
         let submit = CoordinatorEvent::Submit { asks: asks.clone(), errands, to, rows: Some(rows) };
         self.to.send(submit).map_err(|_| cluster_ended())?;
-        // Whoever tries again begins with the first row; the rows are the same.
+        // A repeated attempt begins with the first row; the rows are the same.
         let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());
         let mut waited = Duration::ZERO;
         loop {

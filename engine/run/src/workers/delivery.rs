@@ -17,7 +17,7 @@ use crate::pass::away::TaskOutcome;
 /// Feeds that stay open: those of a training and its validation, of two jobs.
 const FEEDS_MAX: usize = 4;
 
-/// Opened once, by whoever comes first.
+/// A feed that the first request opens.
 type LazyFeed = Arc<Mutex<Option<Arc<FeedSource>>>>;
 
 /// The feeds of which blocks were asked for last.

@@ -39,7 +39,7 @@ const TRIES_MAX: u32 = 3;
 
 type GroupId = usize;
 
-/// Some errands that somebody waits for.
+/// Tasks that were submitted together, and the channels of the caller that waits for them.
 struct TaskGroup {
     asks: Arc<StageSpec>,
     tasks: Vec<TaskId>,
@@ -68,8 +68,8 @@ struct RunningAttempt {
 struct ConnectedWorker {
     address: String,
     link: Arc<WorkerClient>,
-    /// When it was given something of which it has not been heard since. An attempt may end because another
-    /// worker was first, before anybody knows that this one is stalled.
+    /// When it was given a task that it has not reported on since. An attempt may end because another
+    /// worker was first, before the coordinator knows that this worker is stalled.
     silent_since: Option<Instant>,
 }
 
@@ -202,7 +202,7 @@ impl Coordinator {
         self.groups.insert(group, TaskGroup { asks, tasks, left, to, rows });
     }
 
-    /// Tells a group; where nobody listens any more, its errands end.
+    /// Sends an update to a group's caller; where the caller has gone, the group's tasks end.
     fn notify_group(&mut self, group: GroupId, answer: StageUpdate) {
         if self.groups.get(&group).is_some_and(|known| known.to.send(answer).is_err()) {
             self.end_group(group);
@@ -251,7 +251,7 @@ impl Coordinator {
                 let _ = to.send(CoordinatorEvent::Connected(address, found.map(Box::new)));
             });
         }
-        // Whoever is no longer on the roster ends what it does.
+        // Workers that are no longer on the roster finish their running tasks and get no new ones.
         let left = self.members.iter().filter(|(_, member)| !addresses.contains(&member.address));
         for worker in left.map(|(worker, _)| *worker).collect::<Vec<_>>() {
             self.schedule.drain_worker(worker);
@@ -438,7 +438,7 @@ impl Coordinator {
     }
 
     fn end_stalled(&mut self) {
-        // Whoever gives rows may have to wait for us.
+        // Attempts that send rows may be waiting for this process to take them: they are not stalled.
         let group = |under: &RunningAttempt| self.groups.get(&self.tasks.get(&under.task)?.group);
         let waits = |under: &RunningAttempt| group(under).is_some_and(|group| group.rows.is_some());
         let is_stuck = |under: &RunningAttempt| under.moved.elapsed() > STUCK_AFTER && !waits(under);
@@ -503,7 +503,7 @@ impl Coordinator {
         });
     }
 
-    /// Nobody is there: after a while, nobody will be.
+    /// Fails all groups once no worker has been connected for a while.
     fn fail_without_workers(&mut self) {
         if self.groups.is_empty() || !self.members.is_empty() {
             self.none_since = None;

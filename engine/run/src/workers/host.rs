@@ -59,9 +59,9 @@ pub(super) type RunInputs = Arc<BTreeMap<String, SourceInput>>;
 struct WorkerState {
     session: Session,
     security: ClusterSecurity,
-    /// A thread for each slot: whoever has a seat has one.
+    /// One thread per slot: a task that holds a slot always finds a thread.
     hands: Arc<ThreadPool>,
-    /// Errands that are under way.
+    /// Tasks that are running.
     busy: Mutex<usize>,
     fewer: Condvar,
     leaves: AtomicBool,
@@ -153,7 +153,7 @@ impl WorkerServer {
                 let _ = gone.send(());
             };
             let left = async {
-                // Where the server ends first, nobody waits for this.
+                // Where the server ends first, this future is dropped.
                 let _ = is_gone.await;
                 tokio::time::sleep(FAREWELL).await;
             };
@@ -294,7 +294,7 @@ impl WorkerState {
 }
 
 impl Session {
-    /// The session in which a worker does something: the data of whoever asked, the worker's threads and
+    /// The session for a request: the coordinator's state directory and base path, the worker's threads and
     /// memory.
     fn for_request(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
         let options = SessionOptions { state: state.to_owned(), batch_rows, ..self.options.clone() };
@@ -302,11 +302,11 @@ impl Session {
     }
 }
 
-/// One of the worker's slots, while an errand has it.
+/// One of the worker's slots, held by a running task.
 struct SlotGuard(Arc<WorkerState>);
 
 impl SlotGuard {
-    /// Waits for a slot; `None` where nobody wants the errand any more.
+    /// Waits for a slot; `None` where the coordinator has cancelled the task or is gone.
     fn take(inner: &Arc<WorkerState>, out: &MessageSink) -> Option<SlotGuard> {
         let slots = inner.session.options.threads.max(1);
         let mut busy = inner.busy.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,12 +38,12 @@ pub(super) enum WorkerOutput {
     Rows(Buffer),
 }
 
-/// Whoever does what a request says. Must return at once.
+/// Handler of requests. `handle` must return at once.
 pub(super) trait RequestHandler: Send + Sync + fmt::Debug {
     fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink);
 }
 
-/// Where messages go, and whether anybody still wants them.
+/// The sending side of a reply stream, with a flag that tells whether the coordinator still reads it.
 #[derive(Clone)]
 pub(super) struct MessageSink {
     to: mpsc::Sender<WorkerOutput>,
@@ -51,8 +51,8 @@ pub(super) struct MessageSink {
 }
 
 impl MessageSink {
-    /// Waits while the network is behind. False where nobody listens any more. For threads outside the
-    /// runtime.
+    /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
+    /// outside the runtime.
     pub fn send(&self, message: WorkerMessage) -> bool {
         self.to.blocking_send(WorkerOutput::Message(message)).is_ok()
     }
@@ -72,13 +72,13 @@ impl MessageSink {
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
             Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
-            // Nobody listens.
+            // The receiver has gone.
             Ok(TaskOutcome::Stopped) => return,
             Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
         });
     }
 
-    /// Set once nobody listens any more.
+    /// A flag that is set once the receiver has gone.
     pub fn cancel_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }

@@ -57,7 +57,7 @@ pub(super) enum WorkerLoss {
     Unreached(String),
     /// It went silent, or the connection broke.
     Silent(String),
-    /// It did not go on because nobody wants its rows any more.
+    /// It stopped because its rows are not wanted any more.
     Unwanted,
 }
 

@@ -1,6 +1,6 @@
-//! Worker processes. A coordinator plans a run, divides passes into errands, and commits; workers do
-//! errands and keep what they made under its own name, so that whoever is lost costs only what it was
-//! doing.
+//! Worker processes. A coordinator plans a run, divides passes into tasks, and commits. Workers run
+//! tasks and store the results under content-addressed names, so that a lost worker costs only its
+//! running tasks.
 //!
 //! ```text
 //! coordinator  crew (errands in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)

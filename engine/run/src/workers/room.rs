@@ -1,5 +1,5 @@
-//! A room: a part of a pass on a worker, planned and opened once for all of its errands. It closes when
-//! nobody came for a while.
+//! A compiled stage of a pass on a worker: planned and opened once, and shared by its tasks. It closes
+//! after 60 s without a task.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,10 +28,10 @@ use crate::pass::exchange::ShufflePlan;
 use crate::pass::learn::LaneExecution;
 use crate::pass::partials::IncrementalLane;
 
-/// How long a room stays open for nobody.
+/// How long a stage stays open without a task.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What tells rooms apart.
+/// Identity of a stage session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StageKey {
     pub job: ContentId,
@@ -49,10 +49,10 @@ pub(super) struct StageSession {
     lives: JoinHandle<()>,
 }
 
-/// Does errands in an open room.
+/// Runs a task in an open stage session.
 type RunTaskFn<'a> = &'a (dyn Fn(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync);
 
-/// An errand, and whoever waits for it.
+/// A task, and where its outcome is reported.
 pub(super) struct QueuedTask {
     work: StageRef,
     what: TaskKind,
@@ -115,8 +115,8 @@ impl QueuedTask {
 }
 
 impl StageSession {
-    /// Opens a room; whoever enters waits until it is furnished. With `mapped`, what others left of this
-    /// machine's processes is shared with them.
+    /// Opens a stage session on its own thread; tasks wait until it is set up. With `mapped`, stored states are
+    /// mapped, and so shared with the other processes of this machine.
     pub fn open(
         session: Session,
         job: RunSpec,
@@ -140,7 +140,7 @@ impl StageSession {
                 let fault = furnished
                     .err()
                     .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
-                // Those who came for a room that there is not.
+                // Tasks that were submitted after the stage session ended, or that could not be run.
                 for order in orders.try_iter() {
                     order.heard.out.send(WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: None });
                 }
@@ -149,7 +149,7 @@ impl StageSession {
         Ok(StageSession { to, open, lives })
     }
 
-    /// Lets nobody in any more, and waits until all errands are done and what was temporary is gone.
+    /// Refuses further tasks, and waits until all tasks are done and temporary files are removed.
     pub fn close(self) {
         drop(self.to);
         let _ = self.lives.join();
@@ -174,7 +174,7 @@ impl Drop for OpenFlag {
     }
 }
 
-/// Furnishes a room, and does errands until nobody comes any more.
+/// Sets up a stage session, and runs tasks until none came for a while or the session is closed.
 fn run_stage(
     session: &Session,
     job: &RunSpec,
@@ -273,7 +273,7 @@ fn run_stage(
     }
 }
 
-/// What is made when somebody needs it first. Two may make it at the same time; both get what is kept.
+/// A value that its first use makes. Two threads may make it at the same time; both get the value that is kept.
 fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if cell.get().is_none() {
         // What another thread has put there meanwhile is the same.

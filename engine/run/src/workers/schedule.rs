@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// How much slower than expected a task must be before another worker tries it, too.
 const SLOW: f64 = 1.5;
 
-/// Seconds below which nobody tries a task a second time.
+/// Seconds that an attempt must have run before a second worker tries its task.
 const SLOW_SECONDS_MIN: f64 = 2.0;
 
 /// How often a task may end its worker before it is given up.
@@ -32,7 +32,7 @@ pub(crate) type WorkerId = usize;
 pub(crate) struct CostClass {
     pub pass: usize,
     pub what: &'static str,
-    /// They go before all others: somebody goes on alone after them, while others do the rest.
+    /// These tasks start before all others: sequential work follows them, beside which the other tasks run.
     pub first: bool,
 }
 
@@ -135,7 +135,7 @@ impl TaskScheduler {
         self.workers.values().filter(|seat| !seat.leaves).map(|seat| seat.slots).sum()
     }
 
-    /// How many tasks nobody has begun.
+    /// Number of tasks without an attempt.
     pub fn queued(&self) -> usize {
         self.tasks.values().filter(|task| task.done_by.is_none() && task.attempts.is_empty()).count()
     }
@@ -190,7 +190,7 @@ impl TaskScheduler {
                 let worker = self.tasks.get(&task.after?)?.done_by?;
                 self.workers.get(&worker).is_some_and(WorkerSlots::is_free).then_some(worker)
             };
-            // Whoever is slow gets what is small: nobody should wait for it at the end.
+            // Slow workers get the small tasks, so that the run does not wait for them at the end.
             let size = |cost: u64| if self.is_slow(freest) { u64::MAX - cost } else { cost };
             let key = |(id, task): &(&TaskId, &ScheduledTask)| {
                 (task.kind.first, follows(task).is_some(), size(task.cost), Reverse(**id))
@@ -201,7 +201,7 @@ impl TaskScheduler {
             };
             begun.push(self.start_attempt(task, worker, now));
         }
-        // Whoever has nothing left to begin may still help with what is slow.
+        // Idle workers try tasks again whose attempts are slow.
         let idle: Vec<WorkerId> = self.workers.iter().filter(|(_, seat)| seat.is_free()).map(|(id, _)| *id).collect();
         for worker in idle {
             if let Some(task) = self.straggler(worker, now) {

@@ -27,9 +27,9 @@ pub struct ClusterStatus {
     pub pass: usize,
     /// When this was written, in seconds since 1970.
     pub at: u64,
-    /// Errands that nobody has begun.
+    /// Tasks that no worker has begun.
     pub queued: usize,
-    /// Errands that are under way.
+    /// Tasks that are running.
     pub running: usize,
     /// By address.
     pub workers: BTreeMap<String, WorkerStatus>,
@@ -135,7 +135,7 @@ impl Drop for StatusWriter {
     }
 }
 
-/// Nobody fails because others cannot look on.
+/// Writes statuses until the channel closes or a write fails. The run goes on in either case.
 fn write_statuses(
     io: &StorageClient,
     folder: &StorageLocation,
