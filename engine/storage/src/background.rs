@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use forebay_model::{Fault, Result};
 use forebay_threads::poisoned_lock;
 
-/// A piece of work on a thread of its own. Whoever drops this waits for it: nothing goes on when its run has ended.
+/// A background task on its own thread. Dropping the handle joins the thread: no task outlives its run.
 pub struct BackgroundTask<T>(Option<JoinHandle<Result<T>>>);
 
 impl<T: Send + 'static> BackgroundTask<T> {

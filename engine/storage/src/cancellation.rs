@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
 
-/// How long storage may still answer after a run was asked to stop: what is nearly committed gets
-/// done, and nobody waits longer for a server that does not answer.
+/// How long storage may still answer after a run was asked to stop: a commit in progress completes,
+/// and a server that does not answer delays the end of the run no longer than this.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// How often somebody who waits looks whether to stop.
+/// Interval at which a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether a run should stop. Clones share it.

@@ -240,13 +240,13 @@ pub struct EpochReport {
     pub validation: BTreeMap<String, f64>,
 }
 
-/// Whoever listens. Called from many threads; must not block.
+/// Receiver of a run's events. Called from many threads; must not block.
 pub trait EventListener: Send + Sync {
-    /// Takes note.
+    /// Handles one event.
     fn on_event(&self, event: Event);
 }
 
-/// Nobody listens.
+/// A listener that ignores all events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IgnoreEvents;
 

@@ -10,11 +10,11 @@ static RELEASE_HOOK: OnceLock<fn()> = OnceLock::new();
 /// Says how free memory is given back: an allocator that keeps it is asked before a run
 /// comes to its limit.
 pub fn set_release_hook(give_back: fn()) {
-    // Whoever is first is the allocator.
+    // The first caller is the allocator in use; later calls have no effect.
     let _ = RELEASE_HOOK.set(give_back);
 }
 
-/// How the user's limit is shared out. The shares leave room for what nobody counts: the
+/// How the user's limit is divided. The shares leave room for memory that is not accounted: the
 /// allocator's slack, footers, thread stacks.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryBudget {

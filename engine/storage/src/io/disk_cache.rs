@@ -3,8 +3,8 @@
 //! It keeps the bytes as they are stored, of the columns that were read: compressed, so that nothing else
 //! would be smaller, and of use to whatever is made of them. An entry is named by the object, its etag and
 //! the ranges: what changes in the store has another name. Several processes may share a cache. Entries
-//! appear whole, and bear a sum that tells whether a disk has kept them. Whoever adds one reserves its bytes
-//! under a lock, so that the limit holds for all of them together.
+//! appear whole, and end with a checksum that detects corruption. A process that adds an entry reserves its
+//! bytes under a lock, so that the limit holds for all processes together.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Bytes of the sum at the end of an entry.
 const CHECKSUM_BYTES: usize = 8;
 
-/// What somebody is still writing is younger than this.
+/// Staged files older than this were left by a process that ended during a write.
 const STALE_WRITE_AGE: Duration = Duration::from_secs(3600);
 
 /// The file with the sum of all sizes, which is also the lock.
@@ -110,7 +110,7 @@ impl DiskCache {
         let found = self.read(&path, entry);
         if matches!(&found, Ok(None)) {
             self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
-            // Its place counts until somebody counts again; that is soon enough.
+            // Its bytes count towards the limit until the next full count, which is soon enough.
             let _ = std::fs::remove_file(&path);
         }
         let found = found.ok().flatten();
@@ -184,16 +184,16 @@ impl DiskCache {
                 return Ok(None);
             }
             let file = OpenOptions::new().write(true).create_new(true).open(staged)?;
-            // So that whoever counts sees it whole.
+            // Extended at once, so that a concurrent count includes its full size.
             file.set_len(size)?;
             self.set_size(sizes, all + size)?;
             Ok(Some(file))
         })
     }
 
-    /// Removes entries that nobody used since this cache was opened, those first that were used first. An
-    /// epoch reads everything once: what this one has read is never given up for what it reads now, or a
-    /// cache that is smaller than the data would hold nothing of use.
+    /// Removes entries that were not used since this cache was opened, least recently used first. Entries
+    /// that were used since are kept: an epoch reads everything once, and a cache smaller than the data
+    /// would otherwise evict each entry before the next epoch reads it.
     fn make_room(&self, sizes: &mut File, size: u64) -> io::Result<u64> {
         let mut all = self.counted(sizes)?;
         let mut old: Vec<(SystemTime, u64, PathBuf)> = self.entries()?;
@@ -210,7 +210,7 @@ impl DiskCache {
         Ok(all)
     }
 
-    /// Counts what is there, without what those left behind who ended suddenly.
+    /// Sums the sizes of all entries, and removes stale staged files of processes that ended during a write.
     fn counted(&self, sizes: &mut File) -> io::Result<u64> {
         let mut all = 0;
         for (written, bytes, path) in self.entries()? {
@@ -352,7 +352,7 @@ mod tests {
                             Some(found) => assert_eq!(found, bytes),
                             None => cache.put(&entry, &bytes),
                         }
-                        // Under the lock, nobody comes or goes.
+                        // Under the lock, no entry is added or removed.
                         let held = cache.locked(|_| Ok(stored_bytes(dir))).unwrap();
                         assert!(held <= 5000, "{held}");
                     }

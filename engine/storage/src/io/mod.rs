@@ -76,9 +76,9 @@ pub struct StorageClient {
 }
 
 struct StorageInner {
-    /// Made when something waits for a network: a disk answers where it is asked.
+    /// Made on the first network request; local disks need no runtime.
     runtime: OnceLock<Runtime>,
-    /// Whoever makes it holds this.
+    /// Held by the thread that makes the runtime.
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: RetryBudget,
@@ -135,12 +135,12 @@ impl StorageClient {
         Ok(runtime.get_or_init(|| made))
     }
 
-    /// The same, for somebody whose relative paths begin elsewhere.
+    /// The same client with another base for relative paths.
     pub fn with_base(&self, base: &std::path::Path) -> StorageClient {
         StorageClient { base: Some(base.into()), ..self.clone() }
     }
 
-    /// The same, for somebody who reads objects again and again.
+    /// The same client with a disk cache, for callers that read objects repeatedly.
     pub fn with_disk_cache(&self, cache: Arc<DiskCache>) -> StorageClient {
         StorageClient { cache: Some(cache), ..self.clone() }
     }
@@ -466,7 +466,7 @@ impl StorageClient {
         let Err(doubt) = self.block_on_cancellable(self.inner.patience.try_once(upload.complete()))? else {
             return Ok(());
         };
-        // Whoever completes an upload again that is complete already is told that it is not there.
+        // A repeated request to complete an upload that is already complete is answered with "not found".
         match self.head(place)? {
             Some(now) if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag => Ok(()),
             _ => Err(fault(doubt)),

@@ -1,6 +1,6 @@
-//! Bytes that a run has read, kept in memory for whoever reads them again in the same run: the passes of a
-//! night read much the same days. What comes first stays, as far as there is room: what does not fit would
-//! be gone before it is read again.
+//! Bytes that a run has read, kept in memory for later reads of the same run: the passes of a nightly run
+//! read mostly the same days. Entries are never evicted, and bytes beyond the limit are not cached: with
+//! eviction they would be gone before they are read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,11 +22,11 @@ struct ReadCacheState {
     bytes: usize,
     /// By the content of a file, and the place in it.
     parts: HashMap<(ContentId, u64), Arc<CachedRange>>,
-    /// Whole objects, by what people call them.
+    /// Whole objects, by the location shown to users.
     objects: HashMap<String, VersionedObject>,
 }
 
-/// So many bytes of a file, or those that somebody is reading.
+/// A range of a file: its cached bytes, or a range that a thread is reading.
 struct CachedRange {
     length: usize,
     read: Mutex<Option<Bytes>>,
