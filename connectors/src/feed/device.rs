@@ -22,7 +22,7 @@ pub trait ComputeDevice {
     fn copies_wait(&self, event: &Self::Event) -> Result<()>;
 
     /// Copies a slot of the feed. The slot's [`SlotMemory::bytes_mut`] waits until that is done, so that
-    /// nobody writes what is still to be copied.
+    /// a slot is not overwritten before it is copied.
     fn copy(&self, from: &dyn SlotMemory, to: &mut Self::Memory) -> Result<()>;
 
     /// The event is the moment at which all copies so far are done.

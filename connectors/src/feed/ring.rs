@@ -80,11 +80,11 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
         self.next = (next + 1) % self.slots.len();
         let Some(slot) = self.slots.get_mut(next) else { return Err(Fault::internal("a ring without slots")) };
         let from = batch.slot().ok_or_else(|| Fault::internal("a batch without memory"))?;
-        // Nobody overwrites what is still computed with ...
+        // The copy must not overwrite memory that kernels still read ...
         device.copies_wait(&slot.computed)?;
         device.copy(from, &mut slot.memory)?;
         device.record_copied(&mut slot.copied)?;
-        // ... nor computes with what is not there yet.
+        // ... and kernels must not read memory before the copy is done.
         device.compute_waits(&slot.copied)?;
         let (epoch, step, rows, shape_rows) = (batch.epoch(), batch.step(), batch.rows(), batch.shape_rows());
         drop(batch);
@@ -95,7 +95,7 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
 
 impl<D: ComputeDevice> Drop for DeviceRing<'_, D> {
     fn drop(&mut self) {
-        // Memory goes when nobody uses it any more; a device that has failed says so to its next caller.
+        // The device must finish before its memory is freed. A failed device reports the fault to its next caller.
         let _ = self.device.finish();
     }
 }

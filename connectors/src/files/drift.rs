@@ -7,7 +7,7 @@ use forebay_model::{Fault, Result, codes, logical_type};
 
 use super::policy::{AddedColumnPolicy, MissingColumnPolicy, SchemaPolicy};
 
-/// Lines of a fault's table at most: nobody reads more, and the rest is the same story.
+/// Lines of a fault's table at most.
 const LINES_MAX: usize = 1000;
 
 /// A schema in logical types and without metadata: what files are compared by.

@@ -10,7 +10,7 @@ use super::gradient::for_each_parallel;
 use super::metrics::PredictionMetrics;
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
 
-/// Widths of embeddings nobody gave a width are at most this.
+/// Largest default width of an embedding, for columns without a configured width.
 const EMBEDDING_WIDTH_MAX: usize = 600;
 
 /// The rows of a batch.

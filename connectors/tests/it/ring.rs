@@ -1,6 +1,6 @@
 //! The ring, over a device that does its work late and in any order that its queues allow: what is still to
-//! be copied is not overwritten, what is computed with is there and stays. A device on which somebody does
-//! not wait shows that these tests would see it.
+//! be copied is not overwritten, what is computed with is there and stays. A device that skips one of the
+//! waits shows that these tests would detect it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ enum QueuedWork {
         left: Arc<AtomicU64>,
         to: usize,
     },
-    /// Somebody computes with memory that should hold this.
+    /// A kernel reads memory that must hold `wanted`.
     Look {
         memory: usize,
         wanted: Vec<u8>,
@@ -203,7 +203,7 @@ impl ComputeDevice for DeferredDevice {
 
 struct DeferredSlot {
     bytes: Vec<u8>,
-    /// How often somebody began to write here.
+    /// Number of times that a write to this slot began.
     writes: Arc<AtomicU64>,
     /// Copies from here that are still to be done.
     left: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What a feed delivers is what its order says, whoever asks, and however it is resumed.
+//! A feed delivers the rows of its order, for any rank and thread count, and after any resume.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 

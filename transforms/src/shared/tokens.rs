@@ -17,7 +17,7 @@ const VALUES_PER_ROW_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct TokenIndex {
     text: ArrayRef,
-    /// Left beside what was learned, or made by whoever looks for a token first: a coordinator does not.
+    /// Loaded with the learned state, or made at the first look-up. A coordinator looks up no tokens and needs none.
     index: OnceLock<TextIndex>,
 }
 

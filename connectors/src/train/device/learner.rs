@@ -416,7 +416,7 @@ impl<D: Accelerator> DeviceStage<D> for DeviceLearner<'_, D> {
 
 impl<D: Accelerator> Drop for DeviceLearner<'_, D> {
     fn drop(&mut self) {
-        // Memory goes when nobody uses it any more; a device that has failed says so to its next caller.
+        // The device must finish before its memory is freed. A failed device reports the fault to its next caller.
         let _ = self.device.finish();
     }
 }

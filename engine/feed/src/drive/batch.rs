@@ -70,7 +70,7 @@ impl FeedBatch {
         bytemuck::try_cast_slice(self.part(role)).unwrap_or(&[])
     }
 
-    /// The memory itself, for whoever allocated it.
+    /// The slot's memory, for the caller that supplied the allocator.
     pub fn slot(&self) -> Option<&dyn SlotMemory> {
         self.slot.as_deref()
     }

@@ -15,7 +15,7 @@ pub(super) struct ReadyChunk {
     pub start: u64,
     /// Which chunk of the epoch.
     number: u32,
-    /// Made by whoever needs it first.
+    /// Made on first use.
     chunk: OnceLock<ShuffleChunk>,
     /// The rows of each part.
     pub held: Vec<PartRows>,

@@ -88,7 +88,7 @@ impl SharedFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody wants further batches.
+    /// Whether the feed has ended: no further batches are wanted.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! Order: which row a position delivers, as a function of seed, epoch and position alone.
 //!
 //! A *sequence* is endless: position `p` of epoch `e` is its place `e * epoch_rows + p`. Rank,
-//! world size, threads and prefetch choose which places somebody delivers, never what lies there.
+//! world size, threads and prefetch determine which places a process delivers, never which row has a place.
 
 mod chunk;
 mod dataset;

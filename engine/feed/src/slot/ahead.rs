@@ -37,7 +37,7 @@ fn precast_column(field: &FeatureField, array: &ArrayRef, first_row: u64, whole:
         let wide = column.wholes()?;
         match wide.iter().map(|value| i32::try_from(*value)).collect::<Result<Vec<i32>, _>>() {
             Ok(narrow) => Arc::new(Int32Array::from(narrow)),
-            // Ids that are too large are for whoever packs them to judge.
+            // Packing decides about ids that are too large for 32 bits.
             Err(_) => Arc::new(Int64Array::from(wide)),
         }
     } else {

@@ -11,7 +11,7 @@ pub trait SlotMemory: Send + Sync + Any {
     /// To read.
     fn bytes(&self) -> &[u8];
 
-    /// To write a new batch. Waits where somebody (a copy to a device) still reads the last one.
+    /// To write a new batch. Waits for a copy to a device that still reads the last batch.
     fn bytes_mut(&mut self) -> Result<&mut [u8]>;
 }
 
