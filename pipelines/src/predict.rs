@@ -116,7 +116,7 @@ impl TrainedModel {
     }
 }
 
-/// Models that somebody holds, by the ids of their trainings: a step's configuration is JSON, and so
+/// Models that a caller has loaded, by the ids of their trainings: a step's configuration is JSON, and so
 /// holds only the id.
 static LOADED: Mutex<BTreeMap<String, Weak<Predictor>>> = Mutex::new(BTreeMap::new());
 

@@ -60,7 +60,7 @@ def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def unwatched(directory: Path, seconds_max: float | None) -> bool:
-    """Whether nobody has watched a detached run for so long: its task may be gone without a word."""
+    """Whether no triggerer has watched a detached run for so long: its task may have gone without notice."""
     if seconds_max is None:
         return False
     try:
@@ -119,7 +119,7 @@ def main() -> None:
     """Keeps the run of the directory named on the command line."""
     directory = Path(sys.argv[1])
     code = keep(directory)
-    # The directory may be gone: then nobody wants to know any more.
+    # The directory may be gone: then no reader waits for the exit code.
     with contextlib.suppress(OSError):
         write_whole(directory / EXIT_CODE, str(code))
 

@@ -155,7 +155,7 @@ class ForebayRunOperator(BaseOperator):
         self.log.info("%s", " ".join(words))
         run = self._run = Run(self._place(context))
         self._lineage(context, "START", interval=interval)
-        # While a task is deferred nobody but the keeper minds the time; else Airflow does.
+        # While a task is deferred, only the keeper enforces its timeout; otherwise Airflow does.
         timeout_s = self.execution_timeout.total_seconds() if self.deferrable and self.execution_timeout else None
         keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s, self.unwatched_s)
         if self.deferrable:

@@ -20,7 +20,7 @@ from forebay_airflow import keeper
 HEARTBEAT_STALE_S = 60.0
 #: Forebay promises to end within 10 seconds of SIGTERM.
 GRACE_S = 20.0
-#: A detached run that nobody watches for so long is stopped. Triggerers may be away for less.
+#: A detached run that no triggerer watches for so long is stopped. Triggerers may be away for less.
 UNWATCHED_S = 600.0
 #: Bytes of standard error that are kept for the task's log.
 ERRORS_BYTES_MAX = 64 * 1024
@@ -51,7 +51,7 @@ class Run:
     ) -> subprocess.Popen[bytes]:
         """Starts the run, after stopping what an earlier attempt may have left.
 
-        A detached run goes on when this process ends, as long as somebody calls `watch` at least every
+        A detached run goes on when this process ends, as long as a triggerer calls `watch` at least every
         `unwatched_s`; any other is stopped then, however it ended. Each is stopped after `timeout_s`.
         """
         self.stop(wait_s=grace_s + 10)
@@ -61,7 +61,7 @@ class Run:
         root = self.directory.parent
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         if root.stat().st_uid != os.getuid():
-            # Whoever owns it could change what is run.
+            # The owner of the directory could change the command of the run.
             raise PermissionError(f"{root} belongs to another user: name another directory with `run_directory`")
         self.directory.mkdir(mode=0o700)
         parent = None if detached else os.getpid()
@@ -76,7 +76,7 @@ class Run:
         keeper.write_whole(self.directory / keeper.REQUEST, json.dumps(request))
         self.offset = 0
         self.watch()
-        # Nobody may take a run for lost whose keeper has not come up yet.
+        # Until the keeper is up, this heartbeat keeps readers from taking the run for lost.
         (self.directory / keeper.HEARTBEAT).touch()
         started = subprocess.Popen(
             # Isolated: the keeper needs the standard library only, whatever the environment of the run says.
@@ -90,7 +90,7 @@ class Run:
         return started
 
     def watch(self) -> None:
-        """Tells the keeper of a detached run that somebody cares."""
+        """Tells the keeper of a detached run that a triggerer still watches it."""
         with contextlib.suppress(OSError):
             (self.directory / keeper.WATCHED).touch()
 

@@ -173,7 +173,7 @@ def test_a_run_that_takes_too_long_while_deferred(
 
 
 def test_a_deferred_run_that_nobody_watches(stub: Stub, tmp_path: Path) -> None:
-    """As when a task is marked before a triggerer took its trigger: nobody is told."""
+    """As when a task is marked before a triggerer took its trigger: Airflow notifies no process."""
     run = Run(tmp_path / "run")
     env = {**os.environ, **stub.env(STUB_HANG="1")}
     run.start([str(stub.path), "run"], env, grace_s=5, detached=True, unwatched_s=0.5)

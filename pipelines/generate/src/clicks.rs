@@ -278,7 +278,7 @@ impl ClickBatch<'_> {
         for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
             let word = stream.at(self.first + place as u64);
             // The lowest 16 bits decide on the null; the upper 53 are the draw, of which the last five
-            // overlap and matter to nobody.
+            // overlap, which no result depends on.
             let present = word_quarter(word, 0) >= null;
             let rank = zipf.rank(unit(word));
             valid.put(place, present);

@@ -69,7 +69,7 @@ impl GeneratedFiles<'_> {
                 let Some(name) = self.names.get(index) else { break };
                 let count = |count: u64| {
                     rows.fetch_add(count, Ordering::Relaxed);
-                    // The receiver outlives the senders; if it did not, nobody would want to know.
+                    // The receiver outlives the senders; if it did not, the count would not be needed.
                     let _ = sender.send(count);
                 };
                 match catch_panic(|| self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put))) {

@@ -154,7 +154,7 @@ impl Loader {
             let mut config = fed.config(seed)?;
             (config.rank, config.world, config.receipts) = (rank, world_size, receipts);
             config.epochs = epochs.unwrap_or(u64::MAX);
-            // Whoever keeps batches keeps their slots; the loader's own stay as many.
+            // A caller that keeps batches keeps their slots; the loader allocates others instead.
             config.slots_max = usize::MAX;
             placement.pin(&mut config);
             Ok::<_, Fault>(config)

@@ -140,7 +140,7 @@ def test_tensors_keep_their_rows_as_long_as_they_live(shop: Shop) -> None:
     assert sorted(ids(kept)) == list(range(ROWS))
     again = ids(shop.loader(seed=2))
     assert ids(kept) == again
-    # Without anybody who keeps them, the same few slots are used again and again.
+    # Where the caller keeps no batches, the same few slots are reused.
     places = set()
     loader = shop.loader(seed=2)
     for _ in range(4):

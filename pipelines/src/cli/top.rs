@@ -17,7 +17,7 @@ use crate::present;
 /// How often the view is drawn anew.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long somebody who asks over HTTP may take to do so.
+/// Time limit for an HTTP client to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of a request at most.

@@ -29,7 +29,7 @@ pub(crate) struct WorkerCommand {
     /// Memory that the process may use, such as 512MiB or 4GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// End when standard input does: whoever started it has gone.
+    /// End when standard input ends: the process that started this worker has gone.
     #[arg(long, hide = true)]
     attached: bool,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use super::usage;
 /// What proves that a process belongs to a cluster.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SecurityArgs {
-    /// The certificate (PEM) of whoever signs for all workers and coordinators.
+    /// The certificate (PEM) of the authority that signs for all workers and coordinators.
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key", hide_short_help = true)]
     pub tls_ca: Option<PathBuf>,
     /// This process's certificate (PEM).

@@ -77,7 +77,7 @@ struct ProgressCounts {
     spilled: AtomicU64,
     to_read: AtomicU64,
     looked_at: AtomicU64,
-    /// Of the run; 0 where nobody knows.
+    /// Of the run; 0 where no estimate exists.
     seconds_left: AtomicU64,
 }
 

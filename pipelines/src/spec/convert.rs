@@ -367,7 +367,7 @@ impl SpecConverter<'_> {
         DataSplit::Hash { keys: wire.keys, parts, seed: wire.seed }
     }
 
-    /// A fault for a name that nobody has.
+    /// Reports a name that is not defined.
     pub fn report_unknown_name(&mut self, mark: TextPosition, path: &str, message: String, name: &str, names: &[&str]) {
         let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
         self.faults.push(match names.is_empty() {
