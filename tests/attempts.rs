@@ -1,4 +1,4 @@
-//! Two processes at one run: whoever began last goes on, and the other says so.
+//! Two processes at one run: the later attempt continues, and the earlier one reports the takeover.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -24,7 +24,7 @@ use crate::watched::WatchedCommand;
 
 pub const SECRET: &str = "not-for-anybody-to-see";
 
-/// A request, as those see it who decide what goes wrong with it.
+/// A request, as a failure rule sees it.
 #[derive(Debug, Clone)]
 pub struct ObservedRequest {
     pub method: String,
@@ -70,7 +70,7 @@ struct S3ServerState {
     rule: Mutex<Option<FailureRule>>,
     asked: Mutex<BTreeMap<(String, String), u64>>,
     fired: AtomicU64,
-    /// Slow bodies that nobody waited for to the end.
+    /// Slow bodies whose reader did not wait for the end.
     given_up: Arc<AtomicU64>,
     /// Conditions are looked at and changes made by one writer at a time.
     writers: tokio::sync::Mutex<()>,
@@ -144,7 +144,7 @@ impl S3Server {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// How many slow bodies nobody waited for to the end.
+    /// Number of slow bodies whose reader did not wait for the end.
     pub fn abandoned_bodies(&self) -> u64 {
         self.shared.given_up.load(Ordering::SeqCst)
     }
@@ -176,7 +176,7 @@ impl S3ServerState {
             std::mem::replace(nth, *nth + 1)
         };
         let asked = ObservedRequest { method, target, nth, connection };
-        // Counted before anybody can take the rule away: a rule may end whoever is waited for.
+        // Counted under the lock, before the test can remove the rule: a rule may end a process that the test awaits.
         let mut rule = self.rule.lock().unwrap();
         let trouble = rule.as_mut().and_then(|rule| rule(&asked));
         self.fired.fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);

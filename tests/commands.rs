@@ -56,7 +56,7 @@ fn new_writes_a_spec_that_runs() {
     shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(0);
     let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
     assert!(summary["outputs"][0]["rows"].as_u64().unwrap() > 0);
-    // It never overwrites what somebody may have edited.
+    // It never overwrites a file: the user may have edited it.
     shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(64);
 }
 

@@ -1,4 +1,4 @@
-//! Feeds over the network: the same batches, whoever reads the rows, and whatever becomes of the workers.
+//! Feeds over the network: the same batches, for any worker that reads the rows, and also when workers fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ fn an_interval_rewrites_late_days() {
         assert!(rows.slice(at(number), today.num_rows()) == today, "day {number}");
     }
     assert!(rows.slice(0, at(22)) == before.slice(0, at(22)));
-    // Out of reach: nobody looks.
+    // Out of reach: the run does not check this day.
     restate(&nights, 20);
     let rows = nights.shop.visible("out").num_rows();
     let args = ["--interval", &day(&nights, 24), &day(&nights, 25)].map(str::to_owned);

@@ -117,7 +117,7 @@ impl NightlyFixture {
         damage(&self.shop.path("history").join(&self.days[day]));
     }
 
-    /// Runs while nobody may read some days: they have their old stamps, and nothing that can be read.
+    /// Runs while the files of some days are unreadable: they have their old stamps, and damaged contents.
     fn run_without_days(&self, days: Range<usize>, threads: &str) -> ProgramOutput {
         let file = |day: usize| self.shop.path("history").join(&self.days[day]);
         let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();

@@ -66,7 +66,7 @@ fn a_count_of_files() {
     };
     copy(&files[0]);
     not_ready(&shop, &["2 files wanted, 1 found"]);
-    // Somebody is still writing it.
+    // A writer has written only half of it.
     let whole = std::fs::read(&files[1]).unwrap();
     let half = shop.path("data").join(files[1].file_name().unwrap());
     std::fs::write(&half, &whole[..whole.len() / 2]).unwrap();

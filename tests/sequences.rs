@@ -188,7 +188,7 @@ fn mixtures_know_sequences() {
     }
 }
 
-/// The rows before them come along, whoever reads.
+/// Workers deliver the same preceding rows of each sequence as an embedded feed.
 #[test]
 fn workers_give_the_same_sequences() {
     let shop = TestDirectory::new();

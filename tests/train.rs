@@ -341,7 +341,7 @@ sinks:
         let visible = shop.visible("out/of_intervals_table").num_rows() as u64;
         assert_eq!(model(&summary)["rows"].as_u64().unwrap(), visible);
     }
-    // Nobody has to write the rows: the run does, where no sink would.
+    // A sink for the rows is not required: without one, the run writes them itself.
     let alone = text.replace("  table:", "  # table:").replace("out/net", "out/alone");
     shop.write("alone.yaml", &alone);
     let told = shop.forebay(&["explain", "alone.yaml", "--state", "alone"]).expect(0).stdout;

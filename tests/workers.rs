@@ -206,7 +206,7 @@ fn clicks_have_the_same_bits() {
 #[test]
 fn large_vocabularies_are_merged_by_workers() {
     let shop = TestDirectory::new();
-    // So many files that they are several spans: whoever reads all of a lane has the answer, and merges nothing.
+    // Enough files for several spans: a worker that reads all of a lane finalises the answer and merges nothing.
     let mut options = ClicksOptions::new(6000, 7, shop.path("log"));
     options.rows_per_file = 60;
     clicks(&options, &mut |_| {}).unwrap();

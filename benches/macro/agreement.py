@@ -5,8 +5,8 @@ origin per hour, with missing hours and missing delays) and of specs/agreement_m
 series of the M4 competition). Peers compute the same from the same columns. For each function the
 table has the largest difference, relative to the value (or to 1, where values come near 0 by
 cancelling: sums, means, skewness; to a tenth of the deviation for slopes). Missing values must be
-missing on both sides. More than 1e-9 anywhere, other missing values, or a column that nobody
-computes, and the exit code is 1."""
+missing on both sides. More than 1e-9 anywhere, other missing values, or a column that no
+peer computes, and the exit code is 1."""
 
 import argparse
 import os

@@ -8,7 +8,7 @@ memory is used for the first time, and who reads ahead has begun with the next b
 is the smallest mean distance in the files of two rows that are delivered 1, 2, 4, ... 4096 apart, as a
 share of that in a true permutation, of the worse epoch.
 
-  floor               pyarrow reads and decodes all columns; nobody gets batches
+  floor               pyarrow reads and decodes all columns; no batches are delivered
   forebay             forebay.Loader, shuffled through its default window
   forebay-sequential  forebay.Loader in the order of the files
   pyarrow             a scan of a dataset in its order, columns side by side as tensors
@@ -17,8 +17,8 @@ share of that in a true permutation, of the worse epoch.
   ray                 Ray Data, files shuffled, iter_torch_batches with a local shuffle of 160,000 rows
   mosaic              StreamingDataset, shuffled; from its own format, of the first --mosaic-rows rows
 
-Who is not installed is skipped. The exit code is 1 where somebody fails, or a row of an epoch comes
-other than once from Forebay."""
+Contenders that are not installed are skipped. The exit code is 1 where a contender fails, or where Forebay
+delivers a row of an epoch other than once."""
 
 import argparse
 import json

@@ -214,6 +214,6 @@ if __name__ == "__main__":
     if name == "has":
         sys.exit(0 if importlib.util.find_spec(words[0]) else 1)
     if name not in ("prepare", "floor"):
-        # Importing it takes a second or two, which is nobody's epoch.
+        # Importing it takes a second or two, which must not count towards an epoch.
         importlib.import_module("torch.utils.dlpack")
     globals()[name.replace("-", "_")](*words)

@@ -29,7 +29,7 @@ TURN_SECONDS = 0.2
 # How much slower a process gets, at most.
 SLOWER_MAX = 4.0
 
-# Seconds that nobody can notice a slow-down in: a run looks at the clock once a second, and twice before it acts.
+# Seconds in which a run cannot notice a slow-down: it looks at the clock once a second, and twice before it acts.
 NOTICE_SECONDS = 3.5
 
 # Of what a way takes when nothing disturbs it, so much more may be needed. A run spares a tenth itself.
@@ -118,7 +118,7 @@ class Job:
         if slow:
             slower.start()
         events = [(time.perf_counter() - began, json.loads(line)) for line in child.stdout]
-        # Until it is waited for, nobody else has its number.
+        # Until it is waited for, no other process gets its number.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         wall = time.perf_counter() - began
         over.set()

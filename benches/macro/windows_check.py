@@ -1,6 +1,6 @@
 """Whether contenders wrote the same features.
 
-Whoever read the first files only is compared over their days; no feature looks ahead. NaN and null
+A contender that read only the first files is compared over their days; no feature looks ahead. NaN and null
 are both a missing value.
 - The columns of the history: a hash over all rows that does not depend on their order.
 - All rows: of every feature, the values that are there are as many; their sum, the sum of their

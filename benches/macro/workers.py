@@ -5,7 +5,7 @@ over generated data: embedded with N threads, and with N local workers, in turn,
 1 to 8 workers, to see what the work costs when it is divided: the CPU time of all processes, how much of it
 is the system's (memory that is touched for the first time, files), and what workers say that their errands
 took. With more workers than cores they compete for caches, too. The artifact and the visible rows must be
-the same whoever does it, or the exit code is 1; it is also 1 where the best of the runs with workers
+the same in all runs, or the exit code is 1; it is also 1 where the best of the runs with workers
 takes more than 1.15 times as long as the best without."""
 
 import argparse

@@ -26,7 +26,7 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Symbols are bound at once, and known to nobody else.
+/// Symbols are bound at once, and not visible to other libraries.
 const RTLD_NOW: c_int = 2;
 
 /// A library that stays as long as the process.

@@ -136,7 +136,7 @@ impl SimulatedGpu {
         self.put_work(of_copies, SimulatedWork::Record { event, nth });
     }
 
-    /// Copies later. Whoever owns either side waits until `left` is as before.
+    /// Queues a copy. The owner of either side must wait until `left` is as before.
     fn copy_later(&self, of_copies: bool, from: u64, to: u64, bytes: usize, left: Option<Arc<AtomicU64>>) {
         if let Some(left) = &left {
             left.fetch_add(1, Ordering::SeqCst);
