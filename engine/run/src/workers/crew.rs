@@ -1,4 +1,4 @@
-//! The workers of a run, for those who have errands done.
+//! The workers of a run, as the coordinator's passes use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -41,13 +41,13 @@ pub struct ClusterOptions {
     pub workers: Vec<String>,
     /// What proves that they belong to the cluster.
     pub security: ClusterSecurity,
-    /// How long a worker may be silent before its errands go to others.
+    /// How long a worker may be silent before its tasks go to other workers.
     pub lease: Duration,
     /// How long a run waits when no worker is there.
     pub grace: Duration,
 }
 
-/// What all errands of some work share.
+/// Settings that all tasks of a stage share.
 #[derive(Debug, Clone)]
 pub(crate) struct StageContext {
     pub job: RunSpec,
@@ -61,12 +61,12 @@ pub(crate) struct StageContext {
 pub(crate) struct TaskSpec {
     /// Bytes, about.
     pub cost: u64,
-    /// The errand that has to be done before.
+    /// The task that has to be done before this one.
     pub after: Option<usize>,
     pub what: TaskKind,
 }
 
-/// What errands are of.
+/// The work that tasks belong to.
 #[derive(Debug)]
 pub(crate) enum StageSpec {
     Pass(Box<StageContext>),
@@ -108,13 +108,13 @@ pub(super) const ROWS_AHEAD: usize = 2;
 pub(crate) enum TaskEvent {
     /// A part is committed; comes once for each.
     Part { first: usize, made: Value },
-    /// An errand is done.
+    /// A task is done.
     Done { errand: usize, gaps: u64 },
     /// Work moved on; counts are differences.
     Moved { rows: u64, bytes: u64, spilled: u64 },
 }
 
-/// Why errands were not done.
+/// Why the tasks of a stage failed.
 pub(crate) struct StageFailure {
     pub fault: Fault,
     /// The window whose way was wrong.
@@ -170,7 +170,7 @@ pub(super) enum CoordinatorEvent {
     Quit,
 }
 
-/// What those hear who wait for errands.
+/// Updates for the caller that waits for tasks.
 pub(super) enum StageUpdate {
     Said(TaskEvent),
     Failed(StageFailure),
@@ -207,7 +207,7 @@ impl Cluster {
     /// Shows in the state directory how it goes.
     pub(crate) fn publish_status(&self, io: StorageClient, state: &StorageLocation) -> Result<()> {
         let board = StatusWriter::new(io, state, &Uuid::new_v4().simple().to_string()[..12])?;
-        // A crew that has ended has nothing to show.
+        // A coordinator that has ended has no status to show.
         let _ = self.to.send(CoordinatorEvent::Show(board));
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// Has errands done; `hear` is told how it goes.
+    /// Runs tasks on the workers; `hear` gets their events.
     pub(crate) fn run_stage_tasks(
         &self,
         common: &StageContext,

@@ -28,13 +28,13 @@ const STRANGER_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Beats in a lease: one that is late is not the last one.
 const BEATS_PER_LEASE: u32 = 5;
 
-/// How long an errand may go on without getting on.
+/// How long an attempt may run without progress.
 const STUCK_AFTER: Duration = Duration::from_secs(900);
 
-/// How many workers may go before they have heard of an errand.
+/// A task fails after so many attempts that ended before their worker took it.
 const UNREACHED_MAX: u32 = 20;
 
-/// How often an errand is done again after a fault that may pass.
+/// How often a task is tried again after a fault that may be temporary.
 const TRIES_MAX: u32 = 3;
 
 type GroupId = usize;
@@ -100,7 +100,7 @@ pub(super) struct Coordinator {
     board: Option<StatusWriter>,
     /// By address.
     tallies: BTreeMap<String, WorkerStatus>,
-    /// The pipeline and pass of the last errands.
+    /// The pipeline and pass of the last submitted tasks.
     about: (String, usize),
 }
 
@@ -134,7 +134,7 @@ impl Coordinator {
         }
     }
 
-    /// Until the crew ends.
+    /// Handles events until the coordinator ends.
     pub fn run(mut self, from: &Receiver<CoordinatorEvent>) {
         loop {
             match from.recv_timeout(LOOK_EVERY) {

@@ -1,4 +1,4 @@
-//! A worker: it serves coordinators, and does their errands.
+//! A worker: it serves coordinators, and runs their tasks.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -102,7 +102,7 @@ impl WorkerServer {
         })))
     }
 
-    /// Serves until `ended` is set and all errands are done or handed back.
+    /// Serves until `ended` is set and all tasks are done or handed back.
     pub fn serve(&self, listener: TcpListener, ended: &CancellationToken) -> Result<()> {
         let failed = |error: std::io::Error| Fault::new(codes::STORAGE, "the worker cannot listen").cause(error);
         let address = listener.local_addr().map_err(failed)?;
@@ -126,7 +126,7 @@ impl WorkerServer {
         let worker = Worker::from_session_builder(build).with_version(protocol_version());
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
-        // A coordinator whose machine is gone does not say so: an errand that sends would wait for it.
+        // A coordinator whose machine is lost closes no connection: a task that sends would wait for it.
         let mut server = Server::builder()
             .layer(guard)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
@@ -195,7 +195,7 @@ impl WorkerState {
         }
     }
 
-    /// Does an errand as soon as there is room for one more: each has its share of the memory.
+    /// Runs a task as soon as a slot is free: each slot has its share of the memory.
     fn run_task(self: &Arc<Self>, request: TaskRequest, out: &MessageSink) {
         let Some(seat) = SlotGuard::take(self, out) else { return };
         if self.leaves.load(Ordering::Relaxed) {
@@ -239,7 +239,7 @@ impl WorkerState {
         out.send_outcome(ended, meter.progress(), || None);
     }
 
-    /// Brings an order to its room.
+    /// Submits a task to its stage session, which is opened if there is none.
     fn submit_task(
         self: &Arc<Self>,
         job: RunSpec,

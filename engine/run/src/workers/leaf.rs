@@ -62,7 +62,7 @@ impl MessageSink {
         self.to.blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows))).is_ok()
     }
 
-    /// Says how an errand ended, whose window may have gone the wrong way.
+    /// Sends the outcome of a task. `fallen` gives the window whose assumed row order failed, if any.
     pub fn send_outcome(
         &self,
         ended: forebay_model::Result<TaskOutcome>,
@@ -174,7 +174,7 @@ impl ExecutionPlan for TaskExec {
     }
 }
 
-/// Messages as batches; when it is dropped, the errand stops.
+/// Messages as batches. Dropping the stream stops the task.
 struct MessageStream {
     from: mpsc::Receiver<WorkerOutput>,
     stop: Arc<AtomicBool>,

@@ -34,13 +34,13 @@ use super::security::ClusterSecurity;
 /// How long a worker may take to answer a greeting.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Bytes that may be under way to an errand, and to all errands of a worker, and bytes of an errand that
-/// the engine holds: those with rows should fill the network, and no more.
+/// Window in bytes of one task's stream, of a worker's connection, and of the buffer that the engine holds per
+/// task: enough for streams of rows to fill the network, and no more.
 const WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_BYTES: u32 = 64 << 20;
 const BUFFER_BYTES: usize = 2 << 20;
 
-/// Bytes of rows at most that one errand has on its way.
+/// Bytes of rows in transit of one task, at most.
 pub(crate) const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
 
 /// A connection to a worker.

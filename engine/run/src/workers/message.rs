@@ -113,7 +113,7 @@ pub(crate) enum TaskKind {
 }
 
 impl TaskKind {
-    /// What it is among the errands of a pass. The coordinator ranks what was merged, while workers read.
+    /// Its cost class among the tasks of a pass. The coordinator ranks merged vocabularies while workers read.
     pub fn kind(&self, pass: usize) -> CostClass {
         let what = match self {
             TaskKind::Parts { .. } => "parts",

@@ -1,4 +1,4 @@
-//! How far an errand is, and that it is alive.
+//! Progress and heartbeats of tasks.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use forebay_storage::{Event, EventListener};
 use super::leaf::MessageSink;
 use super::message::{TaskProgress, WorkerMessage};
 
-/// What an errand has done so far.
+/// The progress of a task so far.
 #[derive(Default)]
 pub(super) struct TaskMeter {
     rows: AtomicU64,
@@ -21,11 +21,11 @@ pub(super) struct TaskMeter {
 }
 
 thread_local! {
-    /// Of the errand that this thread does, and the CPU time of the thread before it.
+    /// The meter of the task that this thread runs, and the thread's CPU time before the task.
     static METER: RefCell<Option<(Arc<TaskMeter>, u64)>> = const { RefCell::new(None) };
 }
 
-/// Tells events of an errand's thread to its meter.
+/// Passes the events of a task's thread to its meter.
 pub(super) struct MeterWatch;
 
 impl EventListener for MeterWatch {
@@ -53,7 +53,7 @@ fn thread_cpu_micros() -> u64 {
 }
 
 impl TaskMeter {
-    /// Notes the CPU time of this thread, which had so much of it before the errand.
+    /// Records the CPU time of this thread since the task began, where it had used `before`.
     fn record_cpu_time(&self, before: u64) {
         self.cpu_micros.store(thread_cpu_micros().saturating_sub(before), Ordering::Relaxed);
     }
@@ -69,8 +69,8 @@ impl TaskMeter {
     }
 }
 
-/// Does something for an errand, and says every now and then that it is alive. A panic is a fault: the coordinator
-/// hears of it, and no more beats.
+/// Runs a task, and sends heartbeats meanwhile. A panic becomes a fault, which the coordinator receives, and
+/// ends the heartbeats.
 pub(super) fn with_heartbeat<T>(
     out: &MessageSink,
     beat: Duration,

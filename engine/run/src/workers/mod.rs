@@ -3,11 +3,11 @@
 //! running tasks.
 //!
 //! ```text
-//! coordinator  crew (errands in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)
-//!              roster (who should be there), status (for those who look on)
-//! worker       host (serves) -> room (a part of a pass, opened once) -> errands
+//! coordinator  crew (tasks in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)
+//!              roster (expected workers), status (for `forebay top`)
+//! worker       host (serves) -> room (a stage, opened once) -> tasks
 //!                            -> delivery (feeds, opened once) -> rows of blocks
-//! between      leaf (a plan's leaf that does an errand), sent by the distributed engine; message; rows; security
+//! between      leaf (a plan's leaf that runs a task), sent by the distributed engine; message; rows; security
 //! ```
 //! The engine (datafusion-distributed) is known to `leaf`, `link` and `host` alone.
 

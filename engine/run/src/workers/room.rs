@@ -35,14 +35,14 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StageKey {
     pub job: ContentId,
-    /// Lanes of a pass share a room.
+    /// Lanes of a pass share a stage session.
     pub work: StageRef,
     /// How rows reach each window.
     pub ways: Vec<(OpId, WindowRowOrder)>,
     pub exchanges: Vec<ShufflePlan>,
 }
 
-/// The way into a room.
+/// A handle to a stage session.
 pub(super) struct StageSession {
     to: Sender<QueuedTask>,
     open: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ pub(super) struct QueuedTask {
     _ended: Sender<()>,
 }
 
-/// How an errand is heard of.
+/// Reports the events of a task to the coordinator.
 struct TaskReporter {
     out: MessageSink,
     leaves: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -87,7 +87,7 @@ impl TaskControl for TaskReporter {
 }
 
 impl QueuedTask {
-    /// An errand, and what ends when it does.
+    /// A task, and a receiver that disconnects when the task ends.
     pub fn new(
         work: StageRef,
         what: TaskKind,
@@ -131,7 +131,7 @@ impl StageSession {
             .name("forebay-room".to_owned())
             .spawn(move || {
                 let is_open = OpenFlag(is_open);
-                // Those that wait for a room hear of it if it cannot be furnished, also where that panics.
+                // Waiting tasks are told if the stage cannot be set up, also where that panics.
                 let furnished = catch_panic(|| {
                     let inputs = inputs(&session, &job)?;
                     run_stage(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
@@ -159,13 +159,13 @@ impl StageSession {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// False where the room has closed.
+    /// Queues a task. False where the stage session has closed.
     pub fn submit(&self, order: QueuedTask) -> bool {
         self.to.send(order).is_ok()
     }
 }
 
-/// Says that a room is open; also where it ends by a bug, it says no longer.
+/// Marks a stage session as open until it is dropped, also by a panic.
 struct OpenFlag(Arc<AtomicBool>);
 
 impl Drop for OpenFlag {
@@ -226,7 +226,7 @@ fn run_stage(
     sorted.clone().try_for_each(|exchange| run.open_shuffle(exchange))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
-        // Threads of an errand each would begin with fresh memory, a page fault for every 4 KiB of it.
+        // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
         hands.in_place_scope(|scope| {
             while let Ok(order) = orders.recv_timeout(IDLE) {
                 scope.spawn(|_| {

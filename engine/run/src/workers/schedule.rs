@@ -273,7 +273,7 @@ impl WorkerSlots {
 mod tests {
     use super::*;
 
-    /// Parts (of which each is committed when it is done) of the largest errands.
+    /// Parts (of which each is committed when it is done) of the largest tasks.
     const PARTS_MAX: f64 = 20.0;
 
     const PARTS: CostClass = CostClass { pass: 1, what: "parts", first: false };
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Runs errands of these costs (seconds) on workers of one slot. One in twenty workers takes three
+    /// Runs tasks of these costs (seconds) on workers of one slot. One in twenty workers takes three
     /// times as long for everything; every minute one worker ends, and is there again ten seconds later.
     fn simulate(costs: &[f64], workers: usize, seed: u64, troubled: bool) -> SimulatedRun {
         let mut random = SchedulerRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -310,7 +310,7 @@ mod tests {
         let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
         (0..workers).for_each(|worker| schedule.add_worker(worker, 1));
         let mut running: BTreeMap<AttemptId, (f64, f64, TaskAssignment)> = BTreeMap::new();
-        // What is left of each errand: parts that are committed are not done again.
+        // The remaining cost of each task: committed units are not repeated.
         let mut rest = costs.to_vec();
         let kept = |(began, end, _): &(f64, f64, TaskAssignment), rest: f64, now: f64| {
             let part = costs.iter().copied().fold(0.0, f64::max) / PARTS_MAX;

@@ -40,7 +40,7 @@ pub struct ClusterStatus {
 pub struct WorkerStatus {
     /// Whether it can be had now.
     pub there: bool,
-    /// How many errands it can do at a time.
+    /// How many tasks it can run at a time.
     pub slots: usize,
     /// How many it does.
     pub busy: usize,
