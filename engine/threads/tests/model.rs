@@ -14,7 +14,7 @@ use forebay_threads::sync::Mutex;
 use forebay_threads::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebay_threads::{
     CountingSemaphore, FlushPool, HandOff, OnComplete, OrderedAppender, ReadTypes, WorkSharingPool, parallel_map,
-    side_by_side,
+    run_on_all,
 };
 
 /// Runs a model in random schedules, and in schedules with few context switches.
