@@ -346,7 +346,7 @@ impl Session {
         self.run_with_deadline(pipeline, RunMode::Run, None)
     }
 
-    /// Like [`ProofSession::run`], as if time had come as far as the end of an interval; writes the rows
+    /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
     /// inside it, beside those of other intervals. Those that the lookback reaches are done again before.
     pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
         let again = self.intervals_in_lookback(pipeline, &interval.from)?;
@@ -358,7 +358,7 @@ impl Session {
         Ok(RunReport { nothing_new: nothing_new && report.nothing_new, again, ..report })
     }
 
-    /// Like [`ProofSession::run_interval`], without a look back.
+    /// Like [`Session::run_interval`], without a look back.
     pub fn run_one_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
         if pipeline.sources.iter().all(|source| source.time.is_none()) {
             let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");

@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 4096;
 /// Random bytes of a token that Forebay makes.
 const RANDOM_BYTES: usize = 32;
 
-/// A secret that all members of a cluster share. It is never sent: see [`super::proof`].
+/// A secret that all members of a cluster share. It is never sent: see the module `proof`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterToken(String);
 
