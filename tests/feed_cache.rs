@@ -60,9 +60,8 @@ fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
     let (thrice, id, model) = train("thrice", 3, Some("second"));
     let (again, ..) = train("again", 3, Some("second"));
     let (bare, same_id, same_model) = train("bare", 3, None);
-    // A request that is slow on a busy machine is sent again.
-    let more = |requests: u64| requests.saturating_sub(once);
-    assert!(once > 0 && 4 * more(thrice) < more(bare), "{once} and {thrice} requests, {bare} without a cache");
+    // A few requests may be sent again where the machine is busy; two more epochs would be far more.
+    assert!(once > 0 && thrice <= once + once / 4, "{once} and {thrice} requests");
     assert!(again < bare, "{again} requests with what another training left, and {bare} without");
     assert!(model == same_model && id == same_id, "the cache changes nothing");
 }
