@@ -39,8 +39,7 @@ pub(super) fn check_name_references(converter: &mut SpecConverter<'_>, root: &Ya
         if names.contains(&used.name.as_str()) {
             known.push((&used.by.text, &used.name, used.mark));
         } else {
-            let message = format!("there is no step or source `{}`", used.name);
-            converter.report_unknown_name(used.mark, &used.path, message, &used.name, &names);
+            report_unknown_input(converter, used.mark, &used.path, &used.name, &names);
         }
     }
     report_step_cycles(converter, steps, &known);
@@ -49,27 +48,20 @@ pub(super) fn check_name_references(converter: &mut SpecConverter<'_>, root: &Ya
         let Some((name, from)) = node.get("from").and_then(|from| Some((from.text()?, from))) else { continue };
         if !names.contains(&name) {
             let path = format!("sinks.{}.from", key.text);
-            converter.report_unknown_name(
-                from.mark,
-                &path,
-                format!("there is no step or source `{name}`"),
-                name,
-                &names,
-            );
+            report_unknown_input(converter, from.mark, &path, name, &names);
         }
     }
     for (path, from) in feed_field_nodes(root, "from") {
         if let Some(name) = from.text().filter(|name| !names.contains(name)) {
-            converter.report_unknown_name(
-                from.mark,
-                &path,
-                format!("there is no step or source `{name}`"),
-                name,
-                &names,
-            );
+            report_unknown_input(converter, from.mark, &path, name, &names);
         }
     }
     check_split_parts(converter, root, pipeline, steps, sinks);
+}
+
+fn report_unknown_input(converter: &mut SpecConverter<'_>, mark: TextPosition, path: &str, name: &str, names: &[&str]) {
+    let message = format!("there is no step or source `{name}`");
+    converter.report_unknown_name(mark, path, message, name, names);
 }
 
 fn step_input_names<'a>(converter: &mut SpecConverter<'_>, key: &'a YamlKey, node: &YamlNode) -> Vec<NameUse<'a>> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
-use arrow::compute::{filter, is_not_null, take};
+use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes};
+use forebay_model::{Fault, Finding, Result, codes, take_rows};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, LoweredMap, MapOp, PlanOp, Transform,
 };
@@ -172,7 +172,7 @@ impl LookupJoin {
             let values = finding_at(findings, 0)?.table().column(0).clone();
             // The width of a vector is known by now.
             let field = output.clone().with_data_type(values.data_type().clone());
-            let lowered = LoweredMap::unary(move |rows| Ok(take(&values, rows.as_primitive::<UInt32Type>(), None)?));
+            let lowered = LoweredMap::unary(move |rows| take_rows(&values, rows.as_primitive::<UInt32Type>()));
             Ok(lowered.fields(vec![field]))
         }))
     }
