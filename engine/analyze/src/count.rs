@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, UInt64Array};
 use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder};
 use serde_json::{Value, json};
 
-use crate::numbers::single_column;
+use crate::numeric_column::single_column;
 
 /// Counts the rows and the nulls of one column of any type. NaN is not null.
 ///

@@ -7,9 +7,9 @@ use arrow::array::Array;
 use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
 use serde_json::{Value, json};
 
-use crate::ask::QuantileRequest;
-use crate::numbers::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
-use crate::runs::{KeyOrder, RunReader, RunWriter, SpillRuns};
+use crate::numeric_column::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
+use crate::quantile_request::QuantileRequest;
+use crate::spill_runs::{KeyOrder, RunReader, RunWriter, SpillRuns};
 
 /// Exact quantiles of one numeric column, out of core.
 ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use forebay_model::{ContentId, Result, ScratchSpace, StateDecoder, StateEncoder};
 
-use crate::runs::{KeyOrder, SpillValue};
-use crate::tally::SpillMap;
+use crate::spill_map::SpillMap;
+use crate::spill_runs::{KeyOrder, SpillValue};
 
 /// Longer keys are replaced by a digest, padded to one byte more: no shorter key equals it.
 const KEY_BYTES_KEPT: usize = 256;

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
 use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
 use serde_json::{Value, json};
 
-use crate::numbers::{NumericColumn, single_column, valid_slices};
+use crate::numeric_column::{NumericColumn, single_column, valid_slices};
 
 /// Counts per half-open bin `[edges[i], edges[i + 1])`, and of values outside the bins.
 ///

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, LargeStringArray, StringArray, UInt64Array};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use forebay_model::{Finding, MemoryRequest, Result, ScratchSpace};
 
-use crate::runs::bytes_prefix;
+use crate::spill_runs::bytes_prefix;
 use crate::vocabulary::VocabularyOrder;
 
 /// Fewest tokens before the first truncation to `top_k`, so that truncation is rare.

@@ -5,7 +5,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use forebay_model::TextRef;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::short_keys::ShortKey;
+use crate::short_key_map::ShortKey;
 
 /// Header words: the numbers of slots for short and for long texts.
 const HEAD: usize = 2;

@@ -11,12 +11,12 @@ use forebay_model::{
 };
 use serde_json::{Value, json};
 
-use crate::dictionary::{DictionaryCounts, string_elements};
-use crate::numbers::single_column;
+use crate::dictionary_counts::{DictionaryCounts, string_elements};
+use crate::numeric_column::single_column;
 use crate::ranking::TokenRanking;
-use crate::runs::KeyOrder;
-use crate::short_keys::ShortKeyMap;
-use crate::tally::SpillMap;
+use crate::short_key_map::ShortKeyMap;
+use crate::spill_map::SpillMap;
+use crate::spill_runs::KeyOrder;
 use crate::text_index::TextIndex;
 
 /// Order of tokens.

@@ -10,21 +10,23 @@
 //!
 //! No files, no formats, no devices: those bring [`BlockSource`] and a [`SlotAllocator`].
 
+mod batching;
+mod config;
 mod cursor;
-mod drive;
-mod law;
+mod delivery_digest;
 mod order;
-mod receipt;
+mod runtime;
 mod slot;
 
+pub use batching::{BatchPlan, RankSlice, RemainderPolicy};
+pub use config::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use cursor::{CURSOR_BYTES_MAX, FeedCursor, ORDER_VERSION};
-pub use drive::{BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes};
-pub use law::{BatchPlan, RankSlice, RemainderPolicy};
+pub use delivery_digest::DeliveryDigest;
 pub use order::{
     BlockDataset, ChunkPart, DatasetBlock, DatasetMixture, EpochOrder, KeyedPermutation, OrderMode, PlacedRun,
     QualityMeter, RowId, RowSequence, SampleOrder, ShuffleChunk, ShuffleQuality, SliceOrder,
 };
-pub use receipt::DeliveryDigest;
+pub use runtime::{BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes};
 pub use slot::{
     ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory, NonFinite,
     NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator, SlotMemory, ValueType,

@@ -9,6 +9,7 @@ mod dataset;
 mod fault;
 mod finding;
 mod id;
+mod interval;
 mod limits;
 mod numbers;
 mod pipeline;
@@ -17,6 +18,7 @@ mod rows;
 mod scratch;
 mod strings;
 mod take;
+mod time_cutoff;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
@@ -27,6 +29,7 @@ pub use fault::{
 };
 pub use finding::Finding;
 pub use id::{ContentId, IdBuilder, canonical_json};
+pub use interval::Interval;
 pub use limits::*;
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
 pub use pipeline::{
@@ -38,3 +41,4 @@ pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
 pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type};
 pub use take::{take_batch, take_rows};
+pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};

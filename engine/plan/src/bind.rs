@@ -141,7 +141,7 @@ pub fn bind(
         flow.series = SeriesColumns { time: source.time.clone(), keys };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {
-                faults.push(crate::columns::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
+                faults.push(crate::column_selector::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
             }
         }
         binder.bound.flows.insert(source.name.clone(), flow);
@@ -454,7 +454,7 @@ fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str
 fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef> {
     let mut fields: Vec<Field> = Vec::new();
     for (from, to) in columns {
-        let field = schema.field_with_name(from).map_err(|_| crate::columns::unknown_column(from, schema))?;
+        let field = schema.field_with_name(from).map_err(|_| crate::column_selector::unknown_column(from, schema))?;
         if fields.iter().any(|known| known.name() == to) {
             return Err(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{to}`"))
                 .column(to)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{ContentId, Dataset, Fault, IdBuilder, Pipeline, Result, codes};
 use serde_json::json;
 
-use crate::shape::add_source_format;
+use crate::operation_id::add_source_format;
 use crate::slice::{SliceTarget, StreamSlice, slice_stream};
 use crate::split::part_column;
 use crate::{BaseDataset, BaseId, BoundPipeline, ColumnTap, OpStream, PlanOp};

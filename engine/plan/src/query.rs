@@ -14,7 +14,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
-use crate::canonical::{canonical_key, canonical_key_in};
+use crate::canonical_floats::{canonical_key, canonical_key_in};
 use crate::{GatherBy, GatherOp, SqlCompiler};
 
 impl SqlCompiler {

@@ -109,7 +109,7 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
 /// Assigns rows by the hash of the keys' text to a million slots. A key never changes its slot.
 fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<MapOp> {
     for key in keys {
-        schema.field_with_name(key).map_err(|_| crate::columns::unknown_column(key, schema))?;
+        schema.field_with_name(key).map_err(|_| crate::column_selector::unknown_column(key, schema))?;
     }
     let mut slot = 0;
     let ranges: Vec<(u64, u64)> = parts

@@ -20,8 +20,8 @@ use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type, nearest_word};
 
 use crate::ColumnKernel;
-use crate::columns::unknown_column;
-use crate::nan::canonicalize_nan;
+use crate::column_selector::unknown_column;
+use crate::nan_comparison::canonicalize_nan;
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
 /// refused, so that results depend on data and spec alone. SQL sees -0.0 as 0.0 and all NaN as equal, because the

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Fault, Result};
 
-use crate::columns::unknown_column;
+use crate::column_selector::unknown_column;
 use crate::{ColumnSelector, CompiledExpression, PlanOp, SqlCompiler};
 
 /// A kind of step. Its value is its configuration; [`Transform::bind`] translates it into operations over given

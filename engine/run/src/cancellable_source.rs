@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use forebay_commit::AttemptFence;
 use forebay_model::{Dataset, Result, Span, catch_panic};
 use forebay_storage::{CancellationToken, ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
-
-use crate::claim::AttemptFence;
 
 /// A source that gives no more rows once the run should stop: no pass outlives its rows by much.
 #[derive(Debug)]

@@ -1,58 +1,45 @@
-//! The machine: storage, executors, memory, states, commits.
+//! The session and the executor of programs, with intervals, deadlines, training, the leak check and serving.
 
-mod artifact;
-mod attempt;
-mod beside;
-mod cache;
+mod backfill;
 mod cancellable_source;
-mod claim;
-mod clash;
-mod commit;
-mod connectors;
-mod drive;
+mod connector_registry;
+mod deadline;
+mod degradation;
+mod executor;
 mod feed;
-mod interval;
-mod ladder;
-mod lease;
-mod lookback;
-mod model;
-mod output;
-mod pace;
-mod pass;
-mod perturb;
-mod ready;
+mod late_data;
+mod leak_check;
+mod output_overlap;
 mod report;
+mod run;
+mod serving;
 mod session;
 #[cfg(test)]
 mod simulation;
-mod trained_rows;
+mod source_readiness;
 mod training;
-mod view;
-mod workers;
+mod training_inputs;
+mod worker_server;
 
-/// Fuzz targets count memory.
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
-
-pub use artifact::{Artifact, ArtifactFiles, LearnedFinding};
-pub use cache::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, VerifyReport};
-pub use connectors::ConnectorRegistry;
-pub use feed::{
-    DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedOrigin, FeedSeries, FeedSource, MixSource,
+pub use connector_registry::ConnectorRegistry;
+pub use deadline::DeadlineSpec;
+pub use feed::{FeedOrigin, FeedSource};
+pub use forebay_cluster::{
+    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,
 };
-pub use interval::Interval;
-pub use ladder::DegradationReport;
-pub use model::ServingModel;
-pub use output::{IntervalEntry, Manifest, OutputFile};
-pub use pace::DeadlineSpec;
-pub use perturb::{CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison};
+pub use forebay_commit::{
+    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DegradationReport, IntervalEntry, KindUsage,
+    LearnedFinding, Manifest, OutputFile, RetentionPolicy, StateDirectory, VerifyReport,
+};
+pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
+pub use forebay_model::Interval;
+pub use leak_check::{
+    CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
+};
 pub use report::{
     DeadlineOutcome, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
 };
+pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
-pub use workers::{
-    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerServer,
-    WorkerStatus,
-};
+pub use worker_server::WorkerServer;

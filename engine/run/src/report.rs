@@ -1,10 +1,10 @@
 //! What a run came to.
 
+use forebay_commit::DegradationReport;
+use forebay_model::Interval;
 use forebay_plan::RowCounts;
 use forebay_storage::EpochReport;
 use serde::{Deserialize, Serialize};
-
-use crate::{DegradationReport, Interval};
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]

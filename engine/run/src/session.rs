@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{ContentId, Dataset, Fault, Pipeline, Result, codes};
+use forebay_cluster::Cluster;
+use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore};
+use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
+use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ExplainProgram, PassReuse, PassWork, Program, SinkWork, SqlCompiler, TransformRegistry,
     base_column, bind, compile, unknown_column,
@@ -14,20 +17,13 @@ use forebay_storage::{
 };
 use jiff::{Timestamp, Zoned};
 
-use crate::artifact::Artifact;
-use crate::attempt::RunMode;
-use crate::beside::BackfillTurn;
+use crate::backfill::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
-use crate::claim::AttemptFence;
-use crate::commit::StateStore;
-use crate::drive::{RunExecutor, interval_pass_id};
-use crate::interval::{Interval, IntervalFilter, truncate_at};
-use crate::lease::StateLease;
-use crate::output::Manifest;
-use crate::pace::DeadlineSpec;
-use crate::pass::{RunState, SourceInput};
-use crate::workers::Cluster;
-use crate::{ConnectorRegistry, IntervalEntry, RunReport};
+use crate::connector_registry::ConnectorRegistry;
+use crate::deadline::DeadlineSpec;
+use crate::executor::{RunExecutor, interval_pass_id};
+use crate::report::RunReport;
+use crate::run::RunMode;
 
 /// What the user decides about a run.
 #[derive(Clone)]
@@ -214,7 +210,7 @@ impl Session {
             self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
         let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
-        crate::clash::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
+        crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
         self.prepare_with(pipeline, sinks, sources)
     }
 

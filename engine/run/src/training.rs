@@ -8,20 +8,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_feed::ORDER_VERSION;
-use forebay_model::{ContentId, Dataset, Fault, IdBuilder, Pipeline, PipelineSink, RelativePath, Result, codes};
+use forebay_commit::{
+    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, record_is_intact, shard_directory,
+};
+use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
+use forebay_model::{
+    ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, codes,
+};
 use forebay_plan::{BoundPipeline, unknown_column};
-use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation, failpoint::step};
+use forebay_storage::failpoint::step;
+use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::artifact::Artifact;
-use crate::commit::{ReuseDecision, StateStore};
-use crate::drive::record_is_intact;
-use crate::feed::{FeedConfig, FeedOrder, FeedSource};
-use crate::output::{Manifest, OutputFile, Shard, shard_directory};
-use crate::pace::DeadlineMonitor;
-use crate::{Interval, ModelReport, PassReport, Session, TrainingReport, clash};
+use crate::deadline::DeadlineMonitor;
+use crate::feed::FeedSource;
+use crate::output_overlap;
+use crate::report::{ModelReport, PassReport, TrainingReport};
+use crate::session::Session;
 
 /// Default names of the parts of a split that are learned from and validated on.
 const TRAIN_PART: &str = "train";
@@ -150,7 +154,7 @@ pub(crate) fn check_trainings(
     for (sink, place) in &places {
         session.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
     }
-    clash::check_overlap(&session.io, pipeline, datasets, &places)
+    output_overlap::check_overlap(&session.io, pipeline, datasets, &places)
 }
 
 /// The column that is predicted.

@@ -4,17 +4,17 @@
 //! With the feature `shuttle`, [`sync`] is that of a model checker, which runs this code in thousands of schedules
 //! (`tests/model.rs`).
 
-mod finishers;
+mod flush_pool;
 mod hand_off;
-mod helpers;
-mod in_order;
-mod side_by_side;
+mod ordered_appender;
+mod parallel;
+mod semaphore;
 pub mod sync;
-mod turns;
+mod work_sharing;
 
-pub use finishers::{FlushFn, FlushPool, OnComplete};
+pub use flush_pool::{FlushFn, FlushPool, OnComplete};
 pub use hand_off::HandOff;
-pub use helpers::{OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool};
-pub use in_order::OrderedAppender;
-pub use side_by_side::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
-pub use turns::{CountingSemaphore, SemaphorePermit};
+pub use ordered_appender::OrderedAppender;
+pub use parallel::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
+pub use semaphore::{CountingSemaphore, SemaphorePermit};
+pub use work_sharing::{OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool};

@@ -1,6 +1,6 @@
 //! Rows whose entries have been appended to their series, evaluated function by function.
 
-use crate::edge::BoundPair;
+use crate::bounds::BoundPair;
 
 /// Rows evaluated together: few enough that their windows fit the caches.
 pub(crate) const BATCH_ROWS: usize = 1024;

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result, catch_panic};
 
-use crate::keys::SeriesHasher;
+use crate::compiled_plan::{CompiledPlan, compile_plan};
 use crate::output::{PushOutput, SharedOutput, contiguous_start};
-use crate::part::{EncodedRows, PushRequest, SeriesPartition};
-use crate::program::{CompiledPlan, compile_plan};
-use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, words};
+use crate::partition::{EncodedRows, PushRequest, SeriesPartition};
+use crate::series_hash::SeriesHasher;
+use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, encoding};
 
 /// Rows to push: columns of the plan's logical types in any layout (dictionaries, views).
 pub struct InputRows<'a> {
@@ -189,7 +189,7 @@ impl WindowEngine {
             return Err(Fault::internal("the columns do not match the window plan"));
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
-        words::append_times(rows.time, &mut words.times)?;
+        encoding::append_times(rows.time, &mut words.times)?;
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
             input.keep.words(column, words)?;
         }

@@ -2,9 +2,9 @@
 
 use forebay_model::{Fault, Result, codes};
 
-use crate::history::SeriesCursor;
+use crate::compiled_plan::CompiledPlan;
 use crate::output::format_time;
-use crate::program::CompiledPlan;
+use crate::series_buffer::SeriesCursor;
 use crate::{GapHandling, WindowPlan};
 
 /// Most missing periods filled in between two rows.

@@ -8,31 +8,31 @@
 //!
 //! Pure: no files, no threads, no column names.
 
-mod arranged;
 mod batch;
-mod check;
-mod codec;
-mod column;
-mod copies;
-mod edge;
+mod bounds;
+mod cold_store;
+mod compiled_plan;
+mod cumulative;
+mod encoding;
 mod engine;
+mod eviction;
 mod gaps;
-mod history;
 mod kernels;
-mod keys;
+mod lag;
 mod output;
-mod part;
+mod partition;
 mod plan;
-mod program;
 mod reach;
-mod rest;
-mod resting;
-mod running;
+mod rolling;
+mod series_buffer;
+mod series_column;
+mod series_grouping;
+mod series_hash;
+mod series_table;
 mod slabs;
+mod state_codec;
 mod stats;
-mod table;
-mod windows;
-mod words;
+mod validate;
 
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use plan::{

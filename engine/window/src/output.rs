@@ -14,7 +14,7 @@ use forebay_model::Result;
 
 use crate::WordEncoding;
 use crate::batch::BatchRow;
-use crate::words::NO_BITS;
+use crate::encoding::NO_BITS;
 
 /// One output column of a push; rows may arrive in any order.
 pub(crate) struct PushOutput {

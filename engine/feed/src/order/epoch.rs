@@ -21,9 +21,9 @@
 
 use std::ops::Range;
 
-use super::chunk::{ChunkPart, ShuffleChunk};
-use super::deal::{GroupPermutation, GroupPermutations};
-use super::key::{SeedPurpose, derive_seed};
+use super::interleave::{GroupPermutation, GroupPermutations};
+use super::seed::{SeedPurpose, derive_seed};
+use super::shuffle_chunk::{ChunkPart, ShuffleChunk};
 use super::{BlockDataset, KeyedPermutation, RUN_ROWS};
 
 /// Units in a window at least, where blocks are small enough: a finer deal costs more than it mixes.

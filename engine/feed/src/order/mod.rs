@@ -3,27 +3,27 @@
 //! A *sequence* is endless: position `p` of epoch `e` is its place `e * epoch_rows + p`. Rank,
 //! world size, threads and prefetch determine which places a process delivers, never which row has a place.
 
-mod chunk;
 mod dataset;
-mod deal;
 mod epoch;
-mod key;
-mod mix;
-mod permute;
-mod quality;
+mod interleave;
+mod mixture;
+mod permutation;
+mod seed;
 mod sequence;
+mod shuffle_chunk;
+mod shuffle_quality;
 
 use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
-pub use chunk::{ChunkPart, PlacedRun, ShuffleChunk, SliceOrder};
 pub use dataset::{BlockDataset, DatasetBlock};
 pub use epoch::EpochOrder;
-pub(crate) use key::splitmix64;
-pub use mix::DatasetMixture;
-pub use permute::KeyedPermutation;
-pub use quality::{QualityMeter, ShuffleQuality};
+pub use mixture::DatasetMixture;
+pub use permutation::KeyedPermutation;
+pub(crate) use seed::splitmix64;
 pub use sequence::{RowId, RowSequence};
+pub use shuffle_chunk::{ChunkPart, PlacedRun, ShuffleChunk, SliceOrder};
+pub use shuffle_quality::{QualityMeter, ShuffleQuality};
 
 /// Rows of a run: rows that follow each other and stay together until the rows of a slice are shuffled.
 /// Moved together they cost less, and sixteen values of four bytes are a line of the cache. Longer ones

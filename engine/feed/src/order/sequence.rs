@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_model::{ContentId, IdBuilder, Result};
 
-use super::chunk::SliceOrder;
-use super::key::{SeedPurpose, derive_seed};
+use super::seed::{SeedPurpose, derive_seed};
+use super::shuffle_chunk::SliceOrder;
 use super::{BlockDataset, EpochOrder, KeyedPermutation, OrderMode, SampleOrder};
 
 /// The identity of a row.

@@ -1,22 +1,22 @@
 //! Slots: what a batch consists of, where its parts lie, and how rows get there.
 
-mod ahead;
-mod cache;
+mod cast;
 mod features;
 mod layout;
 mod memory;
-mod pack;
-mod packed;
-mod packer;
+mod nontemporal;
+mod numeric_values;
+mod packed_rows;
+mod precast;
 mod series;
-mod values;
+mod slot_packer;
 
-pub(crate) use cache::{prefetch, store_fence};
+pub use cast::NonFiniteCounts;
+pub(crate) use cast::PackedColumns;
 pub use features::{BatchFeatures, CategoricalType, DenseType, FeatureField, NonFinite, SequenceOptions};
 pub use layout::{ALIGN, BatchLayout, PartLayout, PartRole, ValueType};
 pub use memory::{HostMemory, SlotAllocator, SlotMemory};
-pub use pack::NonFiniteCounts;
-pub(crate) use pack::PackedColumns;
-pub use packed::PackedRows;
-pub(crate) use packer::{NO_ROW, TILE_ROWS, TilePacker};
+pub(crate) use nontemporal::{prefetch, store_fence};
+pub use packed_rows::PackedRows;
 pub(crate) use series::{SeriesPacker, SeriesSteps};
+pub(crate) use slot_packer::{NO_ROW, TILE_ROWS, TilePacker};

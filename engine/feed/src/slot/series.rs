@@ -12,10 +12,10 @@ use arrow::row::{RowConverter, SortField};
 use bytemuck::{cast_slice, cast_slice_mut};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
+use super::cast::{NonFiniteCounts, PackedColumns};
 use super::features::{BatchFeatures, SequenceOptions};
 use super::layout::BatchLayout;
-use super::pack::{NonFiniteCounts, PackedColumns};
-use super::packer::{NO_ROW, TILE_ROWS, TilePacker};
+use super::slot_packer::{NO_ROW, TILE_ROWS, TilePacker};
 
 /// Packs whole blocks for sequences.
 #[derive(Debug, Clone)]

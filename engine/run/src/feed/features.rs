@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
-use forebay_feed::{BatchFeatures, FeatureField, SequenceOptions};
+use forebay_feed::{BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions};
 use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_plan::{BoundPipeline, PlanOp, unknown_column};
 
-use super::config::{FeatureColumn, FeedConfig, FeedSeries};
-use crate::pace::parse_duration;
+use crate::deadline::parse_duration;
 
 /// The column that the blocks of sequences add.
 const DELIVERED: &str = "delivered";

@@ -1,11 +1,11 @@
 //! Rows of several steps or sources, mixed.
 
-use forebay_feed::DatasetMixture;
-use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_commit::Artifact;
+use forebay_feed::{DatasetMixture, FeedConfig};
+use forebay_model::{Fault, Interval, Pipeline, Result, codes};
 
-use super::{FeedConfig, FeedSource};
-use crate::artifact::Artifact;
-use crate::{Interval, Session};
+use crate::feed::FeedSource;
+use crate::session::Session;
 
 impl Session {
     /// Each of the mixture's rows, which must have the same columns.

@@ -1,22 +1,25 @@
 //! What a feed reads: the rows of a pipeline, from an output that a run has committed, or from the
 //! sources with everything that was learned applied on the way.
 
-mod away;
-mod blocks;
-mod committed;
-mod config;
 mod features;
 mod mix;
-mod sequences;
+mod output_blocks;
+mod remote_blocks;
+mod sequence_blocks;
+mod source_blocks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+use forebay_cluster::{FeedSpec, ROWS_BYTES_MAX};
+use forebay_commit::{Artifact, Manifest, ReuseDecision, StateStore, record_is_intact};
+use forebay_execute::{RunState, scan_request};
 use forebay_feed::{
-    BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedOptions, SampleOrder, SequenceOptions,
+    BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedConfig, FeedOptions, MixSource, SampleOrder,
+    SequenceOptions,
 };
-use forebay_model::{ContentId, Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
+use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, OpChain, OpStream, PassWork, PlanOp, Program,
     SinkWork, bind, compile, slice_for_columns,
@@ -28,18 +31,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use self::blocks::{RowTransform, ScanPlan, SourceBlocks, count_block_rows, cut_pieces, inspect_blocks};
-use self::committed::CommittedOutput;
-pub use self::config::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
-use self::sequences::{PieceSummary, SequenceBlocks, summarize_piece};
-use crate::artifact::Artifact;
-use crate::commit::{ReuseDecision, StateStore};
-use crate::drive::record_is_intact;
-use crate::output::Manifest;
-use crate::pass::{RunState, scan_request};
-use crate::session::datasets;
-use crate::workers::{FeedSpec, ROWS_BYTES_MAX};
-use crate::{Interval, Session};
+use crate::feed::output_blocks::CommittedOutput;
+use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, summarize_piece};
+use crate::feed::source_blocks::{RowTransform, ScanPlan, SourceBlocks, count_block_rows, cut_pieces, inspect_blocks};
+use crate::session::{Session, datasets};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -459,7 +454,7 @@ impl FeedPlanner<'_> {
         let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
         let counting = match from {
             FeedOrigin::Sources => self.row_counting_plans(work)?,
-            FeedOrigin::Output(_) => committed::counting_plans(readings),
+            FeedOrigin::Output(_) => output_blocks::counting_plans(readings),
         };
         if let (Some(told), None) = (&told, &counting) {
             return Ok(told.clone());

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use forebay_commit::{Manifest, OutputFile, Shard};
+use forebay_model::RelativePath;
 use object_store::path::Path;
 use serde_json::Value;
 
-use super::world::{ActorId, StoreRequest};
-use crate::Manifest;
-use crate::output::{OutputFile, Shard};
-use forebay_model::RelativePath;
+use crate::simulation::world::{ActorId, StoreRequest};
 
 pub const OUT: &str = "out";
 const MANIFEST: &str = "out/_manifest.json";

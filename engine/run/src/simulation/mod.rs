@@ -19,6 +19,9 @@ use std::thread;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
+use forebay_cluster::{CostClass, FailureAction, TaskScheduler};
+use forebay_commit::{AttemptFence, Manifest, ReuseDecision, Shard, StateStore, record_is_intact};
+use forebay_execute::WriteTarget;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
 use forebay_storage::{
     BackgroundTasks, EncodedPiece, FileLayout, FileWriter, IgnoreEvents, ScratchDir, Sink, StorageClient,
@@ -26,13 +29,6 @@ use forebay_storage::{
 };
 use object_store::path::Path;
 use serde_json::{Value, json};
-
-use crate::claim::AttemptFence;
-use crate::commit::{ReuseDecision, StateStore};
-use crate::drive::record_is_intact;
-use crate::output::{Manifest, Shard};
-use crate::pass::target::WriteTarget;
-use crate::workers::schedule::{CostClass, FailureAction, TaskScheduler};
 
 use crate::simulation::check::{OUT, RunAttempt, written_file};
 use crate::simulation::store::SimulatedStore;

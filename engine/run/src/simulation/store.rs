@@ -4,14 +4,15 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream;
+use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::world::{ActorHandle, NetworkFailure, PutCondition, StoreAnswer, StoreRequest, version};
+use crate::simulation::world::{ActorHandle, NetworkFailure, PutCondition, StoreAnswer, StoreRequest, version};
 
 pub struct SimulatedStore(pub ActorHandle);
 

@@ -6,10 +6,10 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use bytes::Bytes;
+use forebay_commit::Shard;
 use object_store::path::Path;
 
-use super::check::InvariantChecks;
-use crate::output::Shard;
+use crate::simulation::check::InvariantChecks;
 
 /// Turns after which nothing goes wrong any more.
 const TROUBLED_TURNS: u64 = 600;

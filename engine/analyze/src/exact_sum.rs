@@ -1,0 +1,232 @@
+//! A sum without rounding: a fixed-point binary number as wide as the added values need.
+//!
+//! After the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), but only as wide as necessary.
+//! Addition is therefore associative and commutative to the last bit.
+
+use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
+
+use crate::biguint;
+
+/// Most 64-bit limbs of a sum: squares of doubles reach from 2^-2148 to 2^2048, and 2^64 of them may be added.
+const LIMBS_MAX: usize = 72;
+
+/// The limb that holds 2^-2176, below the square of the smallest double.
+const LIMB_LOWEST: i32 = -34;
+
+/// An exact sum in two's complement limbs; the first limb weighs `2^(64 * low)`. The top limb holds only the sign,
+/// so that an addition cannot overflow.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ExactSum {
+    low: i32,
+    limbs: Vec<u64>,
+}
+
+impl ExactSum {
+    /// Adds `value * 2^bit`.
+    pub(crate) fn add_signed(&mut self, bit: i32, value: i128) {
+        let sign = (value >> 127) as u64;
+        self.add(bit, value as u128, sign);
+    }
+
+    /// Adds `value * 2^bit`.
+    pub(crate) fn add_unsigned(&mut self, bit: i32, value: u128) {
+        self.add(bit, value, 0);
+    }
+
+    fn add(&mut self, bit: i32, value: u128, sign: u64) {
+        if value == 0 {
+            return;
+        }
+        let (limb, shift) = (bit.div_euclid(64), bit.rem_euclid(64) as u32);
+        let low = value << shift;
+        let high = if shift == 0 { sign } else { (value >> (128 - shift)) as u64 | (sign << shift) };
+        self.cover(limb, limb + 4);
+        let from = (limb - self.low) as usize;
+        self.add_limbs(from, &[low as u64, (low >> 64) as u64, high], sign);
+    }
+
+    /// Adds another sum.
+    pub(crate) fn merge(&mut self, other: &ExactSum) {
+        if let Some(&sign) = other.limbs.last() {
+            self.cover(other.low, other.low + other.limbs.len() as i32 + 1);
+            let from = (other.low - self.low) as usize;
+            self.add_limbs(from, &other.limbs, sign);
+        }
+    }
+
+    /// Widens to the limbs `low..high`.
+    fn cover(&mut self, low: i32, high: i32) {
+        if self.limbs.is_empty() {
+            self.low = low;
+            self.limbs.reserve_exact((high - low) as usize);
+        }
+        if low < self.low {
+            let more = (self.low - low) as usize;
+            self.limbs.splice(0..0, std::iter::repeat_n(0, more));
+            self.low = low;
+        }
+        let length = (high - self.low) as usize;
+        if self.limbs.len() < length {
+            let sign = self.limbs.last().copied().unwrap_or(0);
+            self.limbs.resize(length, sign);
+        }
+    }
+
+    fn add_limbs(&mut self, from: usize, limbs: &[u64], sign: u64) {
+        let mut carry = false;
+        let mut step = |limb: &mut u64, more: u64| {
+            let (sum, over) = limb.overflowing_add(more);
+            let (sum, over_too) = sum.overflowing_add(u64::from(carry));
+            *limb = sum;
+            carry = over | over_too;
+            carry
+        };
+        let (near, far) = self.limbs[from..].split_at_mut(limbs.len());
+        let mut last = false;
+        for (limb, &more) in near.iter_mut().zip(limbs) {
+            last = step(limb, more);
+        }
+        for limb in far {
+            // Adding 0 without a carry, or -1 with one, changes no further limb.
+            if last == (sign != 0) {
+                break;
+            }
+            last = step(limb, sign);
+        }
+        if let Some(&top) = self.limbs.last()
+            && top != 0
+            && top != u64::MAX
+        {
+            self.limbs.push(((top as i64) >> 63) as u64);
+        }
+    }
+
+    /// Whether the sum is negative, its absolute value without zero limbs at either end, and the weight of the
+    /// first remaining limb in limbs.
+    pub(crate) fn magnitude(&self) -> (bool, Vec<u64>, i32) {
+        let negative = self.limbs.last() == Some(&u64::MAX);
+        let mut limbs = self.limbs.clone();
+        if negative {
+            let mut carry = true;
+            for limb in &mut limbs {
+                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
+            }
+        }
+        while limbs.last() == Some(&0) {
+            limbs.pop();
+        }
+        let zeros = limbs.iter().take_while(|&&limb| limb == 0).count();
+        limbs.drain(..zeros);
+        (negative, limbs, self.low + zeros as i32)
+    }
+
+    /// The sum, rounded to the nearest double.
+    pub(crate) fn to_f64(&self) -> f64 {
+        let (negative, limbs, low) = self.magnitude();
+        signed(negative, biguint::round_to_f64(&limbs, 64 * i64::from(low), false))
+    }
+
+    /// The sum divided by `n`, rounded to the nearest double.
+    pub(crate) fn divided(&self, n: u64) -> f64 {
+        let (negative, limbs, low) = self.magnitude();
+        let mut limbs = biguint::shift_limbs(&limbs, 3);
+        let rest = biguint::divide(&mut limbs, n);
+        signed(negative, biguint::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0))
+    }
+
+    /// Bytes of heap memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.limbs.capacity() * 8
+    }
+
+    /// Writes canonical bytes: equal sums have equal bytes.
+    pub(crate) fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
+        let (negative, limbs, low) = self.magnitude();
+        out.varint(limbs.len() as u64 * 2 + u64::from(negative))?;
+        if !limbs.is_empty() {
+            out.varint((low - LIMB_LOWEST) as u64)?;
+            for limb in limbs {
+                out.u64(limb)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes written by `encode`.
+    pub(crate) fn decode(input: &mut StateDecoder<'_>) -> Result<Self> {
+        let head = input.length(LIMBS_MAX * 2 + 1)?;
+        let (length, negative) = (head / 2, head % 2 == 1);
+        if length == 0 {
+            return Ok(ExactSum::default());
+        }
+        let low = input.length(LIMBS_MAX)? as i32 + LIMB_LOWEST;
+        let mut limbs = Vec::with_capacity(length + 1);
+        for _ in 0..length {
+            limbs.push(input.u64()?);
+        }
+        if limbs.last() == Some(&0) || limbs.first() == Some(&0) {
+            return Err(Fault::new(codes::CORRUPT, "a state holds a sum that is not canonical"));
+        }
+        limbs.push(0);
+        if negative {
+            let mut carry = true;
+            for limb in &mut limbs {
+                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
+            }
+        }
+        Ok(ExactSum { low, limbs })
+    }
+}
+
+/// Population variance `(n * squares - sum^2) / n^2`, rounded once to the nearest double.
+pub(crate) fn variance(n: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
+    let (_, s, s_low) = sum.magnitude();
+    let (_, q, q_low) = squares.magnitude();
+    if q.is_empty() {
+        return 0.0;
+    }
+    let (s_low, q_low) = (if s.is_empty() { q_low } else { 2 * s_low }, q_low);
+    let low = s_low.min(q_low);
+    // Four more limbs: two for the bits that two divisions by n remove, two for precision.
+    let extra = 4;
+    let mut spread = biguint::shift_limbs(&biguint::multiply(&q, &[n]), (q_low - low) as usize + extra);
+    let square = biguint::shift_limbs(&biguint::multiply(&s, &s), (s_low - low) as usize + extra);
+    spread.resize(spread.len().max(square.len()), 0);
+    biguint::subtract(&mut spread, &square);
+    let rest = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
+    biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
+}
+
+fn signed(negative: bool, value: f64) -> f64 {
+    if negative { -value } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_carries_and_windows() {
+        let mut sum = ExactSum::default();
+        sum.add_signed(0, -1);
+        assert_eq!(sum.to_f64(), -1.0);
+        sum.add_signed(1000, 1);
+        sum.add_signed(-1074, -5);
+        sum.add_signed(1000, -1);
+        sum.add_signed(-1074, 5);
+        assert_eq!(sum.to_f64(), -1.0);
+        sum.add_signed(0, 1);
+        assert_eq!(sum.to_f64(), 0.0);
+        for _ in 0..10 {
+            sum.add_unsigned(-2148, u128::MAX);
+            sum.add_signed(63, i128::MIN);
+        }
+        assert_eq!(sum.to_f64(), -10.0 * 2f64.powi(190));
+        let mut bytes = Vec::new();
+        sum.encode(&mut StateEncoder(&mut bytes)).unwrap();
+        let back = ExactSum::decode(&mut StateDecoder(&mut bytes.as_slice())).unwrap();
+        assert_eq!(back.magnitude(), sum.magnitude());
+        sum.merge(&back);
+        assert_eq!(sum.to_f64(), -20.0 * 2f64.powi(190));
+    }
+}

@@ -1,0 +1,226 @@
+//! Approximate number of distinct values of a column.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, StringColumn, codes,
+    logical_type,
+};
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::dictionary_counts::{DictionaryCounts, string_elements};
+use crate::numeric_column::{NumericColumn, single_column};
+
+/// HyperLogLog estimate of the number of distinct values.
+///
+/// Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog" (AofA 2007), over 64-bit xxh3 hashes, with the improved raw
+/// estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), which needs no bias
+/// tables. The standard error is `1.04 / sqrt(2^precision)`, 0.81 % by default; small counts are nearly exact.
+///
+/// Nulls and NaN are not counted as values; -0.0 equals 0.0. List elements count as values. The finding has one
+/// row: `estimate` (Float64), `nulls`, `nans` (UInt64).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DistinctCount {
+    /// The state holds `2^precision` bytes; 4 to 18.
+    pub precision: u8,
+}
+
+impl Default for DistinctCount {
+    fn default() -> Self {
+        DistinctCount { precision: 14 }
+    }
+}
+
+/// State of [`DistinctCount`].
+#[derive(Debug)]
+pub struct DistinctCountState {
+    nulls: u64,
+    nans: u64,
+    registers: HllRegisters,
+    dictionary: DictionaryCounts,
+}
+
+#[derive(Debug)]
+struct HllRegisters {
+    ranks: Vec<u8>,
+    precision: u32,
+}
+
+impl HllRegisters {
+    fn add(&mut self, bytes: &[u8]) {
+        let hash = xxh3_64(bytes);
+        let register = (hash >> (64 - self.precision)) as usize;
+        // The sentinel bit limits the rank to 65 - precision.
+        let rank = ((hash << self.precision) | (1 << (self.precision - 1))).leading_zeros() as u8 + 1;
+        self.ranks[register] = self.ranks[register].max(rank);
+    }
+
+    /// Ertl 2017, algorithm 6.
+    fn estimate(&self) -> f64 {
+        let (m, q) = (self.ranks.len() as f64, 64 - self.precision as usize);
+        let mut counts = [0.0; 66];
+        self.ranks.iter().for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
+        let mut z = m * tau(1.0 - counts[q + 1] / m);
+        for &count in counts[1..=q].iter().rev() {
+            z = 0.5 * (z + count);
+        }
+        z += m * sigma(counts[0] / m);
+        m * m / (2.0 * std::f64::consts::LN_2 * z)
+    }
+}
+
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        x *= x;
+        let before = z;
+        z += x * y;
+        y += y;
+        if z == before {
+            return z;
+        }
+    }
+}
+
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = z;
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z == before {
+            return z / 3.0;
+        }
+    }
+}
+
+impl DistinctCountState {
+    fn flush(&mut self) -> Result<()> {
+        let DistinctCountState { nulls, registers, dictionary, .. } = self;
+        dictionary.flush(|text, count| add_text(registers, nulls, text, count))
+    }
+
+    fn push_doubles(&mut self, array: &Float64Array) {
+        for value in array.iter().flatten() {
+            if value.is_nan() {
+                self.nans += 1;
+            } else {
+                self.registers.add(&(value + 0.0).to_le_bytes());
+            }
+        }
+        self.nulls += array.null_count() as u64;
+    }
+}
+
+fn add_text(registers: &mut HllRegisters, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
+    match text {
+        Some(text) => registers.add(text.as_bytes()),
+        None => *nulls += count,
+    }
+    Ok(())
+}
+
+impl Analyzer for DistinctCount {
+    type State = DistinctCountState;
+
+    fn kind(&self) -> &'static str {
+        "distinct_count"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "precision": self.precision })
+    }
+
+    fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
+        if !(4..=18).contains(&self.precision) {
+            let message = format!("precision {} is not between 4 and 18", self.precision);
+            return Err(Fault::new(codes::BAD_VALUE, message));
+        }
+        let registers = HllRegisters { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
+        Ok(DistinctCountState { nulls: 0, nans: 0, registers, dictionary: DictionaryCounts::default() })
+    }
+
+    fn update(&self, state: &mut DistinctCountState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let (parts, null_lists) = string_elements(single_column(input)?)?;
+        state.nulls += null_lists;
+        for part in &parts {
+            if !logical_type(part.data_type()).is_numeric() {
+                let DistinctCountState { nulls, registers, dictionary, .. } = state;
+                dictionary.push(&StringColumn::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
+                continue;
+            }
+            match NumericColumn::of(part)? {
+                NumericColumn::Float64(array) => state.push_doubles(&array),
+                NumericColumn::Float32(array) => state.push_doubles(&array.unary(f64::from)),
+                NumericColumn::Int64(array) => {
+                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.nulls += array.null_count() as u64;
+                }
+                NumericColumn::UInt64(array) => {
+                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.nulls += array.null_count() as u64;
+                }
+            }
+        }
+        // A dictionary is kept only while it is about as small as the registers.
+        if state.dictionary.size_bytes() > 1 << 20 { state.flush() } else { Ok(()) }
+    }
+
+    fn merge(&self, state: &mut DistinctCountState, mut later: DistinctCountState) -> Result<()> {
+        later.flush()?;
+        state.nulls += later.nulls;
+        state.nans += later.nans;
+        let pairs = state.registers.ranks.iter_mut().zip(&later.registers.ranks);
+        pairs.for_each(|(rank, &other)| *rank = (*rank).max(other));
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut DistinctCountState, out: &mut dyn Write) -> Result<()> {
+        state.flush()?;
+        let mut out = StateEncoder(out);
+        out.varint(state.nulls)?;
+        out.varint(state.nans)?;
+        out.raw(&state.registers.ranks)
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
+        let mut state = Analyzer::zero(self, scratch)?;
+        let mut input = StateDecoder(input);
+        state.nulls = input.varint()?;
+        state.nans = input.varint()?;
+        input.raw(&mut state.registers.ranks)?;
+        if state.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
+            return Err(Fault::new(codes::CORRUPT, "a state has a register value out of range"));
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, mut state: DistinctCountState) -> Result<Finding> {
+        state.flush()?;
+        let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        let estimate = Float64Array::from(vec![state.registers.estimate()]);
+        Finding::of([
+            ("estimate", Arc::new(estimate) as ArrayRef),
+            ("nulls", count(state.nulls)),
+            ("nans", count(state.nans)),
+        ])
+    }
+
+    fn size_bytes(&self, state: &DistinctCountState) -> usize {
+        size_of::<DistinctCountState>() + state.registers.ranks.len() + state.dictionary.size_bytes()
+    }
+
+    fn size_bytes_max(&self, _: usize) -> usize {
+        (1 << self.precision.min(18)) + (1 << 20)
+    }
+}

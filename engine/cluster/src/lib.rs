@@ -1,0 +1,56 @@
+//! Worker processes. A coordinator plans a run, divides passes into tasks, and commits. Workers run
+//! tasks and store the results under content-addressed names, so that a lost worker costs only its
+//! running tasks.
+//!
+//! ```text
+//! coordinator  cluster (tasks in, results out) -> coordinator (attempts) -> scheduler (decisions)
+//!              -> worker_client (one worker); discovery (expected workers), status (for `forebay top`)
+//! between      task_exec (a plan's leaf that runs a task), sent by the distributed engine; protocol; row_codec;
+//!              security, authentication
+//! ```
+//! The server side of a worker is in `engine/run`, since it runs passes. The engine (datafusion-distributed) is known
+//! to `task_exec`, `worker_client` and that server alone.
+
+#![allow(missing_docs, reason = "the interface of engine crates: what a field or method is called says what it is")]
+
+mod authentication;
+mod cluster;
+mod coordinator;
+mod discovery;
+#[cfg(test)]
+mod fuzz;
+mod heartbeat;
+mod local_workers;
+mod protocol;
+mod row_codec;
+mod scheduler;
+mod security;
+mod shuffle_plan;
+mod status;
+mod task_control;
+mod task_exec;
+mod token;
+mod worker_client;
+
+/// Fuzz targets count memory.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
+
+pub use authentication::AuthLayer;
+pub use cluster::{Cluster, ClusterOptions, StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec};
+pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
+pub use local_workers::LocalWorkers;
+pub use protocol::{
+    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TaskKind, TaskProgress, TaskRequest, WindowInit,
+    WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+};
+pub use row_codec::{encode_rows, split_batch};
+pub use scheduler::{CostClass, FailureAction, ROUNDS, TaskAssignment, TaskScheduler, round_weight};
+pub use security::{ClusterSecurity, TlsFiles};
+pub use shuffle_plan::{ShufflePlan, run_range};
+pub use status::{ClusterStatus, WorkerStatus};
+pub use task_control::{TaskControl, TaskOutcome};
+pub use task_exec::{MessageSink, RequestHandler, TaskExecCodec};
+pub use token::ClusterToken;
+pub use worker_client::{ROWS_BYTES_MAX, protocol_version};

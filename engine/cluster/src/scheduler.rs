@@ -1,0 +1,464 @@
+//! Which worker does what. Decisions only: no clock, no threads, no network.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// How much slower than expected a task must be before another worker tries it, too.
+const SLOW: f64 = 1.5;
+
+/// Seconds that an attempt must have run before a second worker tries its task.
+const SLOW_SECONDS_MIN: f64 = 2.0;
+
+/// How often a task may end its worker before it is given up.
+const DEATHS_MAX: u32 = 3;
+
+/// Rounds in which a pass is cut into tasks: so many for each that workers can do at a time.
+pub const ROUNDS: usize = 12;
+
+/// How large the tasks of a round are, beside those of others: each is a quarter smaller than the one
+/// before. So the largest one takes a worker that is three times as slow as others no longer than all,
+/// and the last ones are so small that all end together.
+pub fn round_weight(round: usize) -> f64 {
+    0.75f64.powi(round as i32)
+}
+
+/// Names a task, an attempt at one, and a worker.
+pub type TaskId = usize;
+pub type AttemptId = u64;
+pub type WorkerId = usize;
+
+/// Tasks of which equal costs take equal times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CostClass {
+    pub pass: usize,
+    pub what: &'static str,
+    /// These tasks start before all others: sequential work follows them, beside which the other tasks run.
+    pub first: bool,
+}
+
+/// What finished attempts cost, and the seconds that they took.
+type ObservedCost = (f64, f64);
+
+/// Something to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskAssignment {
+    pub task: TaskId,
+    pub worker: WorkerId,
+    pub attempt: AttemptId,
+}
+
+/// What follows from the end of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureAction {
+    /// Another worker gets the task.
+    Again,
+    /// It has ended too many workers.
+    GivenUp,
+}
+
+struct ScheduledTask {
+    cost: u64,
+    kind: CostClass,
+    after: Option<TaskId>,
+    attempts: Vec<TaskAttempt>,
+    done_by: Option<WorkerId>,
+    deaths: u32,
+}
+
+#[derive(Clone, Copy)]
+struct TaskAttempt {
+    id: AttemptId,
+    worker: WorkerId,
+    began: f64,
+}
+
+struct WorkerSlots {
+    slots: usize,
+    running: usize,
+
+    /// It takes nothing new.
+    leaves: bool,
+}
+
+/// Tasks, workers, and who does what.
+#[derive(Default)]
+pub struct TaskScheduler {
+    tasks: BTreeMap<TaskId, ScheduledTask>,
+    workers: BTreeMap<WorkerId, WorkerSlots>,
+    next_task: TaskId,
+    next_attempt: AttemptId,
+    seen: BTreeMap<CostClass, ObservedCost>,
+    /// The same of each worker; those too that are gone may come back.
+    seen_of: BTreeMap<WorkerId, BTreeMap<CostClass, ObservedCost>>,
+}
+
+impl TaskScheduler {
+    /// Adds a task; it can begin once `after` is done. `cost` is in any unit, the same for all of its kind.
+    pub fn add(&mut self, cost: u64, kind: CostClass, after: Option<TaskId>) -> TaskId {
+        let id = self.next_task;
+        self.next_task += 1;
+        self.tasks.insert(id, ScheduledTask { cost, kind, after, attempts: Vec::new(), done_by: None, deaths: 0 });
+        id
+    }
+
+    /// Forgets a task, whatever becomes of its attempts: gives those under way.
+    pub fn cancel(&mut self, task: TaskId) -> Vec<AttemptId> {
+        let Some(task) = self.tasks.remove(&task) else { return Vec::new() };
+        task.attempts.iter().for_each(|attempt| self.release_slot(attempt.worker));
+        task.attempts.iter().map(|attempt| attempt.id).collect()
+    }
+
+    /// A worker that can do so many tasks at a time; one that comes back has the name that it had.
+    pub fn add_worker(&mut self, worker: WorkerId, slots: usize) {
+        self.workers.insert(worker, WorkerSlots { slots, running: 0, leaves: false });
+    }
+
+    /// A worker that ends what it does and takes nothing new.
+    pub fn drain_worker(&mut self, worker: WorkerId) {
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.leaves = true;
+        }
+    }
+
+    /// A worker is gone: gives its attempts, each of which is to be [`TaskScheduler::attempt_failed`].
+    pub fn remove_worker(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
+        self.workers.remove(&worker);
+        let of = |(id, task): (&TaskId, &ScheduledTask)| {
+            let on = task.attempts.iter().filter(|attempt| attempt.worker == worker);
+            on.map(|attempt| (*id, attempt.id)).collect::<Vec<_>>()
+        };
+        self.tasks.iter().flat_map(of).collect()
+    }
+
+    /// How many tasks can run at the same time.
+    pub fn slots(&self) -> usize {
+        self.workers.values().filter(|seat| !seat.leaves).map(|seat| seat.slots).sum()
+    }
+
+    /// Number of tasks without an attempt.
+    pub fn queued(&self) -> usize {
+        self.tasks.values().filter(|task| task.done_by.is_none() && task.attempts.is_empty()).count()
+    }
+
+    /// A task is done: gives the other attempts at it. `None` where the attempt does not count.
+    pub fn complete(&mut self, task: TaskId, attempt: AttemptId, now: f64) -> Option<Vec<AttemptId>> {
+        let found = self.tasks.get_mut(&task)?;
+        let by = *found.attempts.iter().find(|known| known.id == attempt)?;
+        let attempts = std::mem::take(&mut found.attempts);
+        found.done_by = Some(by.worker);
+        let (cost, kind, seconds) = (found.cost as f64, found.kind, (now - by.began).max(0.0));
+        for seen in [&mut self.seen, self.seen_of.entry(by.worker).or_default()] {
+            let seen = seen.entry(kind).or_default();
+            *seen = (seen.0 + cost, seen.1 + seconds);
+        }
+        attempts.iter().for_each(|attempt| self.release_slot(attempt.worker));
+        Some(attempts.into_iter().map(|other| other.id).filter(|id| *id != attempt).collect())
+    }
+
+    /// An attempt came to nothing. `blamed`: its worker ended while it did the task.
+    pub fn attempt_failed(&mut self, task: TaskId, attempt: AttemptId, blamed: bool) -> FailureAction {
+        let Some(found) = self.tasks.get_mut(&task) else { return FailureAction::Again };
+        let Some(at) = found.attempts.iter().position(|known| known.id == attempt) else { return FailureAction::Again };
+        let worker = found.attempts.remove(at).worker;
+        found.deaths += u32::from(blamed);
+        let given_up = found.deaths >= DEATHS_MAX;
+        self.release_slot(worker);
+        if given_up { FailureAction::GivenUp } else { FailureAction::Again }
+    }
+
+    /// A task got on before its worker ended: it is not what ends workers.
+    pub fn clear_deaths(&mut self, task: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.deaths = 0;
+        }
+    }
+
+    /// What should begin now: the largest tasks first (but for kinds that go before others), where the one before
+    /// ran if it can; and when nothing is left, a second attempt at those that take much longer than others did.
+    pub fn assign(&mut self, now: f64) -> Vec<TaskAssignment> {
+        let mut begun = Vec::new();
+        while let Some(freest) = self.least_loaded() {
+            let waits = |task: &ScheduledTask| {
+                let before = task.after.and_then(|after| self.tasks.get(&after));
+                before.is_some_and(|before| before.done_by.is_none())
+            };
+            let ready = self.tasks.iter().filter(|(_, task)| {
+                let is_open = task.done_by.is_none() && task.attempts.is_empty();
+                is_open && !waits(task)
+            });
+            let follows = |task: &ScheduledTask| {
+                let worker = self.tasks.get(&task.after?)?.done_by?;
+                self.workers.get(&worker).is_some_and(WorkerSlots::is_free).then_some(worker)
+            };
+            // Slow workers get the small tasks, so that the run does not wait for them at the end.
+            let size = |cost: u64| if self.is_slow(freest) { u64::MAX - cost } else { cost };
+            let key = |(id, task): &(&TaskId, &ScheduledTask)| {
+                (task.kind.first, follows(task).is_some(), size(task.cost), Reverse(**id))
+            };
+            let Some((task, worker)) = ready.max_by_key(key).map(|(id, task)| (*id, follows(task).unwrap_or(freest)))
+            else {
+                break;
+            };
+            begun.push(self.start_attempt(task, worker, now));
+        }
+        // Idle workers try tasks again whose attempts are slow.
+        let idle: Vec<WorkerId> = self.workers.iter().filter(|(_, seat)| seat.is_free()).map(|(id, _)| *id).collect();
+        for worker in idle {
+            if let Some(task) = self.straggler(worker, now) {
+                begun.push(self.start_attempt(task, worker, now));
+            }
+        }
+        begun
+    }
+
+    fn start_attempt(&mut self, task: TaskId, worker: WorkerId, now: f64) -> TaskAssignment {
+        let attempt = self.next_attempt;
+        self.next_attempt += 1;
+        if let Some(found) = self.tasks.get_mut(&task) {
+            found.attempts.push(TaskAttempt { id: attempt, worker, began: now });
+        }
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.running += 1;
+        }
+        TaskAssignment { task, worker, attempt }
+    }
+
+    fn release_slot(&mut self, worker: WorkerId) {
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.running = seat.running.saturating_sub(1);
+        }
+    }
+
+    /// The worker with the largest share of its slots free.
+    fn least_loaded(&self) -> Option<WorkerId> {
+        let free = self.workers.iter().filter(|(_, seat)| seat.is_free());
+        free.min_by_key(|(id, seat)| (seat.running * 1000 / seat.slots.max(1), **id)).map(|(id, _)| *id)
+    }
+
+    /// How long a task of this cost takes; `None` where no other of its kind is done.
+    fn expected_seconds(&self, kind: CostClass, cost: f64) -> Option<f64> {
+        let (all, seconds) = self.seen.get(&kind).filter(|(cost, _)| *cost > 0.0)?;
+        Some(cost * seconds / all)
+    }
+
+    /// Whether what it has done took much longer than elsewhere.
+    fn is_slow(&self, worker: WorkerId) -> bool {
+        let seen = || self.seen_of.get(&worker).into_iter().flatten();
+        let took: f64 = seen().map(|(_, (_, seconds))| seconds).sum();
+        let expected: f64 = seen().filter_map(|(kind, (cost, _))| self.expected_seconds(*kind, *cost)).sum();
+        took > SLOW * expected
+    }
+
+    /// The task that is furthest behind what others of its cost took, if another worker has it alone.
+    fn straggler(&self, worker: WorkerId, now: f64) -> Option<TaskId> {
+        let late = |(id, task): (&TaskId, &ScheduledTask)| match task.attempts.as_slice() {
+            [one] if one.worker != worker => {
+                let (elapsed, expected) = (now - one.began, self.expected_seconds(task.kind, task.cost as f64)?);
+                (elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected).then_some((*id, elapsed / expected.max(1e-9)))
+            }
+            _ => None,
+        };
+        let latest = self.tasks.iter().filter_map(late).max_by(|a, b| a.1.total_cmp(&b.1));
+        latest.map(|(id, _)| id)
+    }
+}
+
+impl WorkerSlots {
+    fn is_free(&self) -> bool {
+        !self.leaves && self.running < self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts (of which each is committed when it is done) of the largest tasks.
+    const PARTS_MAX: f64 = 20.0;
+
+    const PARTS: CostClass = CostClass { pass: 1, what: "parts", first: false };
+
+    /// How a simulated run went.
+    struct SimulatedRun {
+        seconds: f64,
+        /// CPU seconds of all attempts, also of those that came to nothing.
+        spent: f64,
+        second_attempts: usize,
+        deaths: usize,
+    }
+
+    /// Numbers without end; the same for the same seed.
+    struct SchedulerRng(u64);
+
+    impl SchedulerRng {
+        fn next(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        }
+    }
+
+    /// Runs tasks of these costs (seconds) on workers of one slot. One in twenty workers takes three
+    /// times as long for everything; every minute one worker ends, and is there again ten seconds later.
+    fn simulate(costs: &[f64], workers: usize, seed: u64, troubled: bool) -> SimulatedRun {
+        let mut random = SchedulerRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut schedule = TaskScheduler::default();
+        for cost in costs {
+            schedule.add((cost * 1000.0) as u64, PARTS, None);
+        }
+        let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
+        (0..workers).for_each(|worker| schedule.add_worker(worker, 1));
+        let mut running: BTreeMap<AttemptId, (f64, f64, TaskAssignment)> = BTreeMap::new();
+        // The remaining cost of each task: committed units are not repeated.
+        let mut rest = costs.to_vec();
+        let kept = |(began, end, _): &(f64, f64, TaskAssignment), rest: f64, now: f64| {
+            let part = costs.iter().copied().fold(0.0, f64::max) / PARTS_MAX;
+            let done = rest * (now - began) / (end - began).max(1e-9);
+            (done / part).floor() * part
+        };
+        let (mut now, mut left, mut next_death) = (0.0, costs.len(), 60.0);
+        let mut back: Vec<(f64, WorkerId)> = Vec::new();
+        let mut run = SimulatedRun { seconds: 0.0, spent: 0.0, second_attempts: 0, deaths: 0 };
+        let mut begun = vec![0; costs.len()];
+        while left > 0 {
+            for next in schedule.assign(now) {
+                // Spans of one size do not take the same time.
+                if let Some(other) = running.values().find(|(.., other)| other.task == next.task) {
+                    rest[next.task] -= kept(other, rest[next.task], now);
+                }
+                let seconds = rest[next.task] * slow(next.worker) * (0.9 + 0.2 * random.next());
+                running.insert(next.attempt, (now, now + seconds, next));
+                run.second_attempts += usize::from(begun[next.task] > 0);
+                begun[next.task] += 1;
+            }
+            // The driver looks around every now and then, too.
+            let ends = running.values().map(|(_, end, _)| *end).fold(now + 0.5, f64::min);
+            let next = ends.min(if troubled { next_death } else { f64::INFINITY });
+            now = back.iter().map(|(time, _)| *time).fold(next, f64::min).max(now);
+            for (_, worker) in back.extract_if(.., |(time, _)| *time <= now) {
+                schedule.add_worker(worker, 1);
+            }
+            if troubled && now >= next_death {
+                next_death += 60.0;
+                let victim = (random.next() * workers as f64) as usize;
+                run.deaths += 1;
+                for (task, attempt) in schedule.remove_worker(victim) {
+                    let lost = running.remove(&attempt).unwrap();
+                    run.spent += now - lost.0;
+                    rest[task] -= kept(&lost, rest[task], now);
+                    schedule.attempt_failed(task, attempt, false);
+                }
+                back.push((now + 10.0, victim));
+            }
+            let done: Vec<AttemptId> =
+                running.iter().filter(|(_, (_, end, _))| *end <= now).map(|(attempt, _)| *attempt).collect();
+            for attempt in done {
+                let Some((began, _, assignment)) = running.remove(&attempt) else { continue };
+                run.spent += now - began;
+                let Some(others) = schedule.complete(assignment.task, attempt, now) else { continue };
+                left -= 1;
+                for other in others {
+                    let (began, ..) = running.remove(&other).unwrap();
+                    run.spent += now - began;
+                }
+            }
+        }
+        run.seconds = now;
+        run
+    }
+
+    /// Costs as parts of a pass are cut for workers: those of a round are all of one size.
+    fn shrinking_costs(total: f64, workers: usize) -> Vec<f64> {
+        let weights = || (0..ROUNDS).map(round_weight);
+        let all: f64 = weights().sum();
+        weights().flat_map(|weight| std::iter::repeat_n(total * weight / all / workers as f64, workers)).collect()
+    }
+
+    #[test]
+    fn a_hundred_workers_end_together_in_spite_of_slow_and_lost_ones() {
+        for seed in 0..20 {
+            // Twenty minutes of work for each.
+            let costs = shrinking_costs(100.0 * 1200.0, 100);
+            let total: f64 = costs.iter().sum();
+            let power = 95.0 + 5.0 / 3.0;
+            let run = simulate(&costs, 100, seed, true);
+            let ratio = run.seconds / (total / power);
+            assert!(run.deaths > 10);
+            assert!(ratio < 1.1, "{ratio:.3} of the lower bound, {} second attempts", run.second_attempts);
+            assert!(run.spent < 1.2 * total * 100.0 / power, "{} of {total}", run.spent);
+        }
+    }
+
+    #[test]
+    fn without_trouble_nothing_is_done_twice() {
+        for workers in [1, 2, 7, 40] {
+            let costs = shrinking_costs(600.0 * workers as f64, workers);
+            let run = simulate(&costs, workers, 3, false);
+            assert_eq!(run.second_attempts, 0);
+            assert!(run.seconds < 1.05 * 600.0 * 1.1, "{} s", run.seconds);
+        }
+    }
+
+    #[test]
+    fn a_task_waits_for_its_predecessor_and_runs_on_its_worker() {
+        let mut schedule = TaskScheduler::default();
+        let first = schedule.add(10, PARTS, None);
+        let second = schedule.add(1, PARTS, Some(first));
+        let big = schedule.add(100, PARTS, None);
+        (0..2).for_each(|worker| schedule.add_worker(worker, 1));
+        let begun = schedule.assign(0.0);
+        assert_eq!(begun.iter().map(|next| next.task).collect::<Vec<_>>(), [big, first]);
+        let (big, first) = (begun[0], begun[1]);
+        assert!(schedule.assign(0.0).is_empty());
+        assert_eq!(schedule.complete(first.task, first.attempt, 1.0), Some(Vec::new()));
+        assert_eq!(schedule.complete(big.task, big.attempt, 1.0), Some(Vec::new()));
+        let next = schedule.assign(1.0);
+        assert_eq!((next[0].task, next[0].worker), (second, first.worker));
+    }
+
+    #[test]
+    fn priority_tasks_go_before_large_ones() {
+        let mut schedule = TaskScheduler::default();
+        schedule.add_worker(0, 1);
+        let large = schedule.add(100, PARTS, None);
+        let merge = schedule.add(1, CostClass { what: "merge", first: true, ..PARTS }, None);
+        let begun = schedule.assign(0.0)[0];
+        assert_eq!(begun.task, merge);
+        assert_eq!(schedule.complete(merge, begun.attempt, 1.0), Some(Vec::new()));
+        assert_eq!(schedule.assign(1.0)[0].task, large);
+    }
+
+    #[test]
+    fn a_task_is_late_beside_others_of_its_kind() {
+        let mut schedule = TaskScheduler::default();
+        (0..2).for_each(|worker| schedule.add_worker(worker, 1));
+        // What comes first is cheap for what it costs.
+        let first = schedule.add(1000, PARTS, None);
+        let begun = schedule.assign(0.0)[0];
+        assert_eq!(schedule.complete(first, begun.attempt, 1.0), Some(Vec::new()));
+        let writes: Vec<TaskId> = (0..3).map(|_| schedule.add(1000, CostClass { pass: 2, ..PARTS }, None)).collect();
+        let begun = schedule.assign(1.0);
+        assert_eq!(begun.len(), 2);
+        assert_eq!(schedule.complete(writes[0], begun[0].attempt, 11.0), Some(Vec::new()));
+        assert_eq!(schedule.assign(11.0).len(), 1, "the third one");
+        assert_eq!(schedule.complete(writes[1], begun[1].attempt, 11.0), Some(Vec::new()));
+        assert!(schedule.assign(14.0).is_empty(), "the third one takes what the others took");
+        assert_eq!(schedule.assign(27.0).len(), 1, "it is late");
+    }
+
+    #[test]
+    fn late_answers_are_ignored_and_deadly_tasks_given_up() {
+        let mut schedule = TaskScheduler::default();
+        let task = schedule.add(1, PARTS, None);
+        for death in 1..=3 {
+            schedule.add_worker(death, 1);
+            let begun = schedule.assign(0.0)[0];
+            let lost = schedule.remove_worker(death as WorkerId);
+            assert_eq!(lost, [(task, begun.attempt)]);
+            let verdict = schedule.attempt_failed(task, begun.attempt, true);
+            assert_eq!(verdict, if death < 3 { FailureAction::Again } else { FailureAction::GivenUp });
+            assert_eq!(schedule.complete(task, begun.attempt, 1.0), None);
+        }
+    }
+}

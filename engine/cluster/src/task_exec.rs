@@ -1,0 +1,229 @@
+//! The leaf of the plans that workers get: it takes a request and gives messages.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+
+use arrow::array::{AsArray, BinaryArray, RecordBatch, StringArray};
+use arrow::buffer::{Buffer, OffsetBuffer};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use forebay_plan::OpId;
+use futures::Stream;
+use tokio::sync::mpsc;
+
+use crate::protocol::{TaskProgress, WorkerMessage, WorkerRequest};
+use crate::task_control::TaskOutcome;
+
+/// Messages that wait to be sent: few, since those with rows are large.
+const MESSAGES_MAX: usize = 4;
+
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    let fields = vec![Field::new("message", DataType::Utf8, true), Field::new("rows", DataType::Binary, true)];
+    Arc::new(Schema::new(fields))
+});
+
+/// What a leaf gives.
+pub enum WorkerOutput {
+    Message(WorkerMessage),
+    /// Rows, as [`super::rows`] writes them.
+    Rows(Buffer),
+}
+
+/// Handler of requests. `handle` must return at once.
+pub trait RequestHandler: Send + Sync + fmt::Debug {
+    fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink);
+}
+
+/// The sending side of a reply stream, with a flag that tells whether the coordinator still reads it.
+#[derive(Clone)]
+pub struct MessageSink {
+    to: mpsc::Sender<WorkerOutput>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MessageSink {
+    /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
+    /// outside the runtime.
+    pub fn send(&self, message: WorkerMessage) -> bool {
+        self.to.blocking_send(WorkerOutput::Message(message)).is_ok()
+    }
+
+    /// The same for rows.
+    pub fn send_rows(&self, rows: Vec<u8>) -> bool {
+        self.to.blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows))).is_ok()
+    }
+
+    /// Sends the outcome of a task. `fallen` gives the window whose assumed row order failed, if any.
+    pub fn send_outcome(
+        &self,
+        ended: forebay_model::Result<TaskOutcome>,
+        progress: TaskProgress,
+        fallen: impl FnOnce() -> Option<OpId>,
+    ) {
+        self.send(match ended {
+            Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
+            Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
+            // The receiver has gone.
+            Ok(TaskOutcome::Stopped) => return,
+            Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
+        });
+    }
+
+    /// A flag that is set once the receiver has gone.
+    pub fn cancel_flag(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+}
+
+/// A plan of one node.
+#[derive(Debug)]
+pub struct TaskExec {
+    request: WorkerRequest,
+    properties: Arc<PlanProperties>,
+    /// Only workers have one.
+    host: Option<Arc<dyn RequestHandler>>,
+}
+
+impl TaskExec {
+    pub fn plan(request: WorkerRequest, host: Option<Arc<dyn RequestHandler>>) -> Arc<dyn ExecutionPlan> {
+        let equivalences = EquivalenceProperties::new(SCHEMA.clone());
+        let partitioning = Partitioning::UnknownPartitioning(1);
+        let properties =
+            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
+        Arc::new(TaskExec { request, properties: Arc::new(properties), host })
+    }
+}
+
+/// What a batch says.
+pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
+    let strange = || DataFusionError::Internal("a message is no text".to_owned());
+    let [texts, rows] = batch.columns() else { return Err(strange()) };
+    let (texts, rows) = (texts.as_string_opt::<i32>(), rows.as_binary_opt::<i32>());
+    let (texts, rows) = texts.zip(rows).ok_or_else(strange)?;
+    let message = |(at, text): (usize, Option<&str>)| match text {
+        Some(text) => match serde_json::from_str(text) {
+            Ok(message) => Ok(WorkerOutput::Message(message)),
+            Err(error) => Err(DataFusionError::External(Box::new(error))),
+        },
+        None => {
+            let (start, length) = (rows.value_offsets()[at] as usize, rows.value_length(at) as usize);
+            Ok(WorkerOutput::Rows(rows.values().slice_with_length(start, length)))
+        }
+    };
+    texts.iter().enumerate().map(message).collect()
+}
+
+/// The batch that says it.
+fn encode_output(said: WorkerOutput) -> Result<RecordBatch> {
+    let (text, rows) = match said {
+        WorkerOutput::Message(message) => {
+            let text = serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            (Some(text), BinaryArray::new_null(1))
+        }
+        WorkerOutput::Rows(bytes) => (None, BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None)),
+    };
+    Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text])), Arc::new(rows)])?)
+}
+
+impl DisplayAs for TaskExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Errand")
+    }
+}
+
+impl ExecutionPlan for TaskExec {
+    fn name(&self) -> &str {
+        "Errand"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let host = self.host.as_ref();
+        let host = host.ok_or_else(|| DataFusionError::Internal("only workers do errands".to_owned()))?;
+        let (to, from) = mpsc::channel(MESSAGES_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone() });
+        Ok(Box::pin(MessageStream { from, stop }))
+    }
+}
+
+/// Messages as batches. Dropping the stream stops the task.
+struct MessageStream {
+    from: mpsc::Receiver<WorkerOutput>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for MessageStream {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Stream for MessageStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.from.poll_recv(context).map(|said| said.map(encode_output))
+    }
+}
+
+impl RecordBatchStream for MessageStream {
+    fn schema(&self) -> SchemaRef {
+        SCHEMA.clone()
+    }
+}
+
+/// Plans of a leaf as bytes. Coordinators have no host.
+#[derive(Debug)]
+pub struct TaskExecCodec(pub Option<Arc<dyn RequestHandler>>);
+
+impl PhysicalExtensionCodec for TaskExecCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok(TaskExec::plan(request, self.0.clone()))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let leaf = node.downcast_ref::<TaskExec>();
+        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no errand", node.name())))?;
+        serde_json::to_writer(bytes, &leaf.request).map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+}

@@ -1,0 +1,232 @@
+//! One worker, as a coordinator sees it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
+use datafusion_distributed::{
+    DistributedConfig, DistributedExt, ExecuteTaskRequest, GetWorkerInfoRequest, MaybeEncoded, ProducerHead,
+    SetPlanRequest, TaskKey,
+};
+use forebay_model::{Fault, Result, codes};
+use futures::StreamExt;
+use http::{HeaderMap, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::transport::Endpoint;
+use tower::Service;
+use url::Url;
+use uuid::Uuid;
+
+use crate::authentication::{AuthenticatedChannel, ChannelBinding, ProofFailure};
+use crate::cluster::{ROWS_AHEAD, RowsSender};
+use crate::protocol::{PROTOCOL, TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
+use crate::row_codec::PIECE_BYTES;
+use crate::scheduler::AttemptId;
+use crate::security::ClusterSecurity;
+use crate::task_exec::{TaskExec, TaskExecCodec, WorkerOutput, decode_outputs};
+
+/// How long a worker may take to answer a greeting.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Window in bytes of one task's stream, of a worker's connection, and of the buffer that the engine holds per
+/// task: enough for streams of rows to fill the network, and no more.
+const WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_BYTES: u32 = 64 << 20;
+const BUFFER_BYTES: usize = 2 << 20;
+
+/// Bytes of rows in transit of one task, at most.
+pub const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
+
+/// A connection to a worker.
+pub struct WorkerClient {
+    url: Url,
+    channel: BoxCloneSyncChannel,
+    ctx: Arc<TaskContext>,
+}
+
+/// Why a worker does not go on.
+#[derive(Debug)]
+pub enum WorkerLoss {
+    /// It never took the plan.
+    Unreached(String),
+    /// It went silent, or the connection broke.
+    Silent(String),
+    /// It stopped because its rows are not wanted any more.
+    Unwanted,
+}
+
+/// What both sides call their version.
+pub fn protocol_version() -> String {
+    format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
+}
+
+impl WorkerClient {
+    /// Connects, and makes sure that it is a worker of this version that knows the cluster's token. The connection
+    /// is the only one of the link: another process may have taken the address when it breaks.
+    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<(WorkerClient, WorkerHello)> {
+        let unreached = |error: String| {
+            Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
+        };
+        let scheme = if security.has_tls() { "https" } else { "http" };
+        let url = Url::parse(&format!("{scheme}://{address}"));
+        let url =
+            url.map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?;
+        let mut endpoint = Endpoint::from_shared(url.to_string())
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?
+            .connect_timeout(GREETING)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_BYTES);
+        if let Some(tls) = security.client()? {
+            let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+            endpoint = endpoint.tls_config(tls).map_err(refused)?;
+        }
+        let (dial, reached) = dial_once(address);
+        let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(error_chain(&error)))?;
+        let mut client = create_worker_client(BoxCloneSyncChannel::new(channel.clone()));
+        let info = timeout(GREETING, client.get_worker_info(GetWorkerInfoRequest {})).await;
+        let info = info.map_err(|_| unreached("it does not answer".to_owned()))?;
+        let info = info.map_err(|error| unreached(error.to_string()))?;
+        if info.version != protocol_version() {
+            let message = format!("the worker is `{}`, and this is `{}`", info.version, protocol_version());
+            let fault = Fault::new(codes::WORKER_VERSION, message).worker(address);
+            return Err(fault.hint("run the same version of forebay everywhere"));
+        }
+        let reached = *reached.get().ok_or_else(|| unreached("the connection has no address".to_owned()))?;
+        let binding = ChannelBinding::of_coordinator(security, reached)?;
+        let proved = timeout(GREETING, AuthenticatedChannel::new(channel, security.secret(), binding)).await;
+        let proved = proved.map_err(|_| unreached("it does not answer".to_owned()))?;
+        let proved = proved.map_err(|why| match why {
+            ProofFailure::Fault(fault) => fault.worker(address),
+            ProofFailure::Transport(error) => unreached(error_chain(&error)),
+            ProofFailure::Stranger => {
+                let message = "the worker does not know the cluster's token, or another process passes messages on";
+                let hint = "give both sides the same --token-file, and the worker's own address; use TLS for addresses \
+                            that are forwarded";
+                Fault::new(codes::STRANGER, message).worker(address).hint(hint)
+            }
+        })?;
+        let mut config = DistributedConfig::default();
+        config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_distributed_option_extension(config)
+            .with_distributed_user_codec(TaskExecCodec(None))
+            .build();
+        let link = WorkerClient { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
+        let mut hello = None;
+        let mut hear = |message| {
+            if let WorkerMessage::Hello(said) = message {
+                hello = Some(said);
+            }
+        };
+        let asked = link.send_request(WorkerRequest::Hello, GREETING, &mut hear, None).await;
+        asked.map_err(|lost| match lost {
+            WorkerLoss::Unwanted => unreached("it gives rows".to_owned()),
+            WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
+        })?;
+        let hello = hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
+        Ok((link, hello))
+    }
+
+    /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
+    /// `rows`; while that is full, nothing more is taken from the network.
+    pub async fn send_request(
+        &self,
+        request: WorkerRequest,
+        lease: Duration,
+        heard: &mut (dyn FnMut(WorkerMessage) + Send),
+        rows: Option<(AttemptId, RowsSender)>,
+    ) -> Result<(), WorkerLoss> {
+        let silent = || WorkerLoss::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
+        let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
+        let mut client = create_worker_client(self.channel.clone());
+        let key = TaskKey { query_id: Uuid::new_v4(), stage_id: 1, task_number: 0 };
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let plan = SetPlanRequest {
+            task_key: key,
+            task_count: 1,
+            plan: MaybeEncoded::Decoded(TaskExec::plan(request, None)),
+            work_unit_feed_declarations: Vec::new(),
+            target_worker_url: self.url.clone(),
+            query_start_time_ns: since.as_nanos() as usize,
+        };
+        // The worker forgets the plan once this ends.
+        let (_open, closed) = tokio::sync::oneshot::channel::<()>();
+        let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
+        let metrics = Default::default;
+        let set = client.coordinator_channel(HeaderMap::new(), plan, until_closed, metrics(), &self.ctx);
+        let set =
+            timeout(lease, set).await.map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
+        let _answers = set.map_err(|error| WorkerLoss::Unreached(error_chain(&error)))?;
+        // It has the plan: whatever ends it now may be the plan's doing.
+        heard(WorkerMessage::Beat(TaskProgress::default()));
+        let run = ExecuteTaskRequest {
+            task_key: key,
+            target_partition_start: 0,
+            target_partition_end: 1,
+            producer_head: ProducerHead::None,
+        };
+        let run = client.execute_task(HeaderMap::new(), run, metrics(), &self.ctx);
+        let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
+        let mut stream = futures::stream::iter(streams).flatten();
+        while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
+            for said in batch.and_then(|batch| decode_outputs(&batch)).map_err(broken)? {
+                match (said, &rows) {
+                    (WorkerOutput::Message(message), _) => heard(message),
+                    (WorkerOutput::Rows(bytes), Some((attempt, to))) => {
+                        to.send((*attempt, bytes)).await.map_err(|_| WorkerLoss::Unwanted)?;
+                    }
+                    (WorkerOutput::Rows(_), None) => {
+                        return Err(WorkerLoss::Silent("it gives rows, unasked".to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects to an address, and tells which one it reached. A second connection is refused.
+fn dial_once(
+    address: &str,
+) -> (
+    impl Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send> + Send + 'static,
+    Arc<OnceLock<SocketAddr>>,
+) {
+    let reached = Arc::new(OnceLock::new());
+    let (address, tell) = (address.to_owned(), reached.clone());
+    let dial = tower::service_fn(move |_: Uri| {
+        let (address, tell) = (address.clone(), tell.clone());
+        async move {
+            let gone = || io::Error::new(io::ErrorKind::NotConnected, "the connection to the worker is gone");
+            if tell.get().is_some() {
+                return Err(gone());
+            }
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            tell.set(stream.peer_addr()?).map_err(|_| gone())?;
+            Ok(TokioIo::new(stream))
+        }
+    });
+    (dial, reached)
+}
+
+/// An error with what led to it.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,549 @@
+//! Artifacts: what a fit learned, in files that people can read. They hold no code.
+//!
+//! ```text
+//! artifacts/<id>/artifact.json        the pipeline's steps, columns, and small findings
+//! artifacts/<id>/findings/7.parquet   findings that are too long for JSON
+//! artifacts/<id>/lineage.json         where it came from: spans, states, versions
+//! artifacts/<name>.json               the id of the newest artifact of a pipeline
+//! ```
+//! The id is a hash of `artifact.json` and the findings: what was learned, not from which files.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, UInt64Type};
+use arrow::ipc::writer::StreamWriter;
+use bytes::Bytes;
+use forebay_model::{
+    ContentId, DataSplit, Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
+    PipelineSink, PipelineSource, Result, Step, codes,
+};
+use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind};
+use forebay_storage::{StorageClient, StorageLocation};
+use forebay_threads::parallel_map;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The version of artifacts that this program writes.
+const FORMAT: u32 = 1;
+
+/// What a fit learned: the pipeline, the columns of its sources, and a finding per question.
+#[derive(Debug, Clone)]
+pub struct Artifact {
+    /// Hash of the content.
+    pub id: ContentId,
+    /// The pipeline without its sinks' paths and sources' paths: those belong to a run.
+    pub pipeline: Pipeline,
+    /// Columns of each source.
+    pub schemas: BTreeMap<String, SchemaRef>,
+    /// In the order of the questions.
+    pub findings: Vec<LearnedFinding>,
+}
+
+/// Names and contents, below the artifact's directory; what is written last comes first.
+pub type ArtifactFiles = Vec<(String, Bytes)>;
+
+/// One finding and what it answers.
+#[derive(Debug, Clone)]
+pub struct LearnedFinding {
+    /// The step that asked.
+    pub step: String,
+    /// The analyzer.
+    pub analyzer: String,
+    /// Its input columns.
+    pub columns: Vec<String>,
+    /// The part of the split that it saw.
+    pub part: Option<String>,
+    /// The answer.
+    pub finding: Arc<Finding>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireArtifact {
+    format: u32,
+    name: String,
+    sources: BTreeMap<String, WireSource>,
+    steps: Vec<WireNode>,
+    split: Value,
+    sinks: Vec<WireSink>,
+    findings: Vec<WireFinding>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireSource {
+    format: String,
+    config: Value,
+    time: Option<String>,
+    keys: Vec<String>,
+    columns: Map<String, Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireNode {
+    name: String,
+    input: Value,
+    fit_on: Option<String>,
+    #[serde(rename = "do")]
+    steps: Vec<(String, Value)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireSink {
+    name: String,
+    from: String,
+    format: String,
+    split: Option<String>,
+    config: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireFinding {
+    step: String,
+    analyzer: String,
+    columns: Vec<String>,
+    part: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<usize>,
+}
+
+fn json_fault(what: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
+    move |error| corrupt_fault(format!("{what} cannot be read")).cause(error)
+}
+
+fn corrupt_fault(message: impl Into<String>) -> Fault {
+    Fault::new(codes::CORRUPT, message).hint("fit again; artifacts are not for editing")
+}
+
+impl Artifact {
+    /// Puts an artifact together, and gives its files; its id follows from their content.
+    pub fn new(
+        pipeline: Pipeline,
+        schemas: BTreeMap<String, SchemaRef>,
+        findings: Vec<LearnedFinding>,
+        threads: usize,
+    ) -> Result<(Self, ArtifactFiles)> {
+        let mut artifact = Artifact { id: ContentId::of(b""), pipeline, schemas, findings };
+        let files = artifact.files(threads)?;
+        let mut id = IdBuilder::new("artifact");
+        files.iter().for_each(|(name, bytes)| {
+            id.text(name).bytes(bytes);
+        });
+        artifact.id = id.finish();
+        Ok((artifact, files))
+    }
+
+    /// The files of the artifact, but for the lineage, encoded by so many threads.
+    pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
+        let mut files = Vec::new();
+        let mut findings = Vec::new();
+        let stored = parallel_map(threads, self.findings.len(), &|index| store_finding(&self.findings[index].finding))?;
+        for (index, (learned, stored)) in self.findings.iter().zip(stored).enumerate() {
+            let (table, bytes) = match stored {
+                StoredFinding::Table(table) => (Some(table), None),
+                StoredFinding::File(bytes) => (None, Some(bytes)),
+            };
+            let file = bytes.map(|bytes| {
+                let name = format!("findings/{index}.parquet");
+                files.push((name.clone(), bytes));
+                name
+            });
+            findings.push(WireFinding {
+                step: learned.step.clone(),
+                analyzer: learned.analyzer.clone(),
+                columns: learned.columns.clone(),
+                part: learned.part.clone(),
+                rows: file.is_some().then(|| learned.finding.rows()),
+                table,
+                file,
+            });
+        }
+        let wire = self.wire(findings)?;
+        let mut text = serde_json::to_vec_pretty(&wire).map_err(|e| Fault::internal("an artifact").cause(e))?;
+        text.push(b'\n');
+        files.insert(0, ("artifact.json".to_owned(), Bytes::from(text)));
+        Ok(files)
+    }
+
+    fn wire(&self, findings: Vec<WireFinding>) -> Result<WireArtifact> {
+        let mut sources = BTreeMap::new();
+        for source in &self.pipeline.sources {
+            let schema = self.schemas.get(&source.name).cloned().unwrap_or_else(|| Arc::new(Schema::empty()));
+            let columns = schema.fields().iter().map(|field| Ok((field.name().clone(), type_json(field)?)));
+            sources.insert(
+                source.name.clone(),
+                WireSource {
+                    format: source.format.clone(),
+                    config: without_paths(&source.config),
+                    time: source.time.clone(),
+                    keys: source.keys.clone(),
+                    columns: columns.collect::<Result<_>>()?,
+                },
+            );
+        }
+        let steps = self
+            .pipeline
+            .nodes
+            .iter()
+            .map(|node| WireNode {
+                name: node.name.clone(),
+                input: match &node.input {
+                    NodeInput::From(name) => json!({ "from": name }),
+                    NodeInput::Union(names) => json!({ "union": names }),
+                    NodeInput::Sql(query) => json!({ "sql": query }),
+                },
+                fit_on: node.fit_on.clone(),
+                steps: node.steps.iter().map(|step| (step.kind.clone(), step.config.clone())).collect(),
+            })
+            .collect();
+        let sinks = self
+            .pipeline
+            .sinks
+            .iter()
+            .map(|sink| WireSink {
+                name: sink.name.clone(),
+                from: sink.from.clone(),
+                format: sink.format.clone(),
+                split: sink.split.clone(),
+                config: without_paths(&sink.config),
+            })
+            .collect();
+        let split = self.pipeline.split.as_ref().map_or(Value::Null, DataSplit::config);
+        Ok(WireArtifact { format: FORMAT, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
+    }
+
+    /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
+    /// pointer.
+    pub fn commit(
+        &self,
+        files: ArtifactFiles,
+        io: &StorageClient,
+        root: &StorageLocation,
+        lineage: Vec<u8>,
+    ) -> Result<StorageLocation> {
+        let dir = self.write_files(files, io, root)?;
+        io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
+        let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
+        io.put_durable(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), pointer.as_bytes())?;
+        Ok(dir)
+    }
+
+    /// Writes what is needed to apply the artifact below `root`.
+    fn write_files(&self, files: ArtifactFiles, io: &StorageClient, root: &StorageLocation) -> Result<StorageLocation> {
+        let dir = Artifact::directory(root, self.id);
+        for (name, bytes) in files.into_iter().rev() {
+            // The last one names the others by their content: one that was lost is found out.
+            match name == "artifact.json" {
+                true => io.put_durable(&dir.join(&name), &bytes)?,
+                false => io.put(&dir.join(&name), bytes)?,
+            }
+        }
+        Ok(dir)
+    }
+
+    /// The same, unless it is there and whole.
+    pub fn ensure_written(&self, io: &StorageClient, root: &StorageLocation, threads: usize) -> Result<()> {
+        let there = Artifact::load(io, &Artifact::directory(root, self.id));
+        if there.is_ok_and(|there| there.id == self.id) {
+            Ok(())
+        } else {
+            self.write_files(self.files(threads)?, io, root).map(drop)
+        }
+    }
+
+    /// The directory of an artifact below `root`.
+    pub fn directory(root: &StorageLocation, id: ContentId) -> StorageLocation {
+        root.join(&format!("artifacts/{id}"))
+    }
+
+    /// Reads an artifact from its directory.
+    pub fn load(io: &StorageClient, dir: &StorageLocation) -> Result<Self> {
+        Self::load_files(io, dir).map_err(|fault| fault.file(dir.join("artifact.json").shown))
+    }
+
+    fn load_files(io: &StorageClient, dir: &StorageLocation) -> Result<Self> {
+        let bytes = io.get(&dir.join("artifact.json"))?.ok_or_else(|| {
+            Fault::new(codes::NOT_FOUND, "there is no artifact here")
+                .file(&dir.shown)
+                .hint("give the directory that holds `artifact.json`, as `forebay fit` prints it")
+        })?;
+        let mut id = IdBuilder::new("artifact");
+        id.text("artifact.json").bytes(&bytes);
+        let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
+        if version["format"] != FORMAT {
+            let message = format!("the artifact has format {}, this program reads {FORMAT}", version["format"]);
+            return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
+        }
+        let wire: WireArtifact = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
+        let mut findings = Vec::new();
+        for (index, stored) in wire.findings.iter().enumerate() {
+            let finding = match (&stored.table, &stored.file) {
+                (Some(table), _) => finding_from_json(table)?,
+                (None, Some(file)) => {
+                    // Never a path of the artifact's own choosing.
+                    let name = format!("findings/{index}.parquet");
+                    let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
+                        Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
+                            .file(&dir.join(&name).shown)
+                            .hint("copy the whole directory of the artifact, or fit again")
+                    })?;
+                    id.text(&name).bytes(&bytes);
+                    finding_from_parquet(bytes).map_err(|fault| fault.file(dir.join(&name).shown))?
+                }
+                (None, None) => return Err(corrupt_fault("a finding of the artifact is empty")),
+            };
+            findings.push(LearnedFinding {
+                step: stored.step.clone(),
+                analyzer: stored.analyzer.clone(),
+                columns: stored.columns.clone(),
+                part: stored.part.clone(),
+                finding: Arc::new(finding),
+            });
+        }
+        let (pipeline, schemas) = from_wire(wire)?;
+        let id = id.finish();
+        // The directory that it was written to is called by its id.
+        let name = dir.path.parts().next_back().and_then(|name| ContentId::parse(name.as_ref()));
+        if name.is_some_and(|name| name != id) {
+            return Err(corrupt_fault("the artifact has been changed since it was written"));
+        }
+        Ok(Artifact { id, pipeline, schemas, findings })
+    }
+
+    /// Its pipeline, bound to the columns of its sources.
+    pub fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
+        let datasets: BTreeMap<String, Dataset> = self
+            .schemas
+            .iter()
+            .map(|(name, schema)| {
+                let schema = schema.clone();
+                (name.clone(), Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new() })
+            })
+            .collect();
+        bind(&self.pipeline, registry, sql, &datasets)
+    }
+
+    /// The newest artifact of a pipeline below a state directory.
+    pub fn latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
+        let Some(bytes) = io.get(&root.join(&format!("artifacts/{name}.json")))? else { return Ok(None) };
+        let pointer: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
+        let id = pointer["artifact"].as_str().and_then(ContentId::parse);
+        Ok(id.map(|id| root.join(&format!("artifacts/{id}"))))
+    }
+}
+
+fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
+    let mut schemas = BTreeMap::new();
+    let mut sources = Vec::new();
+    for (name, source) in wire.sources {
+        let fields = source.columns.iter().map(|(name, stored)| field_from_json(name, stored));
+        schemas.insert(name.clone(), Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)));
+        let WireSource { format, config, time, keys, .. } = source;
+        sources.push(PipelineSource { name, format, config, time, keys, ready: None, lookback: None, at: None });
+    }
+    let mut nodes = Vec::new();
+    for node in wire.steps {
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        };
+        let input = match (node.input["from"].as_str(), node.input["sql"].as_str()) {
+            (Some(name), _) => NodeInput::From(name.to_owned()),
+            (None, Some(query)) => NodeInput::Sql(query.to_owned()),
+            (None, None) => NodeInput::Union(texts(&node.input["union"])),
+        };
+        let steps = node.steps.into_iter().map(|(kind, config)| Step { kind, config, at: None }).collect();
+        nodes.push(PipelineNode { name: node.name, input, fit_on: node.fit_on, steps, optional: false, at: None });
+    }
+    let sinks = wire.sinks.into_iter().map(|sink| {
+        let WireSink { name, from, format, split, config } = sink;
+        PipelineSink { name, from, format, config, split, optional: false, at: None }
+    });
+    let split = split_from_json(&wire.split)?;
+    let (name, sinks) = (wire.name, sinks.collect());
+    Ok((Pipeline { name, sources, nodes, split, sinks, ..Pipeline::default() }, schemas))
+}
+
+fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
+    let read = json_fault("the split of the artifact");
+    let get = |value: &Value| value.clone();
+    if value.is_null() {
+        return Ok(None);
+    }
+    if let Some(parts) = value.get("expressions") {
+        return Ok(Some(DataSplit::Expressions(serde_json::from_value(get(parts)).map_err(read)?)));
+    }
+    if let Some(time) = value.get("time") {
+        return Ok(Some(DataSplit::Time {
+            column: serde_json::from_value(get(&time["column"])).map_err(&read)?,
+            parts: serde_json::from_value(get(&time["parts"])).map_err(&read)?,
+            ends: serde_json::from_value(get(&time["ends"])).map_err(&read)?,
+            embargo: serde_json::from_value(get(&time["embargo"])).map_err(&read)?,
+        }));
+    }
+    let hash = &value["hash"];
+    Ok(Some(DataSplit::Hash {
+        keys: serde_json::from_value(get(&hash["keys"])).map_err(&read)?,
+        parts: serde_json::from_value(get(&hash["parts"])).map_err(&read)?,
+        seed: serde_json::from_value(get(&hash["seed"])).map_err(&read)?,
+    }))
+}
+
+/// A configuration without the places that belong to a run.
+fn without_paths(config: &Value) -> Value {
+    let mut config = config.clone();
+    if let Some(map) = config.as_object_mut() {
+        ["path", "paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
+    }
+    config
+}
+
+/// Simple types by name; all others as an Arrow IPC schema in hexadecimal.
+fn type_json(field: &Field) -> Result<Value> {
+    if let Some(name) = simple_types().iter().find(|(_, data_type)| data_type == field.data_type()).map(|(n, _)| *n) {
+        return Ok(name.into());
+    }
+    let schema = Schema::new(vec![field.clone()]);
+    let mut bytes = Vec::new();
+    StreamWriter::try_new(&mut bytes, &schema)?.finish()?;
+    Ok(
+        json!({ "type": field.data_type().to_string(), "ipc": bytes.iter().map(|b| format!("{b:02x}")).collect::<String>() }),
+    )
+}
+
+fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
+    let broken = || corrupt_fault(format!("the type of `{name}` in the artifact cannot be read"));
+    if let Some(text) = stored.as_str() {
+        let known = simple_types().into_iter().find(|(simple, _)| *simple == text).ok_or_else(broken)?;
+        return Ok(Field::new(name, known.1, true));
+    }
+    let text = stored["ipc"].as_str().ok_or_else(broken)?;
+    let bytes: Option<Vec<u8>> = (0..text.len() / 2)
+        .map(|i| text.get(2 * i..2 * i + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
+        .collect();
+    let reader = arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(bytes.ok_or_else(broken)?), None)?;
+    let schema = reader.schema();
+    let field = schema.fields().first().ok_or_else(broken)?;
+    Ok(field.as_ref().clone().with_nullable(true))
+}
+
+fn simple_types() -> Vec<(&'static str, DataType)> {
+    use arrow::datatypes::TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    vec![
+        ("boolean", DataType::Boolean),
+        ("int8", DataType::Int8),
+        ("int16", DataType::Int16),
+        ("int32", DataType::Int32),
+        ("int64", DataType::Int64),
+        ("uint8", DataType::UInt8),
+        ("uint16", DataType::UInt16),
+        ("uint32", DataType::UInt32),
+        ("uint64", DataType::UInt64),
+        ("float32", DataType::Float32),
+        ("float64", DataType::Float64),
+        ("string", DataType::Utf8),
+        ("binary", DataType::Binary),
+        ("date", DataType::Date32),
+        ("timestamp_s", DataType::Timestamp(Second, None)),
+        ("timestamp_ms", DataType::Timestamp(Millisecond, None)),
+        ("timestamp_us", DataType::Timestamp(Microsecond, None)),
+        ("timestamp_ns", DataType::Timestamp(Nanosecond, None)),
+    ]
+}
+
+/// How a finding is kept.
+enum StoredFinding {
+    /// In `artifact.json`.
+    Table(Value),
+    /// In a file of its own.
+    File(Bytes),
+}
+
+fn store_finding(finding: &Finding) -> Result<StoredFinding> {
+    match finding_json(finding) {
+        Some(table) => Ok(StoredFinding::Table(table)),
+        None => finding_parquet(finding).map(|bytes| StoredFinding::File(Bytes::from(bytes))),
+    }
+}
+
+/// A short table of simple columns as `{column: {type, values}}`; numbers keep their bits.
+fn finding_json(finding: &Finding) -> Option<Value> {
+    let table = finding.table();
+    if table.num_rows() > FINDING_JSON_ROWS_MAX {
+        return None;
+    }
+    let mut columns = Map::new();
+    for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
+        let values: Vec<Value> = match field.data_type() {
+            DataType::Float64 => column.as_primitive::<Float64Type>().iter().map(number_json).collect(),
+            DataType::UInt64 => column.as_primitive::<UInt64Type>().iter().map(|v| json!(v)).collect(),
+            DataType::Int64 => column.as_primitive::<Int64Type>().iter().map(|v| json!(v)).collect(),
+            DataType::Utf8 => column.as_string::<i32>().iter().map(|v| json!(v)).collect(),
+            DataType::Boolean => column.as_boolean().iter().map(|v| json!(v)).collect(),
+            _ => return None,
+        };
+        let (name, _) = simple_types().into_iter().find(|(_, data_type)| data_type == field.data_type())?;
+        columns.insert(field.name().clone(), json!({ "type": name, "values": values }));
+    }
+    Some(Value::Object(columns))
+}
+
+/// Numbers that JSON has, and the others by name.
+fn number_json(value: Option<f64>) -> Value {
+    match value {
+        None => Value::Null,
+        Some(value) if value.is_nan() => "nan".into(),
+        Some(value) if value.is_infinite() => if value > 0.0 { "inf" } else { "-inf" }.into(),
+        Some(value) => json!(value),
+    }
+}
+
+fn finding_from_json(value: &Value) -> Result<Finding> {
+    let broken = || corrupt_fault("a finding of the artifact cannot be read");
+    let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
+    for (name, column) in value.as_object().ok_or_else(broken)? {
+        let values = column["values"].as_array().ok_or_else(broken)?.iter();
+        let array: ArrayRef = match column["type"].as_str() {
+            Some("float64") => Arc::new(
+                values
+                    .map(|value| match value.as_str() {
+                        Some("nan") => Some(f64::NAN),
+                        Some("inf") => Some(f64::INFINITY),
+                        Some("-inf") => Some(f64::NEG_INFINITY),
+                        _ => value.as_f64(),
+                    })
+                    .collect::<Float64Array>(),
+            ),
+            Some("uint64") => Arc::new(values.map(Value::as_u64).collect::<UInt64Array>()),
+            Some("int64") => Arc::new(values.map(Value::as_i64).collect::<Int64Array>()),
+            Some("string") => Arc::new(values.map(Value::as_str).collect::<StringArray>()),
+            Some("boolean") => Arc::new(values.map(Value::as_bool).collect::<BooleanArray>()),
+            _ => return Err(broken()),
+        };
+        columns.push((name, array));
+    }
+    Finding::of(columns)
+}
+
+fn finding_parquet(finding: &Finding) -> Result<Vec<u8>> {
+    let fault = |error| Fault::internal("a finding cannot be written").cause(error);
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, finding.table().schema(), None).map_err(fault)?;
+    writer.write(finding.table()).map_err(fault)?;
+    writer.close().map_err(fault)?;
+    Ok(bytes)
+}
+
+fn finding_from_parquet(bytes: Bytes) -> Result<Finding> {
+    let fault = |error| corrupt_fault("a finding of the artifact is broken").cause(error);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(fault)?;
+    let schema = builder.schema().clone();
+    let batches = builder.build().map_err(fault)?.collect::<Result<Vec<RecordBatch>, _>>()?;
+    let table = arrow::compute::concat_batches(&schema, &batches)?;
+    Ok(Finding::new(table))
+}

@@ -1,0 +1,18 @@
+//! What a run left out in order to end before its deadline.
+
+use serde::{Deserialize, Serialize};
+
+/// What a run did to be on time: stated in the summary, the manifests and the lineage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DegradationReport {
+    /// The rungs that were taken, in order.
+    pub rungs: Vec<String>,
+    /// Steps and sinks that were left out.
+    pub skipped: Vec<String>,
+    /// The artifact whose findings stand in for those that were not learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
+    /// The steps whose findings are taken from there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reused: Vec<String>,
+}

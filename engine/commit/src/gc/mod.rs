@@ -1,0 +1,158 @@
+//! What a state directory holds, and what of it may go: for people and schedulers, never for runs.
+
+mod collect;
+mod list;
+mod roots;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use forebay_model::{ContentId, Result};
+use forebay_storage::{StorageClient, StorageLocation, scratch};
+use serde::Serialize;
+
+use crate::gc::list::{ListedObject, is_staged, list_files};
+use crate::state_store::StateStore;
+
+pub use collect::{CollectionReport, RetentionPolicy};
+pub use verify::{CorruptFile, VerifyReport};
+
+/// Below each of these lie things of one kind.
+const KINDS: [&str; 13] = [
+    "states",
+    "partials",
+    "carries",
+    "shards",
+    "passes",
+    "gathered",
+    "artifacts",
+    "notes",
+    "checkpoints",
+    "costs",
+    "exchanges",
+    "rows",
+    RUNS,
+];
+
+/// Attempts of runs. Kept so that an attempt that was suspended for long still finds out that another took over.
+const RUNS: &str = "runs";
+
+/// How directories end that hold a state in shares.
+const SHARES: &str = ".shares";
+
+/// Directories of spilled and half-written files of running and killed runs.
+const TEMPORARY: &str = "temporary";
+
+/// A state directory, seen from outside.
+pub struct StateDirectory {
+    io: StorageClient,
+    store: StateStore,
+}
+
+/// Things of one kind together.
+#[derive(Debug, Clone, Serialize)]
+pub struct KindUsage {
+    /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
+    /// `checkpoints`, `costs`, `exchanges`, `rows`, `runs`, `temporary`.
+    pub kind: String,
+    /// How many.
+    pub entries: u64,
+    /// Stored bytes.
+    pub bytes: u64,
+    /// When the oldest was written.
+    #[serde(serialize_with = "as_millis")]
+    pub oldest: SystemTime,
+    /// When the newest was written.
+    #[serde(serialize_with = "as_millis")]
+    pub newest: SystemTime,
+}
+
+fn as_millis<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    serializer.serialize_u64(since.as_millis() as u64)
+}
+
+/// Something that is kept or removed as a whole.
+pub struct StateEntry {
+    kind: &'static str,
+    /// The id, or the name of a pipeline.
+    name: String,
+    place: StorageLocation,
+    files: Vec<ListedObject>,
+    bytes: u64,
+    /// When its newest file was written.
+    written: SystemTime,
+    /// Left by a write that never ended; no reader looks at it.
+    staged: bool,
+}
+
+impl StateEntry {
+    fn new(kind: &'static str, name: &str, place: StorageLocation, files: Vec<ListedObject>) -> StateEntry {
+        StateEntry {
+            kind,
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            written: files.iter().map(|file| file.written).max().unwrap_or(SystemTime::UNIX_EPOCH),
+            staged: is_staged(name),
+            name: name.strip_suffix(".json").or(name.strip_suffix(SHARES)).unwrap_or(name).to_owned(),
+            place,
+            files,
+        }
+    }
+
+    fn id(&self) -> Option<ContentId> {
+        ContentId::parse(&self.name)
+    }
+}
+
+impl StateDirectory {
+    /// What lies in a state directory.
+    pub fn new(io: StorageClient, root: StorageLocation) -> StateDirectory {
+        StateDirectory { store: StateStore::new(io.clone(), root), io }
+    }
+
+    /// All kinds that are there, in a fixed order.
+    pub fn holdings(&self) -> Result<Vec<KindUsage>> {
+        Ok(usage_by_kind(&self.entries()?))
+    }
+
+    fn entries(&self) -> Result<Vec<StateEntry>> {
+        let root = self.store.root();
+        let mut entries = Vec::new();
+        for kind in KINDS {
+            let place = root.join(kind);
+            let mut by_name: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
+            for file in list_files(&self.io, &place)? {
+                let name = file.path.split('/').next().unwrap_or_default().to_owned();
+                by_name.entry(name).or_default().push(file);
+            }
+            let entry =
+                |(name, files): (String, Vec<ListedObject>)| StateEntry::new(kind, &name, place.join(&name), files);
+            entries.extend(by_name.into_iter().map(entry));
+        }
+        for directory in scratch::scratch_directories(root) {
+            let name = directory.file_name().to_string_lossy().into_owned();
+            let place = self.io.resolve(&directory.path().display().to_string())?;
+            entries.push(StateEntry::new(TEMPORARY, &name, place.clone(), list_files(&self.io, &place)?));
+        }
+        Ok(entries)
+    }
+}
+
+/// Entries by kind, in the order in which the kinds come.
+fn usage_by_kind<'e>(entries: impl IntoIterator<Item = &'e StateEntry>) -> Vec<KindUsage> {
+    let mut sums: Vec<KindUsage> = Vec::new();
+    for entry in entries {
+        let (kind, time) = (entry.kind.to_owned(), entry.written);
+        match sums.iter_mut().find(|sum| sum.kind == kind) {
+            None => sums.push(KindUsage { kind, entries: 1, bytes: entry.bytes, oldest: time, newest: time }),
+            Some(sum) => {
+                sum.entries += 1;
+                sum.bytes += entry.bytes;
+                sum.oldest = sum.oldest.min(time);
+                sum.newest = sum.newest.max(time);
+            }
+        }
+    }
+    sums
+}

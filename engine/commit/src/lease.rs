@@ -1,0 +1,271 @@
+//! Leases of state directories: a run holds one while it works, and nothing is collected meanwhile.
+//!
+//! On a local disk, a lease is a lock on a file, which the system releases with the process that holds it. Runs share
+//! it; collecting takes it alone. In a bucket, a lease is an object that its holder renews:
+//!
+//! ```text
+//! _lease                          the file of the lock, on local disks
+//! leases/<uuid>.run.json          its holder, which renews it every 20 seconds, for 90 seconds
+//! leases/<uuid>.gc.json           the same of a collection
+//! ```
+//!
+//! Both sides put their own object first, and look at the others' then: of two at the same time, at least one sees the
+//! other. A run waits for a collection; a collection gives way. How old an object is, the store's clock tells. Holders
+//! on the same machine whose process has ended hold nothing.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_model::{Fault, Result, codes};
+use forebay_storage::{StorageClient, StorageLocation};
+use object_store::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// How often a lease in a bucket is renewed.
+const RENEWED_EVERY: Duration = Duration::from_secs(20);
+
+/// How long a lease in a bucket holds after it was renewed.
+const HELD_FOR: Duration = Duration::from_secs(90);
+
+/// How often a run looks whether a collection has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What the names of leases end with.
+const RUN: &str = ".run.json";
+const COLLECTION: &str = ".gc.json";
+
+/// The file of the lock.
+const LOCK: &str = "_lease";
+
+/// A state directory that is in use, until this is dropped.
+pub struct StateLease(LeaseKind);
+
+enum LeaseKind {
+    /// The lock goes with the file.
+    File {
+        _file: std::fs::File,
+    },
+    Object(Arc<ObjectLease>, Option<JoinHandle<()>>),
+}
+
+/// A lease in a bucket.
+struct ObjectLease {
+    io: StorageClient,
+    place: StorageLocation,
+    holder: Bytes,
+    /// When it was renewed last, and whether it was given up.
+    state: Mutex<(Instant, bool)>,
+    ended: Condvar,
+}
+
+/// A process, as others on its machine can find it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LeaseHolder {
+    /// The machine since it was started, and the processes that see each other there.
+    machine: Option<String>,
+    process: u32,
+    /// When the process began, as the system counts.
+    began: Option<String>,
+}
+
+impl LeaseHolder {
+    fn here() -> LeaseHolder {
+        let process = std::process::id();
+        LeaseHolder { machine: machine(), process, began: process_start(process) }
+    }
+
+    /// Whether it is known that the process has ended.
+    fn has_ended(&self) -> bool {
+        self.machine.is_some() && self.machine == machine() && process_start(self.process) != self.began
+    }
+}
+
+/// The machine and the namespace of its processes, where the system tells.
+fn machine() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+/// When a process began; `None` where there is none of this number.
+fn process_start(process: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before may hold anything; the time is the twentieth field after it.
+    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned())
+}
+
+impl StateLease {
+    /// Takes a state directory for a run; waits while it is collected.
+    pub fn of_run(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
+        if let Some(file) = lock_file(state)? {
+            file.lock_shared().map_err(|error| lock_failed(state, error))?;
+            return Ok(StateLease(LeaseKind::File { _file: file }));
+        }
+        let lease = StateLease::begin_object_lease(io, state, RUN)?;
+        while held_by_others(io, state, COLLECTION)? {
+            io.cancellation().check()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(lease)
+    }
+
+    /// Takes a state directory for a collection; fails while a run holds it.
+    pub fn of_collection(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
+        let in_use = || {
+            let fault = Fault::new(codes::IN_USE, "a run is at work with this state directory; nothing was removed");
+            fault.file(&state.shown).hint("run this again when the run has ended")
+        };
+        if let Some(file) = lock_file(state)? {
+            return match file.try_lock() {
+                Ok(()) => Ok(StateLease(LeaseKind::File { _file: file })),
+                Err(std::fs::TryLockError::WouldBlock) => Err(in_use()),
+                Err(std::fs::TryLockError::Error(error)) => Err(lock_failed(state, error)),
+            };
+        }
+        let lease = StateLease::begin_object_lease(io, state, COLLECTION)?;
+        if held_by_others(io, state, RUN)? { Err(in_use()) } else { Ok(lease) }
+    }
+
+    /// Fails where a lease in a bucket could not be renewed in time: what the run relies on may be gone.
+    pub fn check(&self) -> Result<()> {
+        let LeaseKind::Object(object, _) = &self.0 else { return Ok(()) };
+        let state = object.state.lock().map_err(|_| forebay_threads::poisoned_lock())?;
+        if state.0.elapsed() < HELD_FOR {
+            return Ok(());
+        }
+        let fault = Fault::new(codes::IN_USE, "the lease of the state directory was not renewed in time");
+        Err(fault.file(&object.place.shown).hint("run the same command again: what is committed stays"))
+    }
+
+    fn begin_object_lease(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<StateLease> {
+        let place = state.join(&format!("leases/{}{kind}", Uuid::new_v4().simple()));
+        let holder =
+            serde_json::to_vec(&LeaseHolder::here()).map_err(|error| Fault::internal("a lease").cause(error))?;
+        let (begun, ended) = (Mutex::new((Instant::now(), false)), Condvar::new());
+        let object = Arc::new(ObjectLease { io: io.clone(), place, holder: holder.into(), state: begun, ended });
+        object.io.put(&object.place, object.holder.clone())?;
+        let renewed = object.clone();
+        Ok(StateLease(LeaseKind::Object(object, Some(std::thread::spawn(move || renewed.renew())))))
+    }
+}
+
+impl ObjectLease {
+    /// Renews the lease until it is given up.
+    fn renew(&self) {
+        let Ok(mut state) = self.state.lock() else { return };
+        loop {
+            let waited = self.ended.wait_timeout_while(state, RENEWED_EVERY, |state| !state.1);
+            let Ok((now, _)) = waited else { return };
+            if now.1 {
+                return;
+            }
+            drop(now);
+            // It counts from before the request: the store may have written it at once.
+            let before = Instant::now();
+            let is_put = self.io.put(&self.place, self.holder.clone()).is_ok();
+            let Ok(now) = self.state.lock() else { return };
+            state = now;
+            if is_put {
+                state.0 = before;
+            }
+        }
+    }
+}
+
+impl Drop for StateLease {
+    fn drop(&mut self) {
+        let LeaseKind::Object(object, thread) = &mut self.0 else { return };
+        if let Ok(mut state) = object.state.lock() {
+            state.1 = true;
+        }
+        object.ended.notify_all();
+        let _ = thread.take().map(JoinHandle::join);
+        // One that stays ends by itself.
+        let _ = object.io.delete(&object.place);
+    }
+}
+
+/// Opens the file of the lock, on a local disk.
+fn lock_file(state: &StorageLocation) -> Result<Option<std::fs::File>> {
+    let Some(local) = &state.local else { return Ok(None) };
+    let opened = std::fs::create_dir_all(local)
+        .and_then(|()| std::fs::File::options().create(true).append(true).open(local.join(LOCK)));
+    opened.map(Some).map_err(|error| lock_failed(state, error))
+}
+
+fn lock_failed(state: &StorageLocation, error: std::io::Error) -> Fault {
+    Fault::disk("the state directory cannot be locked", error).file(&state.shown)
+}
+
+/// Whether others hold leases of a kind in a bucket; removes those that hold nothing. The caller has just put its own
+/// lease, so that the newest of all tells the store's time.
+fn held_by_others(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<bool> {
+    let all = io.list(&state.join("leases"))?;
+    let Some(now) = all.iter().map(|lease| lease.last_modified).max() else { return Ok(false) };
+    let is_alike = |lease: &&ObjectMeta| lease.location.filename().is_some_and(|name| name.ends_with(kind));
+    let mut are_held = false;
+    for lease in all.iter().filter(is_alike) {
+        let place = state.at(&lease.location);
+        let Some(bytes) = io.get(&place)? else { continue };
+        let has_ended = serde_json::from_slice::<LeaseHolder>(&bytes).is_ok_and(|holder| holder.has_ended());
+        let age = (now - lease.last_modified).to_std().unwrap_or_default();
+        match has_ended || age >= HELD_FOR {
+            true => io.delete(&place)?,
+            false => are_held = true,
+        }
+    }
+    Ok(are_held)
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn runs_share_and_collections_are_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        for state in [folder.path().to_str().unwrap(), "s3://bucket/state"] {
+            let state = io.resolve(state).unwrap();
+            let refused = || StateLease::of_collection(&io, &state).err().map(|fault| fault.code());
+            let (one, other) = (StateLease::of_run(&io, &state).unwrap(), StateLease::of_run(&io, &state).unwrap());
+            assert_eq!(refused(), Some(codes::IN_USE));
+            drop(one);
+            assert_eq!(refused(), Some(codes::IN_USE));
+            other.check().unwrap();
+            drop(other);
+            drop(StateLease::of_collection(&io, &state).unwrap());
+            drop(StateLease::of_run(&io, &state).unwrap());
+        }
+    }
+
+    #[test]
+    fn processes_that_ended_hold_nothing() {
+        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        let state = io.resolve("s3://bucket/state").unwrap();
+        let here = LeaseHolder::here();
+        let put = |holder: &LeaseHolder| {
+            let bytes = Bytes::from(serde_json::to_vec(holder).unwrap());
+            io.put(&state.join("leases/x.run.json"), bytes).unwrap();
+        };
+        for (holder, is_refused) in [
+            (here.clone(), true),
+            (LeaseHolder { began: Some("never".to_owned()), ..here.clone() }, false),
+            (
+                LeaseHolder { machine: Some("another".to_owned()), began: Some("never".to_owned()), ..here.clone() },
+                true,
+            ),
+            (LeaseHolder { machine: None, began: None, ..here }, true),
+        ] {
+            put(&holder);
+            assert_eq!(StateLease::of_collection(&io, &state).is_err(), is_refused, "{holder:?}");
+        }
+        io.put(&state.join("leases/x.run.json"), Bytes::from_static(b"broken")).unwrap();
+        assert!(StateLease::of_collection(&io, &state).is_err());
+    }
+}

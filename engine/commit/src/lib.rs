@@ -1,0 +1,32 @@
+//! What is kept: states, manifests, published files and artifacts, and the leases and fences that protect them.
+
+mod artifact;
+mod decide;
+mod degradation_report;
+mod fencing;
+#[cfg(test)]
+mod fuzz;
+mod gc;
+mod lease;
+mod link_view;
+mod output;
+mod partial_states;
+mod state_store;
+
+/// Fuzz targets count memory.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
+
+pub use artifact::{Artifact, ArtifactFiles, LearnedFinding};
+pub use decide::ReuseDecision;
+pub use degradation_report::DegradationReport;
+pub use fencing::AttemptFence;
+pub use gc::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, VerifyReport};
+pub use lease::StateLease;
+pub use output::{
+    IntervalEntry, Manifest, OutputFile, OutputWriter, Shard, intact_shards, record_is_intact, remove_directory,
+    shard_directory,
+};
+pub use partial_states::{SHARES, merge_pairwise, shares_bytes_min};
+pub use state_store::{RetainedIds, StateStore, id_texts};

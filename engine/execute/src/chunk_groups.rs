@@ -1,0 +1,58 @@
+//! Groups chunks that pass through a chain together.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_model::{Chunk, Result};
+use forebay_plan::Carry;
+use forebay_storage::MemoryBudget;
+
+use crate::chunk_source::ChunkIter;
+use crate::ordered_scan::SpanRef;
+use crate::run_state::CHUNKS_PER_CHECK;
+
+/// Opens a span, after its precomputed outputs were attached to the carry.
+pub type OpenSpanFn<'f, 'r> = &'f mut dyn FnMut(&SpanRef, &mut Carry) -> Result<ChunkIter<'r>>;
+
+/// Receives consecutive chunks.
+pub type ChunkGroupFn<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
+
+/// Passes the chunks of some spans to `take`, in groups of about `rows_max` rows or of one chunk; false if the pass was
+/// stopped.
+pub fn for_each_group(
+    (tasks, rows_max): (&[SpanRef], usize),
+    (carry, stop, memory): (&mut Carry, &AtomicBool, MemoryBudget),
+    open: OpenSpanFn<'_, '_>,
+    take: ChunkGroupFn<'_>,
+) -> Result<bool> {
+    let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
+    let mut take = |chunks: &[Chunk], carry: &mut Carry| {
+        take(chunks, carry)?;
+        turn += 1;
+        if turn % CHUNKS_PER_CHECK == 1 { memory.check() } else { Ok(()) }
+    };
+    let mut each = || {
+        for task in tasks {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            for chunk in open(task, carry)? {
+                let chunk = chunk?;
+                let own = chunk.batch.num_rows();
+                rows += own;
+                waiting.push(chunk);
+                // Another chunk of this size would exceed the limit.
+                if rows + own > rows_max {
+                    rows = 0;
+                    take(&std::mem::take(&mut waiting), carry)?;
+                }
+            }
+        }
+        Ok(true)
+    };
+    let read = each();
+    // A fault in the pending chunks is reported before a fault of the read behind them.
+    if !waiting.is_empty() && !matches!(read, Ok(false)) {
+        take(&waiting, carry)?;
+    }
+    read
+}

@@ -1,0 +1,551 @@
+//! Incremental learning from a history: the states of runs of spans are committed, so that unchanged runs are merged
+//! and not read again.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use forebay_cluster::{StageRef, StateSource, TaskControl, TaskKind, TaskOutcome, TaskSpec, bad_request};
+use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic};
+use forebay_plan::{AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id};
+use forebay_storage::Event;
+use forebay_threads::{CountingSemaphore, lock, parallel_map};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::fused_learn::FusedCoverage;
+use crate::learn_pass::{LaneExecution, LearnPass, LearnResult, fixed_bytes};
+use crate::ordered_scan::{CheckpointHook, OrderedScan, SpanRef, SpanTimeline};
+use crate::remote::RemoteExecutor;
+use crate::span_index::{SpanIndex, WorkUnit};
+
+/// A lane whose states are committed by runs of spans.
+pub struct IncrementalLane<'a> {
+    learn: &'a LearnPass<'a>,
+    run: &'a LaneExecution<'a>,
+    /// As many permits as there is memory for the lane's states; each merging thread takes one.
+    turns: &'a CountingSemaphore,
+    /// For each analyzer, the id of the operations on the rows of a span.
+    shapes: Vec<ContentId>,
+    /// The span index of each analyzer. Other analyzers of the lane may reach further back, and may be finished already
+    /// when a run resumes.
+    seen: Vec<Arc<SpanIndex>>,
+    is_history: bool,
+}
+
+/// The outcome of a work unit.
+#[derive(Serialize, Deserialize)]
+struct UnitOutcome {
+    counts: RowCounts,
+    how: RemoteDisposition,
+}
+
+/// How a worker left the results of some analyzers; the states of the others are committed whole.
+#[derive(Default, Serialize, Deserialize)]
+struct RemoteDisposition {
+    /// Analyzers whose states were so large that they were stored in shares.
+    divided: BTreeSet<usize>,
+    /// Analyzers whose findings the worker committed, because it had read all rows.
+    answered: BTreeSet<usize>,
+}
+
+impl<'a> IncrementalLane<'a> {
+    /// `None` for a lane that is no history, or whose rows do not depend on its own spans alone.
+    pub fn new(
+        learn: &'a LearnPass<'a>,
+        run: &'a LaneExecution<'a>,
+        turns: &'a CountingSemaphore,
+    ) -> Result<Option<Self>> {
+        let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
+        let mut ways = chains().flat_map(|chain| chain.windows()).map(|window| window.way);
+        let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
+        let divides = match learn.crewed.is_some() || learn.on_worker {
+            true => ways.all(|way| way != WindowRowOrder::Sorted),
+            false => is_history && ways.all(|way| way == WindowRowOrder::Time),
+        };
+        if !divides {
+            return Ok(None);
+        }
+        let mut shapes = Vec::new();
+        for ask in &run.lane.asks {
+            match analyzer_operation_id(learn, *ask)? {
+                Some(shape) => shapes.push(shape),
+                None => return Ok(None),
+            }
+        }
+        let seen = span_indexes(learn, run)?;
+        Ok(Some(IncrementalLane { learn, run, turns, shapes, seen, is_history }))
+    }
+
+    /// The runs of spans that states are made of. A dataset that is no history is divided for workers alone.
+    fn run_tree(&self, history: &SpanIndex) -> Vec<Vec<Range<usize>>> {
+        if self.is_history {
+            return history.tree();
+        }
+        let (learn, lane) = (self.learn, self.run.lane);
+        vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)]
+    }
+
+    /// The id of what the lane does with the rows of each span.
+    fn lane_id(&self) -> ContentId {
+        let mut lane = IdBuilder::new("lane");
+        self.shapes.iter().for_each(|shape| {
+            lane.id(*shape);
+        });
+        lane.finish()
+    }
+
+    /// Runs a task of a worker.
+    pub fn run_task(&self, what: &TaskKind, errands: &dyn TaskControl) -> Result<TaskOutcome> {
+        let (sequence, name) = (self.ordered_scan(), self.lane_id());
+        let line = sequence.timeline()?;
+        if let TaskKind::Merge { question, share, pieces } = what {
+            return self.merge_share(*question, *share, pieces, line.tasks.len());
+        }
+        let kept_in = (self.learn.store, self.learn.scratch);
+        let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
+        let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+            self.learn_unit(&line.tasks, part, (carry, seal), (true, parts), stop)
+        };
+        sequence.run_task(&line, (name, name), kept_in, (what, errands), work, (0, &Ok))
+    }
+
+    fn ordered_scan(&self) -> OrderedScan<'a> {
+        lane_scan(self.learn, self.run)
+    }
+
+    /// The id of an analyzer's state over some spans.
+    fn state_id(&self, index: usize, tasks: &Range<usize>) -> ContentId {
+        self.seen[index].result_id(self.shapes[index], tasks.clone())
+    }
+
+    /// The ids of all analyzers' states over some spans.
+    fn state_ids(&self, tasks: &Range<usize>) -> impl Iterator<Item = ContentId> {
+        (0..self.shapes.len()).map(move |index| self.state_id(index, tasks))
+    }
+
+    /// The lane's analyzers, in order.
+    pub fn asks(&self) -> &'a [AnalyzerId] {
+        &self.run.lane.asks
+    }
+
+    /// An analyzer's state over no rows.
+    pub fn zero(&self, index: usize) -> Result<AnyState> {
+        self.analyzer(index).zero(&self.run.scratches[index])
+    }
+
+    /// Updates an analyzer's state with some rows.
+    pub fn update(&self, index: usize, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()> {
+        let updated = catch_panic(|| self.analyzer(index).update(state, input));
+        updated.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
+    }
+
+    /// Commits an analyzer's state over some spans of a history.
+    pub fn commit_state(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
+        let id = self.state_id(index, tasks);
+        let kept_in = (self.learn.scratch, self.is_history);
+        let put = self.learn.store.put_partial(id, self.analyzer(index), state, kept_in);
+        put.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
+    }
+
+    /// How many spans have to be read, and of how many.
+    pub fn spans_to_read(&self) -> Result<(usize, usize)> {
+        let line = self.ordered_scan().timeline()?;
+        let mut todo = Vec::new();
+        self.state_sources(&self.run_tree(&line.history))?.iter().for_each(|piece| collect_reads(piece, &mut todo));
+        Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
+    }
+
+    /// Learns the lane. `along` holds what the pass has learned already.
+    pub fn run(&self, answers: &Mutex<LearnResult>, along: &FusedCoverage) -> Result<()> {
+        let sequence = self.ordered_scan();
+        let line = sequence.timeline()?;
+        // A committed state may turn out to be corrupt; it is then removed, and the next attempt reads the rows.
+        while !self.try_learn(&sequence, &line, answers, along)? {}
+        Ok(())
+    }
+
+    /// Returns false if a committed state cannot be read.
+    fn try_learn(
+        &self,
+        sequence: &OrderedScan<'_>,
+        line: &SpanTimeline,
+        answers: &Mutex<LearnResult>,
+        along: &FusedCoverage,
+    ) -> Result<bool> {
+        let SpanTimeline { tasks, history, .. } = line;
+        let tree = self.run_tree(history);
+        let pieces = self.state_sources(&tree)?;
+        let mut todo = Vec::new();
+        pieces.iter().for_each(|piece| collect_reads(piece, &mut todo));
+        let lane = self.lane_id();
+        let is_first = todo.iter().map(Range::len).sum::<usize>() == tasks.len();
+        let all = history.bytes(0..tasks.len()).max(1);
+        let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
+        let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
+        let told = |bytes: u64| (bytes as f64 * share) as u64;
+        self.learn.watch.on_event(Event::PassReads { bytes: told(part_bytes), of: told(all) });
+        let part = |tasks: Range<usize>| WorkUnit::new(tasks.clone(), history.result_id(lane, tasks));
+        let todo: Vec<WorkUnit> = todo.into_iter().map(part).collect();
+        let kept_in = (self.learn.store, self.learn.scratch);
+        let place = |pass: usize| match &self.learn.program.passes.get(pass)?.work {
+            PassWork::Learn(work) => work.lanes.iter().position(|lane| lane.asks == self.run.lane.asks),
+            _ => None,
+        };
+        let away = self.learn.crewed.and_then(|crewed| {
+            let work = StageRef::Learn { pass: crewed.pass, lane: place(crewed.pass)? };
+            Some(RemoteExecutor { share, ..crewed.executor(work, self.learn.watch) })
+        });
+        let by = (self.turns.count(), away.as_ref());
+        let done = sequence.run_units(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
+            self.learn_unit(tasks, part, (carry, seal), (is_first, todo.len()), stop)
+        })?;
+        let mut left = RemoteDisposition::default();
+        for made in done.parts.values() {
+            let made: &UnitOutcome = made;
+            left.divided.extend(&made.how.divided);
+            left.answered.extend(&made.how.answered);
+        }
+        if let Some(away) = &away {
+            self.merge_on_workers(&pieces, &left.divided, away)?;
+        }
+        if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
+            return Ok(false);
+        }
+        // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
+        let runs = tree.iter().flatten().filter(|_| self.is_history);
+        let named: Vec<ContentId> = runs.flat_map(|run| self.state_ids(run)).collect();
+        let read_here = todo.iter().flat_map(|part| part.tasks.clone());
+        let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
+        let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
+        let kept = history.rows(0..tasks.len()) - read;
+        // Rows that were read twice count once.
+        let mut sum = if todo.is_empty() { along.counts } else { RowCounts::default() };
+        done.parts.into_values().for_each(|made| sum.add(made.counts));
+        sum.input = kept + read;
+        let mut answers = lock(answers)?;
+        answers.record_counts(sum, kept);
+        answers.kept.carries.extend(done.carry);
+        answers.kept.partials.extend(named);
+        Ok(true)
+    }
+
+    /// The sources of the state of all rows.
+    fn state_sources(&self, tree: &[Vec<Range<usize>>]) -> Result<Vec<StateSource>> {
+        let top = tree.last().into_iter().flatten();
+        top.map(|run| self.state_source(tree, tree.len() - 1, run)).collect()
+    }
+
+    /// For which analyzers a run of spans has to be read. A changed span changes the window outputs of the spans after
+    /// it, and no other results of those spans.
+    pub fn missing_states(&self, tasks: &Range<usize>, all: bool) -> Result<Vec<bool>> {
+        if all {
+            return Ok(vec![true; self.shapes.len()]);
+        }
+        Ok(self.committed_states(tasks)?.into_iter().map(|kept| !kept).collect())
+    }
+
+    /// For which analyzers the state of a run of spans is committed.
+    fn committed_states(&self, tasks: &Range<usize>) -> Result<Vec<bool>> {
+        self.learn.store.has_partials(self.state_ids(tasks))
+    }
+
+    fn is_committed(&self, tasks: &Range<usize>) -> Result<bool> {
+        Ok(self.committed_states(tasks)?.into_iter().all(|kept| kept))
+    }
+
+    /// The source of the state of a run at a level of the tree.
+    fn state_source(&self, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<StateSource> {
+        let kept = self.committed_states(run)?;
+        if kept.iter().all(|kept| *kept) {
+            return Ok(StateSource::Kept(run.clone()));
+        }
+        let Some(below) = level.checked_sub(1) else {
+            if !self.is_history {
+                return Ok(StateSource::Read(run.clone()));
+            }
+            // The run may have been shorter in an earlier run.
+            for end in (run.start + 1..run.end).rev() {
+                if self.is_committed(&(run.start..end))? {
+                    // A killed run may have committed the rest.
+                    let rest = end..run.end;
+                    let rest =
+                        if self.is_committed(&rest)? { StateSource::Kept(rest) } else { StateSource::Read(rest) };
+                    return Ok(StateSource::Merged {
+                        tasks: run.clone(),
+                        kept,
+                        of: vec![StateSource::Kept(run.start..end), rest],
+                    });
+                }
+            }
+            return Ok(StateSource::Read(run.clone()));
+        };
+        let runs = tree[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
+        let mut of = runs.map(|part| self.state_source(tree, below, part)).collect::<Result<Vec<_>>>()?;
+        // A run with a single child has the child's id and state.
+        Ok(if of.len() == 1 { of.remove(0) } else { StateSource::Merged { tasks: run.clone(), kept, of } })
+    }
+
+    /// Reads the rows of a unit, one of `parts`, and commits its states; `None` if the pass was stopped. With `all`, no
+    /// unit has a committed state.
+    fn learn_unit(
+        &self,
+        tasks: &[SpanRef],
+        part: &WorkUnit,
+        (carry, seal): (&mut Carry, CheckpointHook<'_>),
+        (all, parts): (bool, usize),
+        stop: &AtomicBool,
+    ) -> Result<Option<UnitOutcome>> {
+        let learn = self.learn;
+        let wanted = self.missing_states(&part.tasks, all)?;
+        let mut states = learn.zero(self.run)?;
+        let mut counts = RowCounts::default();
+        for tasks in tasks[part.tasks.clone()].chunk_by(|task, next| task.scan == next.scan) {
+            let asked = (&mut states[..], &(|place| wanted[place]) as &dyn Fn(usize) -> bool);
+            if !learn.spans(self.run, tasks, (carry, stop), asked, &mut counts)? {
+                return Ok(None);
+            }
+        }
+        seal(carry)?;
+        let is_large = |bytes: u64| bytes.saturating_mul(parts as u64) >= shares_bytes_min();
+        let is_all = !self.is_history && part.tasks.len() == tasks.len();
+        let mut how = RemoteDisposition::default();
+        let learned = self.state_ids(&part.tasks).enumerate().zip(states);
+        for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted[*index]) {
+            let (analyzer, ask) = (self.analyzer(index), self.run.lane.asks[index]);
+            if learn.on_worker && is_all {
+                learn.find(ask, (state, true))?;
+                how.answered.insert(index);
+            } else if learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large) {
+                let put = learn.store.put_partial_shares(id, analyzer, &mut state, learn.scratch);
+                put.map_err(|fault| learn.place(fault, ask))?;
+                how.divided.insert(index);
+            } else {
+                self.commit_state(index, &part.tasks, &mut state)?;
+            }
+        }
+        Ok(Some(UnitOutcome { counts, how }))
+    }
+
+    fn analyzer(&self, index: usize) -> &'a dyn AnyAnalyzer {
+        self.learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref()
+    }
+
+    /// Merges large states on workers, with a task for each share.
+    fn merge_on_workers(
+        &self,
+        pieces: &[StateSource],
+        divided: &BTreeSet<usize>,
+        away: &RemoteExecutor<'_>,
+    ) -> Result<()> {
+        let learn = self.learn;
+        let shares = divided.iter().flat_map(|question| (0..SHARES).map(|share| (*question, share)));
+        let errands = shares.map(|(question, share)| TaskSpec {
+            cost: 1,
+            after: None,
+            what: TaskKind::Merge { question, share, pieces: pieces.to_vec() },
+        });
+        let errands: Vec<TaskSpec> = errands.collect();
+        let done = away.run_tasks(&away.stage_context(learn.known), errands, learn.known, &mut |_| Ok(()));
+        done.map_err(|failure| failure.fault)?;
+        for question in divided {
+            let mut merged = Vec::new();
+            pieces.iter().for_each(|piece| collect_merged(piece, *question, &mut merged));
+            merged.iter().try_for_each(|tasks| {
+                learn.store.mark_shares_complete(self.state_id(*question, tasks), learn.scratch)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Merges a share of an analyzer's state over all spans, on a worker. If a committed state is corrupt, nothing is
+    /// written: the coordinator notices.
+    fn merge_share(&self, index: usize, share: usize, pieces: &[StateSource], tasks: usize) -> Result<TaskOutcome> {
+        if index >= self.shapes.len() || !pieces.iter().all(|piece| piece.is_within(tasks, self.shapes.len())) {
+            return Err(bad_request());
+        }
+        let (learn, analyzer) = (self.learn, self.analyzer(index));
+        if let Some(mut state) = self.merge(index, pieces, Some(share))? {
+            let id = self.state_id(index, &(0..tasks));
+            learn
+                .store
+                .put_shared(id, &share.to_string(), learn.scratch, &mut |out| analyzer.encode(&mut state, out))?;
+        }
+        Ok(TaskOutcome::Done(0))
+    }
+
+    /// The state of an analyzer that workers merged; `None` if a share is missing.
+    fn load_merged_shares(&self, index: usize, tasks: usize) -> Result<Option<AnyState>> {
+        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
+        let id = self.state_id(index, &(0..tasks));
+        lock(&learn.known.shared)?.push(id);
+        let read =
+            |share: usize| learn.store.get_shared(id, &share.to_string(), |input| analyzer.decode(input, scratch));
+        merge_pairwise(analyzer, (0..SHARES).map(read))
+    }
+
+    /// Merges the states of all sources, with a thread for each analyzer.
+    fn merge_all(
+        &self,
+        (pieces, tasks): (&[StateSource], usize),
+        left: &RemoteDisposition,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<bool> {
+        let asks = &self.run.lane.asks;
+        // States that may be large first, so that threads finish together.
+        let mut order: Vec<usize> = (0..asks.len()).collect();
+        order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
+        let done = parallel_map(self.turns.count(), asks.len(), &|place| {
+            let index = order[place];
+            // With workers, several lanes merge concurrently.
+            let _turn = self.turns.acquire();
+            if left.answered.contains(&index) {
+                return self.learn.hear(asks[index], &self.run.scratches[index], answers).map(|()| true);
+            }
+            let state = match left.divided.contains(&index) {
+                true => self.load_merged_shares(index, tasks),
+                false => self.merge(index, pieces, None),
+            };
+            match state.map_err(|fault| self.learn.place(fault, asks[index]))? {
+                Some(state) => self.learn.conclude(asks[index], (state, !self.is_history), answers).map(|()| true),
+                None => Ok(false),
+            }
+        })?;
+        Ok(done.into_iter().all(|whole| whole))
+    }
+
+    /// Merges the sources of a run of spans and commits the state.
+    fn merge_run(
+        &self,
+        index: usize,
+        tasks: &Range<usize>,
+        (pieces, share): (&[StateSource], Option<usize>),
+    ) -> Result<Option<AnyState>> {
+        let (learn, analyzer) = (self.learn, self.analyzer(index));
+        let Some(mut state) = self.merge(index, pieces, share)? else { return Ok(None) };
+        let id = self.state_id(index, tasks);
+        match share {
+            Some(share) => learn.store.put_partial_share((id, share), analyzer, &mut state, learn.scratch)?,
+            None => learn.store.put_partial(id, analyzer, &mut state, (learn.scratch, self.is_history))?,
+        }
+        Ok(Some(state))
+    }
+
+    /// The state of an analyzer over consecutive sources, or one share of it; `None` if one of them is corrupt.
+    fn merge(&self, index: usize, pieces: &[StateSource], share: Option<usize>) -> Result<Option<AnyState>> {
+        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
+        let mut merged: Option<AnyState> = None;
+        for piece in pieces {
+            let kept = |tasks| {
+                let id = self.state_id(index, tasks);
+                match share {
+                    Some(share) => learn.store.get_partial_share((id, share), analyzer, scratch),
+                    None => learn.store.get_partial(id, analyzer, scratch),
+                }
+            };
+            let state = match piece {
+                StateSource::Kept(tasks) | StateSource::Read(tasks) => kept(tasks)?,
+                StateSource::Merged { tasks, kept: is_kept, of } => {
+                    let known = if is_kept[index] { kept(tasks)? } else { None };
+                    match known {
+                        Some(state) => Some(state),
+                        None => self.merge_run(index, tasks, (of, share))?,
+                    }
+                }
+            };
+            let Some(state) = state else { return Ok(None) };
+            match &mut merged {
+                None => merged = Some(state),
+                Some(merged) => analyzer.merge(merged, state)?,
+            }
+        }
+        match merged {
+            Some(merged) => Ok(Some(merged)),
+            None => analyzer.zero(scratch).map(Some),
+        }
+    }
+}
+
+fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> OrderedScan<'a> {
+    OrderedScan {
+        io: learn.io,
+        program: learn.program,
+        known: learn.known,
+        memory: learn.memory,
+        batch_rows: learn.batch_rows,
+        threads: learn.threads,
+        scans: &run.lane.scans,
+        chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
+        narrow: Vec::new(),
+        written: Vec::new(),
+        computing: 1.0,
+    }
+}
+
+/// The span index of each analyzer of a lane.
+fn span_indexes(learn: &LearnPass<'_>, run: &LaneExecution<'_>) -> Result<Vec<Arc<SpanIndex>>> {
+    let bases = |lane: &AnalyzerLane| lane.scans.iter().map(|scan| scan.base).collect::<Vec<_>>();
+    // Windows over the same series are merged into one, which has the id of the first and reaches as far as all of
+    // them.
+    let reach = |window: &ChainWindow| (window.op, window.plan.as_ref().map(|plan| plan.reach()));
+    let mut by_windows: Vec<(Vec<_>, Arc<SpanIndex>)> = Vec::new();
+    let mut seen = Vec::new();
+    for ask in &run.lane.asks {
+        let alone = AnalyzerLane { asks: vec![*ask], scans: learn.program.scans_for(*ask), ..run.lane.clone() };
+        let lane = if bases(&alone) == bases(run.lane) { &alone } else { run.lane };
+        let run = learn.prepare(lane, 0)?;
+        let sequence = lane_scan(learn, &run);
+        let windows = sequence
+            .chains
+            .iter()
+            .zip(&lane.scans)
+            .map(|(chain, scan)| (scan.streams.len(), chain.windows().iter().map(reach).collect::<Vec<_>>()));
+        let windows: Vec<_> = windows.collect();
+        seen.push(match by_windows.iter().find(|(known, _)| *known == windows) {
+            Some((_, history)) => history.clone(),
+            None => {
+                let history = Arc::new(sequence.timeline()?.history);
+                by_windows.push((windows, history.clone()));
+                history
+            }
+        });
+    }
+    Ok(seen)
+}
+
+/// The id of what an analyzer does with the rows of a span; `None` if other rows take part.
+fn analyzer_operation_id(learn: &LearnPass<'_>, ask: AnalyzerId) -> Result<Option<ContentId>> {
+    let bound = &learn.program.bound;
+    let question = &bound.asks[ask];
+    let analyzer = &question.ask.analyzer;
+    let mut id = IdBuilder::new("partial");
+    id.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), question.ask.inputs, question.part]));
+    for scan in learn.program.scans_for(ask) {
+        match operation_id(bound, learn.pipeline, &scan, &|ask| learn.known.digest(learn.program, ask))? {
+            Some(shape) => id.id(shape),
+            None => return Ok(None),
+        };
+    }
+    Ok(Some(id.finish()))
+}
+
+/// Collects the runs whose states are merged of others for an analyzer.
+fn collect_merged(piece: &StateSource, question: usize, into: &mut Vec<Range<usize>>) {
+    match piece {
+        StateSource::Merged { tasks, kept, of } if !kept[question] => {
+            of.iter().for_each(|piece| collect_merged(piece, question, into));
+            into.push(tasks.clone());
+        }
+        _ => {}
+    }
+}
+
+fn collect_reads(piece: &StateSource, into: &mut Vec<Range<usize>>) {
+    match piece {
+        StateSource::Kept(_) => {}
+        StateSource::Read(tasks) => into.push(tasks.clone()),
+        StateSource::Merged { of, .. } => of.iter().for_each(|piece| collect_reads(piece, into)),
+    }
+}

@@ -1,0 +1,43 @@
+//! What a pass does: learn, write, materialize, sort, shuffle, and reuse what earlier runs left.
+
+#![allow(missing_docs, reason = "the interface of engine crates: what a field or method is called says what it is")]
+
+mod as_of_join;
+mod chunk_groups;
+mod chunk_source;
+mod column_reuse;
+mod external_sort;
+mod fused_learn;
+mod halo;
+mod incremental_learn;
+mod interval_filter;
+mod learn_pass;
+mod materialize;
+mod one_per_key;
+mod ordered_scan;
+mod query_memory;
+mod remote;
+mod run_state;
+mod shard_writer;
+mod shuffle;
+mod shuffle_read;
+mod sorted_pass;
+mod span_index;
+mod truncated_source;
+mod write_pass;
+mod write_target;
+
+pub use fused_learn::{FusedCoverage, FusedLearnFn};
+pub use incremental_learn::IncrementalLane;
+pub use interval_filter::IntervalFilter;
+pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
+pub use materialize::MaterializePass;
+pub use ordered_scan::SpanTimeline;
+pub use remote::ClusterHandle;
+pub use run_state::{RunState, SourceInput, scan_request};
+pub use shuffle::ShuffleStage;
+pub use shuffle_read::ShuffleReader;
+pub use sorted_pass::{SortedOutputs, SortedPass};
+pub use truncated_source::truncate_at;
+pub use write_pass::{WritePass, WriteResult};
+pub use write_target::WriteTarget;

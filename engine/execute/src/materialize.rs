@@ -1,0 +1,412 @@
+//! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is kept as an
+//! intermediate dataset.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::TrackConsumersPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use forebay_model::{Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type};
+use forebay_plan::{
+    Carry, ChainContext, ColumnTap, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program, WindowBudget,
+    refuse_writing,
+};
+use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use futures::StreamExt;
+
+use crate::query_memory::QueryMemoryPool;
+use crate::run_state::{RowOrderFailure, RunState, SortedStream, SourceInput, chunk_rows_max, record_order_failure};
+
+/// Rows per batch inside the query engine: fixed, so that results do not depend on options.
+const ENGINE_BATCH_ROWS: usize = 8192;
+
+/// Threads share the engine's memory. A thread's sort reserves one part in this many of the thread's share for merging.
+const RESERVED_SHARE: usize = 8;
+
+/// A row's position has the span's number above these bits and the row within the span below.
+pub const ROW_BITS: u32 = 40;
+
+/// Batches queued between the reading thread and the engine.
+pub const QUEUE_BATCHES: usize = 2;
+
+pub struct MaterializePass<'a> {
+    pub io: &'a StorageClient,
+    pub program: &'a Program,
+    pub known: &'a RunState,
+    pub memory: MemoryBudget,
+    pub threads: usize,
+    pub batch_rows: usize,
+    pub watch: Arc<dyn EventListener>,
+    pub scratch: &'a ScratchDir,
+}
+
+impl MaterializePass<'_> {
+    /// Plans a gather over its inputs.
+    pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
+        let bound = &self.program.bound;
+        let PlanOp::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
+        let lower = match &gather.lower {
+            GatherBy::Query(lower) => lower,
+            GatherBy::OnePerKey { .. } => {
+                let schema = self.one_per_key_schema(self.only_flow(op)?)?;
+                return Ok(MaterializePlan { op, plan: None, schema });
+            }
+        };
+        let mut inputs = Vec::new();
+        for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
+            let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+            inputs.push(self.input_table(name, flow, &columns)?);
+        }
+        let plan = lower(inputs)?;
+        refuse_writing(&plan)?;
+        // The widths of vectors were not known when the steps were bound.
+        let fields = gather.schema.fields().iter().zip(plan.schema().fields()).map(|(declared, planned)| {
+            let open = is_unsized_vector(declared.data_type());
+            let data_type = if open { logical_type(planned.data_type()) } else { declared.data_type().clone() };
+            Field::new(declared.name(), data_type, true)
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(MaterializePlan { op, plan: Some(plan), schema })
+    }
+
+    /// The input of a gather with a single input.
+    fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
+        match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+            Some([(_, flow)]) => Ok(flow),
+            _ => Err(Fault::internal("one row of each key of no rows")),
+        }
+    }
+
+    /// Runs the plan and gives its rows in canonical order to `take`.
+    pub fn run(&self, gathering: MaterializePlan, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+        let MaterializePlan { op, plan, schema } = gathering;
+        let plan = match (plan, &self.program.bound.ops[op].op) {
+            (Some(plan), _) => plan,
+            (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
+                let mut take = |batch: RecordBatch| take(conform(&batch, &schema)?);
+                return self.one_per_key(self.only_flow(op)?, keys, *last, &mut take);
+            }
+            (None, _) => return Err(Fault::internal("a gather without a plan")),
+        };
+        let context = self.engine_context()?;
+        let place =
+            |error: DataFusionError| self.scratch.locate_fault(engine_fault(error, &self.program.bound.ops[op].label));
+        let state = context.state();
+        let physical = self.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
+        let mut stream = self
+            .io
+            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
+            .map_err(place)?;
+        let mut rows = 0;
+        while let Some(batch) = self.io.block_on(stream.next())? {
+            let batch = conform(&batch.map_err(place)?, &schema)?;
+            rows += batch.num_rows() as u64;
+            self.memory.check()?;
+            take(batch)?;
+        }
+        Ok(rows)
+    }
+
+    pub fn engine_context(&self) -> Result<SessionContext> {
+        let mut config =
+            SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.threads.max(1));
+        let options = config.options_mut();
+        options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
+        options.sql_parser.enable_ident_normalization = false;
+        // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
+        let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
+        options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
+        let pool = QueryMemoryPool::new(self.memory);
+        let top = std::num::NonZeroUsize::MIN;
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, top)))
+            .with_disk_manager_builder(disk)
+            .build_arc()
+            .map_err(|error| engine_fault(error, "query engine"))?;
+        let state =
+            SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
+        Ok(SessionContext::new_with_state(state))
+    }
+
+    /// Columns of a flow as a table of one partition per thread, with the position of each row.
+    pub fn input_table(&self, name: &str, flow: &NodeFlow, columns: &[String]) -> Result<LogicalPlan> {
+        let FlowSpans { schema, tasks } = self.spans(flow, columns)?;
+        // Window state depends on the rows before: one thread reads all spans in order.
+        let threads = if in_order(&tasks) { 1 } else { self.threads.max(1) };
+        let share = tasks.len().div_ceil(threads).max(1);
+        let rows = |tasks: &[NumberedSpan]| {
+            let rows = SpanStream {
+                schema: schema.clone(),
+                tasks: tasks.to_vec(),
+                io: self.io.clone(),
+                watch: self.watch.clone(),
+                bytes_max: self.windows_bytes(),
+            };
+            Arc::new(rows) as Arc<dyn PartitionStream>
+        };
+        let partitions = match tasks.is_empty() {
+            true => vec![rows(&[])],
+            false => tasks.chunks(share).map(rows).collect(),
+        };
+        let fault = |error| engine_fault(error, name);
+        one_time_table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
+    }
+
+    /// The spans to read for some columns of a flow.
+    pub fn spans(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowSpans> {
+        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut tasks = Vec::new();
+        for stream in &flow.streams {
+            let slice = forebay_plan::slice_for_columns(&self.program.bound, stream, &wanted);
+            let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None };
+            let finding = |ask| self.known.finding(self.program, ask);
+            let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+            let chain =
+                OpChain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
+            let sorted = self.known.sorted_for(self.program, stream, &chain)?;
+            let input = self.known.input(self.program, stream.base)?.clone();
+            let request = ScanRequest {
+                columns: slice.1,
+                schema: input.dataset.schema.clone(),
+                pruning: Vec::new(),
+                batch_rows: chunk_rows_max(self.batch_rows, [&chain].into_iter(), self.memory, self.threads),
+                row_keys: false,
+            };
+            let fallen = self.known.fallen.clone();
+            let part = Arc::new(StreamInput { chain, input, request, sorted, fallen });
+            tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
+        }
+        let learned = tasks.first().map(|(part, _): &(Arc<StreamInput>, usize)| part.chain.fields(0));
+        let schema = match learned {
+            Some(fields) => with_position(fields.iter().cloned()),
+            None => schema_with_positions(flow, columns)?,
+        };
+        Ok(FlowSpans { schema, tasks: tasks.into_iter().enumerate().collect() })
+    }
+
+    /// Reads spans in order; stops when `take` returns false.
+    pub fn read(
+        &self,
+        FlowSpans { schema, tasks }: &FlowSpans,
+        which: Range<usize>,
+        take: &mut dyn FnMut(RecordBatch) -> bool,
+    ) -> Result<()> {
+        let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
+        send_batches(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+    }
+
+    /// The memory of earlier windows' state.
+    fn windows_bytes(&self) -> usize {
+        self.memory.engine_bytes() / 4
+    }
+}
+
+/// Columns of a flow, followed by the position of each row.
+pub fn schema_with_positions(flow: &NodeFlow, columns: &[String]) -> Result<SchemaRef> {
+    let fields = columns.iter().map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
+    Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
+}
+
+fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
+    let fields = fields.into_iter().map(|field| {
+        let data_type = logical_type(field.data_type());
+        field.with_data_type(data_type).with_nullable(true)
+    });
+    Arc::new(Schema::new(fields.chain([Field::new(GatherOp::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
+}
+
+/// A table that can be read once.
+pub fn one_time_table(name: &str, table: StreamingTable) -> Result<LogicalPlan, DataFusionError> {
+    LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()
+}
+
+/// The spans to read of a flow.
+pub struct FlowSpans {
+    pub schema: SchemaRef,
+    tasks: Vec<NumberedSpan>,
+}
+
+impl FlowSpans {
+    /// The number of spans.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Stored bytes of each span.
+    pub fn bytes(&self) -> Vec<u64> {
+        self.tasks.iter().map(|(_, (part, span))| part.input.dataset.spans[*span].bytes()).collect()
+    }
+
+    /// Whether the output of a span depends on the spans before it.
+    pub fn is_ordered(&self) -> bool {
+        in_order(&self.tasks)
+    }
+}
+
+fn in_order(tasks: &[NumberedSpan]) -> bool {
+    tasks.iter().any(|(_, (part, _))| part.chain.is_ordered())
+}
+
+/// A span with its number among all spans of all streams.
+type NumberedSpan = (usize, (Arc<StreamInput>, usize));
+
+struct StreamInput {
+    chain: OpChain,
+    input: SourceInput,
+    request: ScanRequest,
+    sorted: Vec<SortedStream>,
+    fallen: RowOrderFailure,
+}
+
+/// A planned gather.
+pub struct MaterializePlan {
+    op: OpId,
+    /// The query engine's plan; `None` if this crate computes the rows.
+    plan: Option<LogicalPlan>,
+    /// The columns of the result, with the actual widths of vectors.
+    pub schema: SchemaRef,
+}
+
+/// Consecutive spans as a stream.
+struct SpanStream {
+    schema: SchemaRef,
+    tasks: Vec<NumberedSpan>,
+    io: StorageClient,
+    watch: Arc<dyn EventListener>,
+    /// The memory of window state in bytes.
+    bytes_max: usize,
+}
+
+impl fmt::Debug for SpanStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rows({} spans)", self.tasks.len())
+    }
+}
+
+impl PartitionStream for SpanStream {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
+        let carry = Carry::new(&WindowBudget::new(self.bytes_max));
+        batch_stream(&self.schema, move |send| send_batches(&tasks, &schema, &io, watch.as_ref(), carry, send))
+    }
+}
+
+/// A stream of the batches that `produce` sends until the receiver is dropped. It runs on a thread of its own, because
+/// reading blocks and computes.
+pub fn batch_stream(
+    schema: &SchemaRef,
+    produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<()> + Send + 'static,
+) -> SendableRecordBatchStream {
+    let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
+    std::thread::spawn(move || {
+        // Without this error a failed stream would look complete.
+        if let Err(fault) = catch_panic(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
+            let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
+        }
+    });
+    let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|batch| (batch, receiver))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
+}
+
+fn send_batches(
+    tasks: &[NumberedSpan],
+    schema: &SchemaRef,
+    io: &StorageClient,
+    watch: &dyn EventListener,
+    mut carry: Carry,
+    send: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<()> {
+    for (index, (part, place)) in tasks {
+        let span = &part.input.dataset.spans[*place];
+        // The span's number above, the row below: ascending in canonical order, however spans are divided among
+        // threads.
+        let mut row = (*index as u64) << ROW_BITS;
+        part.sorted.iter().try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
+        for chunk in part.input.source.open(io, span, &part.request)? {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            let mut batch = None;
+            let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
+                let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+                for (column, field) in input.columns.iter().zip(schema.fields()) {
+                    columns.push(cast(column, field.data_type())?);
+                }
+                columns.push(Arc::new(UInt64Array::from_iter_values(row..row + input.rows as u64)));
+                row += input.rows as u64;
+                batch = Some(RecordBatch::try_new(schema.clone(), columns)?);
+                Ok(())
+            });
+            streamed.map_err(|fault| record_order_failure(&part.fallen, &carry, fault))?;
+            watch.on_event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
+            if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0)
+                && !send(batch)
+            {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Casts the engine's rows to the declared columns.
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>, _>>()?)?)
+}
+
+/// The fault for an error of the engine; faults of this workspace are unwrapped.
+pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
+    fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
+        match error {
+            DataFusionError::External(inner) => {
+                inner.downcast::<Fault>().map(|fault| *fault).map_err(DataFusionError::External)
+            }
+            DataFusionError::Context(text, inner) => {
+                ours(*inner).map_err(|inner| DataFusionError::Context(text, Box::new(inner)))
+            }
+            other => Err(other),
+        }
+    }
+    let error = match ours(error) {
+        Ok(fault) => return fault,
+        Err(error) => error,
+    };
+    // Several partitions may share the error of the one that failed; none owns it.
+    let mut chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
+        return WireFault::from(fault).into();
+    }
+    if let Some(disk) = find_io_error(&error) {
+        let disk = std::io::Error::new(disk.kind(), disk.to_string());
+        return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
+    }
+    let (code, message, hint) = match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => {
+            (codes::MEMORY, "does not fit into the memory limit even with spilling", "raise --memory")
+        }
+        DataFusionError::ArrowError(..) => (codes::BAD_ROW, "cannot be computed", "look at the cause"),
+        _ => (codes::EXPRESSION, "cannot be run by the query engine", "look at the cause"),
+    };
+    Fault::new(code, format!("`{label}` {message}")).step(label).cause(error).hint(hint)
+}

@@ -1,0 +1,136 @@
+//! The memory pool of the query engine. Sorts that can spill take all they can get; the merges behind them cannot spill
+//! and would find nothing. So a part of the memory is out of the sorts' reach. The engine does not count all its
+//! memory; large requests are therefore also checked against the memory of the process.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::{
+    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+};
+use forebay_model::MemoryRequest;
+use forebay_storage::MemoryBudget;
+
+/// One part in this many is reserved for consumers that cannot spill.
+const KEPT_SHARE: usize = 4;
+
+/// One part in this many is left free by sorts and their own merges.
+const LEFT_SHARE: usize = 8;
+
+/// One part in this many suffices for a merge of two streams.
+const MERGE_SHARE: usize = 32;
+
+/// Requests of at least this many bytes are checked against the memory of the process: asking the system costs some
+/// microseconds.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// The query engine's names of its sorts and of their merges.
+const SORT: &str = "ExternalSorter";
+const MERGE: &str = "ExternalSorterMerge";
+
+/// A pool of `bytes` bytes.
+#[derive(Debug)]
+pub struct QueryMemoryPool {
+    bytes: usize,
+    memory: MemoryBudget,
+    spilling: FairSpillPool,
+    /// Bytes held by consumers that cannot spill.
+    fixed: AtomicUsize,
+    /// Registered merges of sorts.
+    merges: AtomicUsize,
+}
+
+impl QueryMemoryPool {
+    /// The engine's part of the memory.
+    pub fn new(memory: MemoryBudget) -> Self {
+        let bytes = memory.engine_bytes();
+        let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
+        QueryMemoryPool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+    }
+
+    /// The bytes that a reservation has to leave to others when it holds `held` bytes.
+    fn left(&self, reservation: &MemoryReservation, held: usize) -> usize {
+        let consumer = reservation.consumer();
+        // Sorts and their own merges leave memory for the merges behind them, which need little at once.
+        let behind = if consumer.name().starts_with(SORT) { self.bytes / LEFT_SHARE } else { 0 };
+        // Merges of spilled runs take as many streams as they get memory for, and merge the rest later. The first merge
+        // must leave the others enough for the minimum.
+        let least = self.bytes / MERGE_SHARE;
+        let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
+        behind + if is_merge(consumer) && held > least { others * least } else { 0 }
+    }
+
+    fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        let (name, held) = (reservation.consumer().name(), human_readable_size(self.reserved()));
+        let (more, all) = (human_readable_size(additional), human_readable_size(self.bytes));
+        DataFusionError::ResourcesExhausted(format!("{name} wants {more} more where {held} of {all} are held"))
+    }
+}
+
+/// Whether the consumer merges the runs of a sort.
+fn is_merge(consumer: &MemoryConsumer) -> bool {
+    consumer.name().starts_with(MERGE)
+}
+
+impl fmt::Display for QueryMemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "forebay({})", human_readable_size(self.bytes))
+    }
+}
+
+impl MemoryPool for QueryMemoryPool {
+    fn name(&self) -> &str {
+        "forebay"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.merges.fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.spilling.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.merges.fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.spilling.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        match reservation.consumer().can_spill() {
+            true => self.spilling.grow(reservation, additional),
+            false => drop(self.fixed.fetch_add(additional, Ordering::Relaxed)),
+        }
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        match reservation.consumer().can_spill() {
+            true => self.spilling.shrink(reservation, shrink),
+            false => drop(self.fixed.fetch_sub(shrink, Ordering::Relaxed)),
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
+        if additional >= LARGE_BYTES && self.memory.admit(MemoryRequest { now: additional, later: 0 }, 0).is_err() {
+            return Err(self.exhausted(reservation, additional));
+        }
+        let free = self.bytes.saturating_sub(self.left(reservation, reservation.size() + additional));
+        if reservation.consumer().can_spill() {
+            if self.reserved() + additional > free {
+                return Err(self.exhausted(reservation, additional));
+            }
+            return self.spilling.try_grow(reservation, additional);
+        }
+        let free = free.saturating_sub(self.spilling.reserved());
+        let taken = self.fixed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
+            fixed.checked_add(additional).filter(|fixed| *fixed <= free)
+        });
+        taken.map(drop).map_err(|_| self.exhausted(reservation, additional))
+    }
+
+    fn reserved(&self) -> usize {
+        self.spilling.reserved() + self.fixed.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.bytes)
+    }
+}

@@ -1,0 +1,268 @@
+//! Work units of a pass on workers: how the coordinator submits them, and how a worker runs them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use forebay_cluster::{
+    Cluster, RunSpec, StageContext, StageFailure, StageRef, TaskControl, TaskEvent, TaskKind, TaskOutcome, TaskSpec,
+    WindowInit, WorkUnitRef, bad_request,
+};
+use forebay_commit::StateStore;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_plan::{Carry, WindowBudget};
+use forebay_storage::{CancellationToken, Event, EventListener, ScratchDir};
+use forebay_threads::FlushPool;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::ordered_scan::{
+    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, SpanRef, SpanTimeline, UnitResults, bytes_min,
+    lane_of_range,
+};
+use crate::run_state::RunState;
+use crate::span_index::WorkUnit;
+
+/// With sequential lanes, each range restores the window state that the range before it in its lane wrote. Workers
+/// cannot share such ranges freely. So a lane has at most `RANGES_PER_LANE` ranges of at least `LANE_RANGE_BYTES_MIN`
+/// stored bytes each.
+const RANGES_PER_ROW: u64 = 3;
+const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
+
+/// Runs the work units of a pass on workers.
+pub struct RemoteExecutor<'a> {
+    pub crew: &'a Cluster,
+    pub job: &'a RunSpec,
+    pub work: StageRef,
+    /// The share of the spans' stored bytes that is read.
+    pub share: f64,
+    pub watch: &'a dyn EventListener,
+    pub interrupt: &'a CancellationToken,
+}
+
+impl RemoteExecutor<'_> {
+    /// What workers need to know for all tasks of the stage.
+    pub fn stage_context(&self, known: &RunState) -> StageContext {
+        let ways = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        StageContext { job: self.job.clone(), work: self.work, ways, exchanges: known.exchanges.clone() }
+    }
+
+    /// Runs tasks on workers and reports their progress. Records the window whose row order was wrong, if one failed.
+    pub fn run_tasks(
+        &self,
+        common: &StageContext,
+        errands: Vec<TaskSpec>,
+        known: &RunState,
+        hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
+    ) -> Result<(), StageFailure> {
+        let done = self.crew.run_stage_tasks(common, errands, self.interrupt, &mut |said| {
+            if let TaskEvent::Moved { rows, bytes, spilled } = said {
+                self.watch.on_event(Event::Progress { rows, bytes });
+                if spilled > 0 {
+                    self.watch.on_event(Event::Spilled { bytes: spilled });
+                }
+            }
+            hear(said)
+        });
+        done.inspect_err(|failure| {
+            if let (Some(op), Ok(mut fallen)) = (failure.fallen, known.fallen.lock()) {
+                fallen.get_or_insert((op, failure.fault.code()));
+            }
+        })
+    }
+}
+
+/// The cluster that runs a pass.
+#[derive(Clone, Copy)]
+pub struct ClusterHandle<'a> {
+    pub crew: &'a Cluster,
+    pub job: &'a RunSpec,
+    /// The pass's position in the program.
+    pub pass: usize,
+    pub interrupt: &'a CancellationToken,
+}
+
+impl<'a> ClusterHandle<'a> {
+    /// An executor for a stage of the pass.
+    pub fn executor(self, work: StageRef, watch: &'a dyn EventListener) -> RemoteExecutor<'a> {
+        RemoteExecutor { crew: self.crew, job: self.job, work, share: 1.0, watch, interrupt: self.interrupt }
+    }
+}
+
+impl OrderedScan<'_> {
+    /// Like `OrderedScan::run_units`, on workers; `None` if the window state cannot be handed from one worker to
+    /// another.
+    pub fn run_on_workers<T: DeserializeOwned>(
+        &self,
+        line: &SpanTimeline,
+        shape: ContentId,
+        store: &StateStore,
+        todo: &[WorkUnit],
+        away: &RemoteExecutor<'_>,
+    ) -> Result<Option<UnitResults<T>>> {
+        let has_windows = self.checkpointed_windows().is_some();
+        let slots = away.crew.wait_for_slots(away.interrupt)?;
+        let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
+        let cut = match line.needs_all() {
+            true => PartitionStrategy::Evenly { rows: slots, each: per_row as usize, advance: ADVANCE_SHARE },
+            false => PartitionStrategy::Falling { slots },
+        };
+        let ranges = self.plan_ranges(todo, line, cut, &self.find_checkpoint(line, shape, store))?;
+        if !has_windows && ranges.iter().any(|range| range.start == WindowInit::Carried) {
+            return Ok(None);
+        }
+        let carry_id = |task: usize| line.history.carry_id(shape, task);
+        let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
+        let row = |range: usize| lane_of_range(range, ranges.len(), slots);
+        // A range continues where the range before it in its lane ended.
+        let follows = |range: usize| {
+            let carried = ranges.get(range).is_some_and(|range| range.start == WindowInit::Carried);
+            carried && range > 0 && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
+        };
+        let mut errands: Vec<TaskSpec> = Vec::new();
+        // The furthest span at which window state is known, how it is restored, and the task that produces it.
+        let mut chain = (0, WindowInit::Fresh, None);
+        let mut before = None;
+        for (number, range) in ranges.iter().enumerate() {
+            let (start, after) = match &range.start {
+                WindowInit::Carried if follows(number) => (WindowInit::Kept(carry_id(range.from)), before),
+                WindowInit::Carried => {
+                    let bytes = line.history.bytes(chain.0..range.from);
+                    let what = TaskKind::Advance { from: chain.0, start: chain.1, to: range.from };
+                    errands.push(TaskSpec {
+                        cost: (bytes as f64 * away.share * ADVANCE_SHARE) as u64,
+                        after: chain.2,
+                        what,
+                    });
+                    chain = (range.from, WindowInit::Kept(carry_id(range.from)), Some(errands.len() - 1));
+                    (chain.1.clone(), chain.2)
+                }
+                WindowInit::Kept(id) => {
+                    chain = (range.from, WindowInit::Kept(*id), None);
+                    (range.start.clone(), None)
+                }
+                start => (start.clone(), None),
+            };
+            let bytes: u64 = todo[range.parts.clone()].iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+            let ends = range.parts.end == todo.len() && end_of(number) == line.tasks.len();
+            let parts = todo[range.parts.clone()].iter();
+            let parts = parts.map(|part| WorkUnitRef { tasks: part.tasks.clone(), id: part.id }).collect();
+            let keeps = has_windows && (ends && range.is_whole || follows(number + 1));
+            let cost = (bytes as f64 * away.share) as u64;
+            errands.push(TaskSpec { cost, after, what: TaskKind::Parts { parts, from: range.from, start, keeps } });
+            before = Some(errands.len() - 1);
+        }
+        let last = errands.len().saturating_sub(1);
+        let (mut parts, mut gaps) = (BTreeMap::new(), 0);
+        let done = away.run_tasks(&away.stage_context(self.known), errands, self.known, &mut |said| {
+            match said {
+                TaskEvent::Part { first, made } => {
+                    let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
+                    parts.insert(first, serde_json::from_value(made).map_err(strange)?);
+                }
+                TaskEvent::Done { errand, gaps: found } if errand == last => gaps = found,
+                TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
+            }
+            Ok(())
+        });
+        done.map_err(|failure| match failure.deadly.and_then(|task| line.tasks.get(task)) {
+            Some(task) => self.locate_fault(failure.fault, *task),
+            None => failure.fault,
+        })?;
+        let is_kept = has_windows && ranges.last().is_none_or(|range| range.is_whole);
+        let carry = is_kept.then(|| carry_id(line.tasks.len()));
+        Ok(Some(UnitResults { parts, gaps, carry }))
+    }
+
+    fn locate_fault(&self, fault: Fault, task: SpanRef) -> Fault {
+        match self.known.input(self.program, self.scans[task.scan].base) {
+            Ok(input) => fault.file(input.dataset.spans[task.span].label()),
+            Err(_) => fault,
+        }
+    }
+
+    /// Runs a task on a worker. Unit ids are made of `name`. `finishing` threads finish units once their rows are
+    /// computed.
+    pub fn run_task<T: Serialize, U: Send>(
+        &self,
+        line: &SpanTimeline,
+        (shape, name): (ContentId, ContentId),
+        (store, scratch): (&StateStore, &ScratchDir),
+        (what, errands): (&TaskKind, &dyn TaskControl),
+        work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<U>>,
+        (finishing, finish): (usize, &(dyn Fn(U) -> Result<T> + Sync)),
+    ) -> Result<TaskOutcome> {
+        let windows = self.checkpointed_windows();
+        let budget = WindowBudget::new(self.memory.states_bytes() / self.threads.max(1));
+        let none = BTreeMap::new();
+        let kept = |id: ContentId| {
+            store.get_carry(id, |input| Carry::decode(windows.as_ref().unwrap_or(&none), &budget, input))
+        };
+        let keep = |carry: &Carry, task: usize| match &windows {
+            Some(windows) => {
+                let id = line.history.carry_id(shape, task);
+                store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
+            }
+            None => Ok(()),
+        };
+        let stop = errands.cancel_flag();
+        let begin = |from: usize, start: &WindowInit| {
+            self.init_windows(&line.tasks, (start, from), &budget, &kept, (&self, stop))
+        };
+        match what {
+            TaskKind::Advance { from, start, to } => {
+                let Some(mut carry) = begin(*from, start)? else { return Ok(TaskOutcome::Stopped) };
+                let over = line.tasks.get(*from..*to).ok_or_else(bad_request)?;
+                if !self.advance_over(over, (&mut carry, &self), stop)? {
+                    return Ok(TaskOutcome::Stopped);
+                }
+                keep(&carry, *to)?;
+                Ok(TaskOutcome::Done(carry.gaps()))
+            }
+            TaskKind::Merge { .. } | TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Read { .. } => {
+                Err(Fault::internal("an errand of another kind"))
+            }
+            TaskKind::Parts { parts, from, start, keeps } => {
+                let same = |part: &&WorkUnitRef| line.history.result_id(name, part.tasks.clone()) == part.id;
+                let within = |part: &&WorkUnitRef| part.tasks.end <= line.tasks.len();
+                if parts.iter().filter(within).filter(same).count() != parts.len() {
+                    let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker sees other data than the coordinator");
+                    return Err(fault.hint("give all of them the same files, at the same paths"));
+                }
+                let Some(mut carry) = begin(*from, start)? else { return Ok(TaskOutcome::Stopped) };
+                let unwritten = |error| Fault::internal("an answer cannot be written").cause(error);
+                let finish = |(first, unfinished): (usize, U)| {
+                    errands.report_unit(first, serde_json::to_value(finish(unfinished)?).map_err(unwritten)?)
+                };
+                let finishers = FlushPool::new(finishing, &finish);
+                let mut at = *from;
+                let each = || {
+                    for (number, WorkUnitRef { tasks, id }) in parts.iter().enumerate() {
+                        if errands.is_draining() {
+                            return Ok(TaskOutcome::HandedBack);
+                        }
+                        if self.is_ordered()
+                            && !self.advance_over(
+                                line.tasks.get(at..tasks.start).ok_or_else(bad_request)?,
+                                (&mut carry, &self),
+                                stop,
+                            )?
+                        {
+                            return Ok(TaskOutcome::Stopped);
+                        }
+                        let part = WorkUnit::new(tasks.clone(), *id);
+                        let ends = *keeps && number + 1 == parts.len();
+                        let seal = |carry: &Carry| if ends { keep(carry, part.tasks.end) } else { Ok(()) };
+                        let Some(unfinished) = work(&part, &mut carry, stop, &seal)? else {
+                            return Ok(TaskOutcome::Stopped);
+                        };
+                        finishers.submit((tasks.start, unfinished))?;
+                        at = tasks.end;
+                    }
+                    Ok(TaskOutcome::Done(carry.gaps()))
+                };
+                finishers.run_scoped(finishing, each, None)
+            }
+        }
+    }
+}

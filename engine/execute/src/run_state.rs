@@ -1,0 +1,217 @@
+//! The state of a run, and what all kinds of passes share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use forebay_cluster::ShufflePlan;
+use forebay_model::{ContentId, Dataset, Fault, FaultCode, Finding, Result};
+use forebay_plan::{
+    AnalyzerId, BaseDataset, BaseId, Carry, ChainWindow, ColumnScan, OpChain, OpId, OpStream, Program, WindowRowOrder,
+};
+use forebay_storage::{MemoryBudget, ScanRequest, Source};
+use forebay_threads::lock;
+
+use crate::sorted_pass::SortedOutputs;
+use crate::span_index::SpanDigests;
+
+/// Chunks between two checks of the process's memory.
+pub const CHUNKS_PER_CHECK: usize = 8;
+
+/// A base dataset that can be read.
+#[derive(Clone)]
+pub struct SourceInput {
+    pub dataset: Arc<Dataset>,
+    pub source: Arc<dyn Source>,
+    /// Whether its spans follow each other in time: a history that grows at its end.
+    pub in_time_order: bool,
+}
+
+/// The window that stopped a pass because its assumed row order was wrong, and the code of its fault.
+pub type RowOrderFailure = Arc<Mutex<Option<(OpId, FaultCode)>>>;
+
+/// Records the window that stopped a pass, if one did.
+pub fn record_order_failure(fallen: &RowOrderFailure, carry: &Carry, fault: Fault) -> Fault {
+    if let (Some(op), Ok(mut fallen)) = (carry.failed(), fallen.lock()) {
+        fallen.get_or_insert((op, fault.code()));
+    }
+    fault
+}
+
+/// The sorted outputs of a window for one stream.
+#[derive(Clone)]
+pub struct SortedStream {
+    op: OpId,
+    sorted: Arc<SortedOutputs>,
+    place: usize,
+}
+
+impl SortedStream {
+    /// Attaches the outputs to the rows of a span.
+    pub fn attach(&self, span: usize, carry: &mut Carry) -> Result<()> {
+        carry.set_precomputed(self.op, self.sorted.read(self.place, span)?);
+        Ok(())
+    }
+}
+
+/// Datasets, one after the other, with the digests of their spans.
+type DigestedDatasets = (Vec<Arc<Dataset>>, Arc<SpanDigests>);
+
+/// The state of a run: datasets to read and findings to use.
+#[derive(Default)]
+pub struct RunState {
+    pub sources: BTreeMap<String, SourceInput>,
+    pub gathered: BTreeMap<OpId, SourceInput>,
+    /// By state id, so that analyzers with equal states share one finding.
+    pub findings: BTreeMap<ContentId, Arc<Finding>>,
+    /// The order in which rows reach each window.
+    pub ways: BTreeMap<OpId, WindowRowOrder>,
+    /// Windows whose state is so large that one thread needs all the memory for it.
+    pub greedy: BTreeSet<OpId>,
+    /// The outputs of windows whose rows were sorted.
+    pub sorted: BTreeMap<OpId, Arc<SortedOutputs>>,
+    /// Where workers sorted them.
+    pub exchanges: Vec<ShufflePlan>,
+    /// The ids of states whose findings workers have committed.
+    pub shared: Mutex<Vec<ContentId>>,
+    /// The first window whose row order was wrong.
+    pub fallen: RowOrderFailure,
+    /// Digests of spans, computed on first use.
+    pub held: Mutex<Vec<DigestedDatasets>>,
+}
+
+impl RunState {
+    pub fn input(&self, program: &Program, base: BaseId) -> Result<&SourceInput> {
+        let found = match &program.bound.bases[base] {
+            BaseDataset::Source(name) => self.sources.get(name),
+            BaseDataset::Gathered(op) => self.gathered.get(op),
+        };
+        found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
+    }
+
+    /// The digests of the spans that some scans read, scan by scan.
+    pub fn held(&self, program: &Program, scans: &[ColumnScan]) -> Result<Arc<SpanDigests>> {
+        let dataset = |scan: &ColumnScan| Ok(self.input(program, scan.base)?.dataset.clone());
+        let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
+        let mut held = lock(&self.held)?;
+        let are_they = |known: &[Arc<Dataset>]| {
+            known.len() == datasets.len()
+                && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
+        };
+        if let Some((_, held)) = held.iter().find(|(known, _)| are_they(known)) {
+            return Ok(held.clone());
+        }
+        let spans =
+            datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
+        let new = Arc::new(SpanDigests::new(spans));
+        held.push((datasets.clone(), new.clone()));
+        Ok(new)
+    }
+
+    /// Whether all rows come from sources that grow with time.
+    pub fn is_history(&self, program: &Program, scans: &[ColumnScan]) -> Result<bool> {
+        for scan in scans {
+            if !self.input(program, scan.base)?.in_time_order {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether rows may be written in shards, each kept as long as its inputs stay the same.
+    pub fn in_shards(&self, program: &Program, scans: &[ColumnScan]) -> Result<bool> {
+        Ok(!program.windows_of(scans).is_empty() || self.is_history(program, scans)?)
+    }
+
+    /// The digest of an analyzer's finding.
+    pub fn digest(&self, program: &Program, ask: AnalyzerId) -> Result<ContentId> {
+        self.finding(program, ask)?.digest()
+    }
+
+    pub fn way(&self, op: OpId) -> WindowRowOrder {
+        self.ways.get(&op).copied().unwrap_or(WindowRowOrder::Time)
+    }
+
+    /// Records the window that stopped a pass, if one did.
+    pub fn note_fallen(&self, carry: &Carry, fault: Fault) -> Fault {
+        record_order_failure(&self.fallen, carry, fault)
+    }
+
+    /// The sorted outputs that a stream's windows need, each with the stream's index among the streams that were sorted
+    /// together.
+    pub fn sorted_for(&self, program: &Program, stream: &OpStream, chain: &OpChain) -> Result<Vec<SortedStream>> {
+        let mut found = Vec::new();
+        for ChainWindow { op, way, .. } in chain.windows().iter().filter(|window| window.way == WindowRowOrder::Sorted)
+        {
+            let sorted = self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{way:?} rows are not there")))?;
+            let before = |known: &OpStream| {
+                known.base == stream.base
+                    && stream.ops.starts_with(&known.ops)
+                    && stream.ops.get(known.ops.len()) == Some(op)
+            };
+            let flow = program.bound.window_inputs.get(op);
+            let place = flow.and_then(|flow| flow.streams.iter().position(before));
+            let place = place.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
+            found.push(SortedStream { op: *op, sorted: sorted.clone(), place });
+        }
+        Ok(found)
+    }
+
+    pub fn finding(&self, program: &Program, ask: AnalyzerId) -> Result<Arc<Finding>> {
+        let found = self.findings.get(&program.state_ids[ask]).cloned();
+        found.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
+    }
+}
+
+/// A scan's request to its spans: columns, and the conditions at the head of its streams.
+pub fn scan_request(
+    program: &Program,
+    scan: &ColumnScan,
+    input: &SourceInput,
+    batch_rows: usize,
+    row_keys: bool,
+) -> ScanRequest {
+    ScanRequest {
+        columns: scan.columns.clone(),
+        schema: input.dataset.schema.clone(),
+        pruning: forebay_plan::pruning_conditions(&program.bound, scan),
+        batch_rows,
+        row_keys,
+    }
+}
+
+/// Batches in a chunk for windows in time order.
+const WINDOW_BATCHES: usize = 16;
+
+/// Approximate bytes of a value.
+const VALUE_BYTES: usize = 8;
+
+/// Rows to read in one chunk: more than a batch if chains profit from it, as far as memory allows; fewer if vectors
+/// make rows wide.
+pub fn chunk_rows_max<'c>(
+    batch_rows: usize,
+    chains: impl Iterator<Item = &'c OpChain> + Clone,
+    memory: MemoryBudget,
+    threads: usize,
+) -> usize {
+    let share = memory.rows_bytes() / threads.max(1);
+    let vectors = chains.clone().map(OpChain::vector_bytes).sum::<usize>();
+    let batch_rows = batch_rows.min(share / vectors.max(1)).max(1);
+    if !chains.clone().any(OpChain::gains_by_rows) {
+        return batch_rows;
+    }
+    let row_bytes = VALUE_BYTES * chains.map(OpChain::columns_max).sum::<usize>().max(1) + vectors;
+    let fitting = share / row_bytes;
+    batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
+}
+
+/// Estimated window state of a series in bytes, more than most series need.
+const SERIES_BYTES: usize = 4 << 10;
+
+/// Rows of several chunks that pass through a chain together: as many as memory allows if each row started a series. 0
+/// if the chain does not profit from it.
+pub fn group_rows_max(at_once: usize, chain: &OpChain, memory: MemoryBudget, threads: usize) -> usize {
+    match chain.gains_by_chunks() {
+        true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
+        false => 0,
+    }
+}

@@ -1,0 +1,331 @@
+//! Writes the shards of a history: units of consecutive spans in parallel, each shard with files of its own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use forebay_cluster::StageRef;
+use forebay_commit::{OutputFile, OutputWriter, Shard};
+use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic};
+use forebay_plan::{Carry, RowCounts, WindowBudget};
+use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows};
+use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
+
+use crate::chunk_source::{ChunkPrefetch, RangeReader};
+use crate::column_reuse::{ColumnReuse, ReusedColumns};
+use crate::fused_learn::FusedLearner;
+use crate::ordered_scan::{
+    CheckpointHook, OrderedScan, RangeExecution, RangePlan, ReadMode, ScanCursor, SpanTimeline, UnitResults,
+    gaps_message,
+};
+use crate::span_index::WorkUnit;
+use crate::write_pass::{EncodedRowGroup, PreparedChains, RowGroup, RowGroupBuilder, WritePass, WriteResult};
+use crate::write_target::WriteTarget;
+
+/// Puts the new shards, by their first spans, in order with the committed ones.
+type OrderShardsFn<'a> = &'a (dyn Fn(&BTreeMap<usize, Shard>) -> Result<Vec<Shard>> + Sync);
+
+/// The inputs of writing shards.
+pub struct ShardContext<'a> {
+    pub sequence: &'a OrderedScan<'a>,
+    pub prepared: &'a PreparedChains,
+    pub target: &'a WriteTarget<'a>,
+    pub line: &'a SpanTimeline,
+    /// Analyzers that read the rows on their way.
+    pub along: Option<&'a FusedLearner<'a>>,
+    pub staying: ColumnReuse,
+    pub layout: &'a FileLayout,
+}
+
+/// A shard being written: any thread encodes groups of its rows; they are appended in order.
+struct ShardBuilder<'a> {
+    part: WorkUnit,
+    /// The columns that are computed.
+    schema: SchemaRef,
+    /// The number of pieces into which each group is encoded.
+    pieces: usize,
+    /// Set if some columns are reused: the last piece holds those.
+    stays: Option<&'a ReusedColumns>,
+    state: Mutex<ShardProgress<'a>>,
+}
+
+struct ShardProgress<'a> {
+    files: Option<OutputWriter<'a>>,
+    /// The number of groups in the files.
+    appended: usize,
+    /// Encoded groups, by number, that wait for earlier ones.
+    waiting: BTreeMap<usize, EncodedRowGroup>,
+    end: Option<ShardTotals>,
+}
+
+/// The totals of a shard, known once all its rows were computed.
+struct ShardTotals {
+    groups: usize,
+    counts: RowCounts,
+}
+
+/// A shard whose rows are all encoded.
+pub struct EncodedShard<'a> {
+    part: WorkUnit,
+    files: OutputWriter<'a>,
+    end: ShardTotals,
+}
+
+/// A row group that is being encoded.
+struct RowGroupJob<'a> {
+    shard: Arc<ShardBuilder<'a>>,
+    number: usize,
+    ready: RowGroup,
+    pieces: Mutex<EncodedPieces>,
+}
+
+/// The encoded pieces of a group.
+#[derive(Default)]
+struct EncodedPieces {
+    done: usize,
+    /// By their positions in the file.
+    pieces: BTreeMap<usize, EncodedPiece>,
+}
+
+impl ShardContext<'_> {
+    /// What is read of a unit: the spans to open, and the columns to read of them.
+    fn spans_to_open(&self, part: &WorkUnit) -> (Range<usize>, ReadMode) {
+        let columns = self.staying.get(&part.tasks.start).map_or(ReadMode::All, |stays| stays.columns);
+        match columns {
+            ReadMode::Written(_) => (part.tasks.start..part.tasks.start + 1, columns),
+            _ => (part.tasks.clone(), columns),
+        }
+    }
+}
+
+impl<'a> ShardBuilder<'a> {
+    /// Adds an encoded group, or the end; returns the shard if it is now complete.
+    fn add(&self, add: impl FnOnce(&mut ShardProgress<'a>)) -> Result<Option<EncodedShard<'a>>> {
+        let mut guard = lock(&self.state)?;
+        let state = &mut *guard;
+        add(state);
+        let Some(files) = &mut state.files else { return Ok(None) };
+        while let Some(part) = state.waiting.remove(&state.appended) {
+            // A panic must not poison the lock: the other threads would report the poisoned lock instead.
+            catch_panic(|| files.append(&part.partition, part.encoded, part.ends_file))?;
+            state.appended += 1;
+        }
+        let Some(end) = state.end.take_if(|end| end.groups == state.appended) else { return Ok(None) };
+        Ok(state.files.take().map(|files| EncodedShard { part: self.part.clone(), files, end }))
+    }
+}
+
+/// Whether any shard has files.
+pub fn has_files(shards: &[Shard]) -> bool {
+    shards.iter().any(|shard| !shard.files.is_empty())
+}
+
+pub fn new_shard(id: ContentId, spans: Vec<String>, counts: RowCounts, files: Vec<OutputFile>) -> Shard {
+    Shard {
+        id: id.to_string(),
+        spans,
+        rows_in: counts.input,
+        rows_filtered: counts.filtered,
+        rows_expanded: counts.expanded,
+        files,
+    }
+}
+
+impl WritePass<'_> {
+    /// Writes the missing shards. Later runs keep each shard as long as its spans, and those that its windows reach,
+    /// stay the same.
+    pub fn write_shards(&self, making: &ShardContext<'_>, parts: Vec<WorkUnit>) -> Result<WriteResult> {
+        let ShardContext { sequence, target, line, .. } = making;
+        let todo: Vec<WorkUnit> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
+        let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        // A pass that is not fused covers all spans.
+        let of = if making.along.is_some() { 0 } else { line.history.bytes(0..line.tasks.len()) };
+        self.watch.on_event(Event::PassReads { bytes, of });
+        let away = self.crewed.map(|crewed| crewed.executor(StageRef::Write { pass: crewed.pass }, self.watch));
+        let done = away.map(|away| sequence.run_on_workers(line, target.shape, target.store, &todo, &away));
+        let shards = |made: &BTreeMap<usize, Shard>| {
+            let shard = |part: &WorkUnit| part.known.clone().or_else(|| made.get(&part.tasks.start).cloned());
+            let shards = parts.iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
+            shards.collect::<Result<Vec<_>>>()
+        };
+        let done =
+            done.transpose()?.flatten().map_or_else(|| self.write_shards_on_threads(making, &todo, &shards), Ok)?;
+        if done.gaps > 0 {
+            self.watch.on_event(Event::Warning { message: gaps_message(done.gaps) });
+        }
+        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
+        let values_kept = making.staying.values().map(ReusedColumns::value_count).sum();
+        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry, is_linked: false })
+    }
+
+    /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are
+    /// a single range. Idle threads prefetch chunks and encode computed rows. `all` puts the new shards in order with
+    /// the committed ones.
+    fn write_shards_on_threads<'m>(
+        &self,
+        making: &'m ShardContext<'_>,
+        todo: &[WorkUnit],
+        all: OrderShardsFn<'_>,
+    ) -> Result<UnitResults<Shard>> {
+        let ShardContext { sequence, target, line, .. } = making;
+        let ranges = sequence.local_ranges(line, (target.shape, target.store), todo, self.threads)?;
+        let busy = ranges.len().clamp(1, self.threads.max(1));
+        let idle = self.threads.saturating_sub(busy);
+        // Idle threads hold no rows of their own.
+        let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
+        let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo, |part| making.spans_to_open(part));
+        let readings = ranges.iter().map(readings).collect();
+        let failed = AtomicBool::new(false);
+        let made = Mutex::new(BTreeMap::new());
+        let finish = |complete: EncodedShard<'m>| {
+            let done = catch_panic(|| self.finish_shard(making, complete)).and_then(|(first, shard)| {
+                lock(&made)?.insert(first, shard);
+                Ok(())
+            });
+            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        };
+        let finishers = FlushPool::new(self.threads, &finish);
+        let complete =
+            |complete: Option<EncodedShard<'m>>| complete.map_or(Ok(()), |complete| finishers.submit(complete));
+        let encode = |group: &RowGroupJob<'m>, piece: usize| {
+            let done = self.catch_encoding(|| self.encode_group(group, piece)).and_then(complete);
+            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        };
+        let open = |(task, columns)| sequence.open_span(task, columns);
+        let helpers: WorkSharingPool<'_, RowGroupJob<'m>, ChunkPrefetch> =
+            WorkSharingPool::new(&open, &encode, readings, ahead_bytes);
+        let leave = |group: RowGroupJob<'m>| {
+            let pieces = group.shard.pieces;
+            helpers.spawn(group, pieces)
+        };
+        let reads = |range| Box::new(helpers.reader(range)) as Box<dyn RangeReader>;
+        let around = |ranges: &dyn Fn() -> Result<()>| helpers.run_then_work(ranges);
+        let kept_in = (target.store, target.scratch);
+        // Idle threads compute partitions of series for the threads with ranges.
+        let parts = 1 + idle / ranges.len().max(1);
+        let budget = WindowBudget::new(self.memory.states_bytes()).with_parallelism(parts, helpers.parallel_for());
+        let each = || {
+            let hands = RangeExecution {
+                ranges: &ranges,
+                threads: busy,
+                reads: &reads,
+                around: &around,
+                budget: budget.clone(),
+            };
+            let work = |part: &WorkUnit, going: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+                if failed.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let (carry, reads) = going;
+                let Some((shard, end)) = self.compute_rows(making, part, (&mut *carry, reads), stop, &leave)? else {
+                    return Ok(None);
+                };
+                seal(carry)?;
+                complete(shard.add(|state| state.end = Some(end))?).map(Some)
+            };
+            helpers.run_scoped(idle, || sequence.run_on_threads(line, target.shape, kept_in, todo, hands, work))
+        };
+        let answer = || making.along.map_or(Ok(()), FusedLearner::finalize_lanes);
+        let link = || making.along.map_or(Ok(()), |along| along.link_shards(all(&*lock(&made)?)?));
+        let then = making.along.map(|_| OnComplete { meanwhile: &answer, last: &link });
+        let UnitResults { gaps, carry, .. } = finishers.run_scoped(self.finish_threads(target), each, then)?;
+        Ok(UnitResults { parts: made.into_inner().map_err(|_| poisoned_lock())?, gaps, carry })
+    }
+
+    /// Threads that finish shards: a disk writes one file at a time; uploads run in parallel.
+    pub fn finish_threads(&self, target: &WriteTarget<'_>) -> usize {
+        if target.out.local.is_some() { 1 } else { self.threads }
+    }
+
+    /// Computes and encodes the rows of a shard; `None` if the pass was stopped.
+    pub fn encode_shard<'m>(
+        &self,
+        making: &'m ShardContext<'_>,
+        part: &WorkUnit,
+        (carry, seal): (&mut Carry, CheckpointHook<'_>),
+        stop: &AtomicBool,
+    ) -> Result<Option<EncodedShard<'m>>> {
+        let going = (&mut *carry, &making.sequence as &dyn RangeReader);
+        let encode = |group: RowGroupJob<'m>| {
+            (0..group.shard.pieces).try_for_each(|piece| self.encode_group(&group, piece).map(drop))
+        };
+        let Some((shard, end)) = self.compute_rows(making, part, going, stop, &encode)? else { return Ok(None) };
+        seal(carry)?;
+        shard.add(|state| state.end = Some(end))
+    }
+
+    /// Computes the rows of a shard and passes its row groups to `leave`; `None` if the pass was stopped.
+    fn compute_rows<'m>(
+        &self,
+        making: &'m ShardContext<'_>,
+        part: &WorkUnit,
+        (carry, reads): ScanCursor<'_>,
+        stop: &AtomicBool,
+        leave: &dyn Fn(RowGroupJob<'m>) -> Result<()>,
+    ) -> Result<Option<(Arc<ShardBuilder<'m>>, ShardTotals)>> {
+        let ShardContext { sequence, prepared, target, line, along, layout, staying } = making;
+        let files = target.begin(prepared.schema.clone(), part.id)?;
+        let stays = staying.get(&part.tasks.start);
+        // Each thread holds the rows of one group, and those of one more may wait. If columns are reused, groups have
+        // the rows of the earlier shard.
+        let group_bytes_max = stays.map_or(self.memory.output_bytes() / (self.threads + 1), |_| usize::MAX);
+        let schema = stays.map_or(&prepared.schema, |stays| &stays.schema);
+        let mut groups = RowGroupBuilder::new(schema, layout, group_bytes_max)?;
+        let schema = groups.file_schema.clone();
+        let pieces = stays.map_or_else(|| self.sink.pieces(&schema), |stays| stays.computed.len() + 1);
+        let state = ShardProgress { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
+        let shard = Arc::new(ShardBuilder { part: part.clone(), schema, pieces, stays, state: Mutex::new(state) });
+        let mut number = 0;
+        let mut take = |ready: RowGroup| {
+            let group = RowGroupJob { shard: shard.clone(), number, ready, pieces: Mutex::default() };
+            number += 1;
+            leave(group)
+        };
+        let mut states = along.map(|along| along.begin_states(&part.tasks)).transpose()?;
+        let mut learn = |question: usize, input: AnalyzerInput<'_>| match along.zip(states.as_mut()) {
+            Some((along, states)) => along.update(states, question, &input),
+            None => Ok(()),
+        };
+        let (opened, columns) = making.spans_to_open(part);
+        let rows = (*sequence, &line.tasks[opened], columns);
+        let going = ((carry, reads), stop);
+        let Some(counts) = self.process_rows(rows, target, going, &mut groups, &mut learn, &mut take)? else {
+            return Ok(None);
+        };
+        groups.rest().try_for_each(|ready| take(ready?))?;
+        along.zip(states).map_or(Ok(()), |(along, states)| along.commit_states(&part.tasks, states, counts))?;
+        Ok(Some((shard, ShardTotals { groups: number, counts })))
+    }
+
+    /// Encodes a piece of a group; returns the shard if it is now complete.
+    fn encode_group<'m>(&self, group: &RowGroupJob<'m>, piece: usize) -> Result<Option<EncodedShard<'m>>> {
+        let RowGroupJob { shard, number, ready, pieces } = group;
+        let rows = total_rows(&ready.batches);
+        let encoded = match (shard.stays, shard.stays.and_then(|stays| stays.computed.get(piece))) {
+            (Some(stays), None) => stays.encoded_columns(*number, rows)?,
+            (_, place) => {
+                vec![(*place.unwrap_or(&piece), self.sink.encode_piece(&shard.schema, &ready.batches, piece)?)]
+            }
+        };
+        let mut encoding = lock(pieces)?;
+        encoding.done += 1;
+        encoding.pieces.extend(encoded);
+        if encoding.done < shard.pieces {
+            return Ok(None);
+        }
+        let pieces = std::mem::take(&mut encoding.pieces).into_values().collect();
+        let part = ready.encoded(EncodedBatch { pieces, rows });
+        shard.add(|state| drop(state.waiting.insert(*number, part)))
+    }
+
+    /// Closes the files of a shard and commits it; returns it with its first span.
+    pub fn finish_shard(&self, making: &ShardContext<'_>, complete: EncodedShard<'_>) -> Result<(usize, Shard)> {
+        let ShardContext { target, line, .. } = making;
+        let EncodedShard { part, files, end } = complete;
+        let files = target.placed(part.id, files.finish(false)?)?;
+        let shard = new_shard(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
+        Ok((part.tasks.start, target.keep(part.id, shard)?))
+    }
+}

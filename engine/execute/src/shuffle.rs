@@ -1,0 +1,317 @@
+//! The shuffle: workers sort rows together by key. Each first partitions the rows of some spans by their keys. Then
+//! each receives all rows of some keys, computes over them in order, and commits the outputs for the writers. Exchanged
+//! rows lie in the state directory under content-addressed ids.
+
+use std::io::{BufReader, BufWriter, Seek, Write};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{BatchCoalescer, cast};
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::ipc::CompressionType;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow::row::{RowConverter, SortField};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::streaming::PartitionStream;
+use forebay_cluster::{RunSpec, ShufflePlan, TaskEvent, TaskKind, TaskSpec, run_range};
+use forebay_commit::StateStore;
+use forebay_model::{ContentId, Fault, IdBuilder, Result, canonical_keys, codes, take_batch};
+use forebay_plan::{OpId, SharedSort, WindowRowOrder};
+use forebay_storage::{Event, ScratchDir};
+use serde_json::json;
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::materialize::{one_time_table, schema_with_positions};
+use crate::ordered_scan::{gaps_message, range_bytes_min};
+use crate::remote::RemoteExecutor;
+use crate::shuffle_read::ShuffleStream;
+use crate::sorted_pass::{SortInput, SortedPass};
+
+/// Rows of a batch that is committed for another worker.
+const BATCH_ROWS: usize = 8192;
+
+/// Runs of spans, and partitions of keys, for each task slot of the workers.
+const SHARES_PER_SLOT: usize = 3;
+
+/// Partitions and groups at most. A partitioning task holds a file and a batch of each partition, and each partition
+/// has an object for each group.
+const PARTS_MAX: usize = 64;
+
+/// Version of the exchanged files.
+const VERSION: u32 = 1;
+
+/// Plans the shuffle of rows that are sorted together.
+fn plan_shuffle(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slots: usize) -> Result<ShufflePlan> {
+    let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
+    for side in pass.sort_inputs(together)? {
+        let spans = pass.gather.spans(side.flow, &side.columns)?;
+        let bytes = spans.bytes();
+        // Earlier windows depend on all rows before: one task reads everything.
+        runs.push(cut_runs(&bytes, if spans.is_ordered() { 1 } else { slots * SHARES_PER_SLOT }));
+        total += bytes.iter().sum::<u64>();
+        if side.number == 0 {
+            groups = cut_runs(&bytes, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+        }
+    }
+    let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+    let SharedSort { windows, stand } = together.clone();
+    let ways: Vec<(OpId, WindowRowOrder)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+    // The findings known when the run began do not change the rows.
+    let job = RunSpec { known: Default::default(), ..job.clone() };
+    let mut id = IdBuilder::new("exchange");
+    id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, ways, windows, stand, runs, parts, groups]));
+    Ok(ShufflePlan { id: id.finish(), windows, stand, runs, parts, groups })
+}
+
+/// A worker's share of a shuffle.
+pub struct ShuffleStage<'a> {
+    pub plan: &'a ShufflePlan,
+    pub pass: &'a SortedPass<'a>,
+    pub store: &'a StateStore,
+}
+
+impl ShuffleStage<'_> {
+    /// Partitions the rows of a run of spans by their keys.
+    pub fn partition(&self, number: usize, which: usize) -> Result<()> {
+        let done = format!("divided-{number}-{which}");
+        if self.store.get_shared(self.plan.id, &done, |_| Ok(()))?.is_some() {
+            return Ok(());
+        }
+        let (sides, strange) =
+            (self.pass.sort_inputs(&self.plan.shared_sort())?, || Fault::internal("an exchange of other rows"));
+        let (side, runs) = (sides.get(number).ok_or_else(strange)?, self.plan.runs.get(number).ok_or_else(strange)?);
+        let spans = self.pass.gather.spans(side.flow, &side.columns)?;
+        if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
+            return Err(strange());
+        }
+        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, self.pass.gather.scratch)?;
+        let mut pushed = Ok(());
+        self.pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
+            pushed = self.pass.check_cancelled().and_then(|()| divider.push(&batch));
+            pushed.is_ok()
+        })?;
+        pushed?;
+        let failed = |error| Fault::disk("rows for another worker cannot be written", error);
+        for (part, mut file) in divider.finish()?.into_iter().enumerate() {
+            self.store.put_shared(
+                self.plan.id,
+                &rows_name(number, which, part),
+                self.pass.gather.scratch,
+                &mut |out| {
+                    file.rewind().map_err(failed)?;
+                    std::io::copy(&mut file, out).map(drop).map_err(failed)
+                },
+            )?;
+        }
+        self.store.put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |_| Ok(()))
+    }
+
+    /// Computes over the rows of a partition; returns the number of steps that were not of the declared period.
+    pub fn reduce(&self, part: usize) -> Result<u64> {
+        let failed = |error| Fault::disk("rows for another worker cannot be written", error);
+        let done = format!("computed-{part}");
+        let known = self.store.get_shared(self.plan.id, &done, |input| {
+            let mut gaps = [0; 8];
+            input.read_exact(&mut gaps).map_err(failed)?;
+            Ok(u64::from_le_bytes(gaps))
+        })?;
+        if let Some(gaps) = known {
+            return Ok(gaps);
+        }
+        let (sorted, gaps) = self.pass.sort(&self.plan.shared_sort(), &|side| self.partition_table(side, part))?;
+        for (layer, sorted) in sorted.directions().into_iter().enumerate() {
+            for group in 0..self.plan.groups.len() {
+                let name = ShufflePlan::output_name(layer, group, part);
+                self.store.put_shared(self.plan.id, &name, self.pass.gather.scratch, &mut |out| {
+                    let mut writer: Option<StreamWriter<&mut dyn Write>> = None;
+                    let mut out = Some(out);
+                    for batch in sorted.read_spans(self.plan.group(group))? {
+                        let batch = batch?;
+                        if let Some(out) = out.take() {
+                            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), compressed_ipc()?)?);
+                        }
+                        writer.iter_mut().try_for_each(|writer| writer.write(&batch))?;
+                    }
+                    writer.iter_mut().try_for_each(StreamWriter::finish)?;
+                    Ok(())
+                })?;
+            }
+        }
+        self.store.put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |out| {
+            out.write_all(&gaps.to_le_bytes()).map_err(failed)
+        })?;
+        Ok(gaps)
+    }
+
+    /// The rows of a partition on one side, as a table.
+    fn partition_table(&self, side: &SortInput<'_>, part: usize) -> Result<LogicalPlan> {
+        let schema = schema_with_positions(side.flow, &side.columns)?;
+        let names: Vec<String> =
+            (0..self.plan.runs[side.number].len()).map(|run| rows_name(side.number, run, part)).collect();
+        let share = names.len().div_ceil(self.pass.gather.threads.max(1)).max(1);
+        let stored = |names: &[String]| {
+            let stored = ShuffleStream {
+                store: self.store.clone(),
+                of: self.plan.id,
+                names: names.to_vec(),
+                schema: schema.clone(),
+            };
+            Arc::new(stored) as Arc<dyn PartitionStream>
+        };
+        let partitions = match names.is_empty() {
+            true => vec![stored(&[])],
+            false => names.chunks(share).map(stored).collect(),
+        };
+        let placed = |error| self.pass.engine_fault_at(error, self.plan.stand);
+        one_time_table(side.name, StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?).map_err(placed)
+    }
+}
+
+impl RemoteExecutor<'_> {
+    /// Partitions the rows by key on workers, then sorts them and computes over them.
+    pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
+        let known = pass.gather.known;
+        let exchange = plan_shuffle(pass, together, self.job, self.crew.wait_for_slots(self.interrupt)?)?;
+        let mut common = self.stage_context(known);
+        common.exchanges.push(exchange.clone());
+        let sides = exchange.runs.iter().enumerate();
+        let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| TaskKind::Divide { side, run }));
+        let compute = (0..exchange.parts).map(|part| TaskKind::Compute { part });
+        let mut gaps = 0;
+        for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
+            let errand = |what| TaskSpec { cost: 1, after: None, what };
+            let errands = whats.into_iter().map(errand).collect();
+            let done = self.run_tasks(&common, errands, known, &mut |said| {
+                if let TaskEvent::Done { gaps: found, .. } = said {
+                    gaps += found;
+                }
+                Ok(())
+            });
+            done.map_err(|failure| failure.fault)?;
+        }
+        if gaps > 0 {
+            self.watch.on_event(Event::Warning { message: gaps_message(gaps) });
+        }
+        Ok(exchange)
+    }
+}
+
+/// Reads rows that another worker committed; stops when `take` returns false.
+pub fn read_shuffled(
+    store: &StateStore,
+    of: ContentId,
+    name: &str,
+    take: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<bool> {
+    let mut failed = None;
+    let more = store.get_shared(of, name, |input| {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        // A worker without rows committed an empty file.
+        if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
+            return Ok(true);
+        }
+        for batch in StreamReader::try_new(input, None)? {
+            if !take(batch.inspect_err(|error| failed = Some(error.to_string()))?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    more.ok_or_else(|| {
+        let fault = Fault::new(codes::STORAGE, format!("rows of an exchange between workers ({of}/{name}) are gone"));
+        let fault = fault.hint("nothing is lost: run the same command again");
+        match failed {
+            Some(failed) => fault.note(failed),
+            None => fault,
+        }
+    })
+}
+
+/// Partitions rows by the hash of their keys, with a file for each partition.
+struct HashPartitioner {
+    /// Positions of the keys, and the types in which they are compared.
+    keys: Vec<(usize, DataType)>,
+    converter: RowConverter,
+    parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
+}
+
+impl HashPartitioner {
+    fn new(side: &SortInput<'_>, schema: &SchemaRef, parts: usize, scratch: &ScratchDir) -> Result<HashPartitioner> {
+        let keys = side.keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
+        let part = |_| {
+            let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
+            let writer = StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
+            Ok((BatchCoalescer::new(schema.clone(), BATCH_ROWS), writer))
+        };
+        let parts = (0..parts).map(part).collect::<Result<_>>()?;
+        Ok(HashPartitioner { keys, converter: RowConverter::new(fields)?, parts })
+    }
+
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.parts.len()];
+        if self.keys.is_empty() {
+            rows[0].extend(0..batch.num_rows() as u32);
+        } else {
+            let key = |(position, data_type): &(usize, _)| canonical_keys(&cast(batch.column(*position), data_type)?);
+            let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_>>()?;
+            for (row, key) in self.converter.convert_columns(&keys)?.iter().enumerate() {
+                rows[(xxh3_64(key.as_ref()) % self.parts.len() as u64) as usize].push(row as u32);
+            }
+        }
+        for ((coalescer, writer), rows) in self.parts.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
+            coalescer.push_batch(take_batch(batch, &UInt32Array::from(rows))?)?;
+            while let Some(batch) = coalescer.next_completed_batch() {
+                writer.write(&batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<NamedTempFile>> {
+        let failed = |error: std::io::Error| Fault::disk("rows for another worker cannot be written", error);
+        let finish = |(mut coalescer, mut writer): (BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)| {
+            coalescer.finish_buffered_batch()?;
+            while let Some(batch) = coalescer.next_completed_batch() {
+                writer.write(&batch)?;
+            }
+            writer.finish()?;
+            writer.into_inner()?.into_inner().map_err(|error| failed(error.into_error()))
+        };
+        self.parts.into_iter().map(finish).collect()
+    }
+}
+
+fn compressed_ipc() -> Result<IpcWriteOptions> {
+    Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
+}
+
+fn rows_name(side: usize, run: usize, part: usize) -> String {
+    format!("rows-{side}-{run}-{part}")
+}
+
+/// The number of tasks that is worth the overhead, at most `most`.
+fn task_count(bytes: u64, most: usize) -> usize {
+    ((bytes / range_bytes_min()) as usize).clamp(1, most.max(1))
+}
+
+/// Divides spans into runs of about the same size; returns their ends.
+fn cut_runs(bytes: &[u64], most: usize) -> Vec<usize> {
+    let total: u64 = bytes.iter().sum();
+    let run_bytes = total.div_ceil(task_count(total, most) as u64).max(1);
+    let (mut ends, mut seen) = (Vec::new(), 0);
+    for (span, bytes) in bytes.iter().enumerate() {
+        seen += bytes;
+        if seen >= run_bytes * (ends.len() as u64 + 1) {
+            ends.push(span + 1);
+        }
+    }
+    if ends.last() != Some(&bytes.len()) && !bytes.is_empty() {
+        ends.push(bytes.len());
+    }
+    ends
+}

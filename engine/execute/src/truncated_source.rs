@@ -1,0 +1,106 @@
+//! A source as it was at the end of an interval.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::BooleanArray;
+use arrow::compute::filter_record_batch;
+use forebay_model::{BoundValue, Chunk, ContentId, Dataset, IdBuilder, Interval, Result, RowKeys, Span, ticks};
+use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
+
+use crate::run_state::SourceInput;
+
+/// A source as it was when time had come as far as the end of an interval: spans after it are not
+/// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
+/// interval, in whatever span they are: they are filtered.
+pub fn truncate_at(input: SourceInput, time: &str, interval: &Interval) -> Result<SourceInput> {
+    let SourceInput { dataset, source, in_time_order } = input;
+    let (_, last) = interval.ticks(dataset.schema.field_with_name(time)?)?;
+    let mut dataset = Arc::unwrap_or_clone(dataset);
+    let watched = dataset.watched.iter().position(|name| name == time);
+    let mut whole = BTreeMap::new();
+    let mut spans = Vec::with_capacity(dataset.spans.len());
+    for mut span in std::mem::take(&mut dataset.spans) {
+        match watched.and_then(|watched| span.extent(watched)) {
+            Some(extent) if extent.min > BoundValue::Int(last) => continue,
+            Some(extent) if extent.max <= BoundValue::Int(last) && !extent.nulls => {}
+            None if span.rows() == Some(0) => {}
+            extent => {
+                let is_before = extent.is_some_and(|extent| extent.max <= BoundValue::Int(last));
+                for piece in &mut span.pieces {
+                    let mut id = IdBuilder::new("until");
+                    id.id(piece.fingerprint);
+                    // What is before the end is the same for all later ends.
+                    if is_before {
+                        id.text("all rows with a time");
+                    } else {
+                        id.bytes(&last.to_le_bytes());
+                    }
+                    let cut = id.finish();
+                    whole.insert(cut, std::mem::replace(&mut piece.fingerprint, cut));
+                    piece.rows = None;
+                }
+            }
+        }
+        spans.push(span);
+    }
+    dataset.spans = spans;
+    let source: Arc<dyn Source> = match whole.is_empty() {
+        true => source,
+        false => Arc::new(TruncatedSource { inner: source, time: time.to_owned(), last, whole }),
+    };
+    Ok(SourceInput { dataset: Arc::new(dataset), source, in_time_order })
+}
+
+/// A source some of whose spans reach beyond an end.
+#[derive(Debug)]
+struct TruncatedSource {
+    inner: Arc<dyn Source>,
+    time: String,
+    last: i64,
+    /// The fingerprints of pieces that are read in part, by those that they have here.
+    whole: BTreeMap<ContentId, ContentId>,
+}
+
+impl Source for TruncatedSource {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        self.inner.discover(io, watch)
+    }
+
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+        if !span.pieces.iter().any(|piece| self.whole.contains_key(&piece.fingerprint)) {
+            return self.inner.open(io, span, request);
+        }
+        let (mut span, mut request) = (span.clone(), request.clone());
+        for piece in &mut span.pieces {
+            piece.fingerprint = self.whole.get(&piece.fingerprint).copied().unwrap_or(piece.fingerprint);
+        }
+        let asked = request.columns.contains(&self.time);
+        if !asked {
+            request.columns.push(self.time.clone());
+        }
+        let (time, last) = (self.time.clone(), self.last);
+        let chunks = self.inner.open(io, &span, &request)?;
+        Ok(Box::new(chunks.map(move |chunk| rows_up_to(chunk?, &time, last, asked))))
+    }
+}
+
+/// The rows of a chunk up to a tick. The time column is dropped unless it was `asked` for.
+fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
+    let Chunk { batch, keys, file, first_row, skipped } = chunk;
+    let rows = batch.num_rows();
+    let place = batch.schema_ref().index_of(time)?;
+    let times = ticks(batch.column(place))?;
+    let seen: Vec<bool> = times.iter().map(|tick| tick.is_some_and(|tick| tick <= last)).collect();
+    let keys = keys.map(|keys| {
+        let kept = keys.as_slice().iter().zip(&seen).filter(|(_, seen)| **seen);
+        RowKeys::from_keys(kept.map(|(key, _)| *key))
+    });
+    let mut batch = filter_record_batch(&batch, &BooleanArray::from(seen))?;
+    if !asked {
+        let others: Vec<usize> = (0..batch.num_columns()).filter(|column| *column != place).collect();
+        batch = batch.project(&others)?;
+    }
+    let skipped = skipped + (rows - batch.num_rows()) as u64;
+    Ok(Chunk { batch, keys, file, first_row, skipped })
+}

@@ -1,0 +1,105 @@
+//! The output of a writing pass: where it writes shards, and where it finds those of earlier runs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use forebay_commit::{
+    Manifest, OutputFile, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
+};
+use forebay_model::{ContentId, Fault, RelativePath, Result};
+use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
+use serde_json::{Value, json};
+
+use crate::interval_filter::IntervalFilter;
+use crate::span_index::{SpanIndex, WorkUnit};
+
+pub struct WriteTarget<'a> {
+    pub io: &'a StorageClient,
+    pub sink: &'a dyn Sink,
+    pub out: &'a StorageLocation,
+    pub store: &'a StateStore,
+    pub scratch: &'a ScratchDir,
+    pub pass: ContentId,
+    /// The id of the operations on the rows of each span.
+    pub shape: ContentId,
+    /// The id of those operations and of the interval, if one is given.
+    pub shards: ContentId,
+    /// Selects the rows of an interval, if one is given.
+    pub within: Option<IntervalFilter>,
+    /// Distinguishes the files of workers that may be writing the same shard.
+    pub attempt: Option<String>,
+}
+
+impl<'a> WriteTarget<'a> {
+    /// Begins the files of a shard; `schema` has all columns.
+    pub fn begin(&self, schema: SchemaRef, shard: ContentId) -> Result<OutputWriter<'a>> {
+        let partitions = self.sink.layout().partition_by;
+        let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
+        let place = self.out.join(&self.directory(shard)?);
+        OutputWriter::begin(self.io, self.sink, schema, metadata, place, self.scratch)
+    }
+
+    /// The files of a shard, relative to the output.
+    pub fn placed(&self, shard: ContentId, files: Vec<OutputFile>) -> Result<Vec<OutputFile>> {
+        let directory = self.directory(shard)?;
+        Ok(files.into_iter().map(|file| file.in_directory(&directory)).collect())
+    }
+
+    /// The directory of a shard's files, relative to the output.
+    fn directory(&self, shard: ContentId) -> Result<RelativePath> {
+        match &self.attempt {
+            Some(attempt) => shard_directory(format_args!("{shard}.{attempt}")),
+            None => shard_directory(shard),
+        }
+    }
+
+    /// The wanted spans as units: the committed ones, and the rest.
+    pub fn parts(&self, history: &SpanIndex, wanted: Range<usize>) -> Result<Vec<WorkUnit>> {
+        let mut parts = history.work_units(self.shards, wanted, &self.visible()?);
+        for part in parts.iter_mut().filter(|part| part.known.is_none()) {
+            part.known = self.kept(part.id)?;
+        }
+        Ok(parts)
+    }
+
+    /// The shards that readers see now, if their files are intact.
+    fn visible(&self) -> Result<Vec<Shard>> {
+        let mut shards = Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default();
+        shards.retain(|shard| !shard.spans.is_empty());
+        let mut whole = intact_shards(self.io, self.out, &shards)?.into_iter();
+        shards.retain(|_| whole.next().unwrap_or(false));
+        Ok(shards)
+    }
+
+    /// A shard that an earlier attempt committed.
+    pub fn kept(&self, id: ContentId) -> Result<Option<Shard>> {
+        let Some(record) = self.store.shard_record(&self.out.shown, id)? else { return Ok(None) };
+        let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
+        match shard.filter(|shard| shard.id == id.to_string()) {
+            Some(shard) if shard.intact(self.io, self.out)? => Ok(Some(shard)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Commits a shard whose files are complete. If another worker was first, its shard counts and this worker's files
+    /// are removed.
+    pub fn keep(&self, id: ContentId, shard: Shard) -> Result<Shard> {
+        let record: Value =
+            serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
+        let record = json!({ "out": self.out.shown, "shard": record });
+        if self.attempt.is_some()
+            && !self.store.put_shard_record_if_absent(&self.out.shown, id, &record)?
+            && let Some(first) = self.kept(id)?
+        {
+            if first.files != shard.files {
+                remove_directory(self.io, &self.out.join(&self.directory(id)?))?;
+            }
+            return Ok(first);
+        }
+        self.store.put_shard_record(&self.out.shown, id, &record)?;
+        Ok(shard)
+    }
+}

@@ -1,0 +1,94 @@
+//! The time that divides past and future, and times as ticks of their column's type.
+
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
+use arrow::temporal_conversions::NANOSECONDS;
+
+use crate::{Fault, Result, codes};
+
+/// A time up to which rows are the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeCutoff {
+    text: String,
+    /// Whether the time itself belongs to the future.
+    before: bool,
+}
+
+impl TimeCutoff {
+    /// Rows at the time belong to the past.
+    pub fn after(text: impl Into<String>) -> TimeCutoff {
+        TimeCutoff { text: text.into(), before: false }
+    }
+
+    /// Rows at the time belong to the future.
+    pub fn before(text: impl Into<String>) -> TimeCutoff {
+        TimeCutoff { text: text.into(), before: true }
+    }
+
+    /// `at or before 2016-04-24`.
+    pub fn past_text(&self) -> String {
+        format!("{} {}", if self.before { "before" } else { "at or before" }, self.text)
+    }
+
+    /// `after 2016-04-24`.
+    pub fn future_text(&self) -> String {
+        format!("{} {}", if self.before { "at or after" } else { "after" }, self.text)
+    }
+
+    /// The last tick of the past in a column of times.
+    pub fn last_tick(&self, time: &Field) -> Result<i64> {
+        let wrong = || {
+            Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), time.data_type()))
+                .hint("write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number where times are numbers")
+        };
+        let Some(tick) = tick_nanoseconds(time.data_type()) else {
+            let number: i64 = self.text.trim().parse().map_err(|_| wrong())?;
+            return Ok(if self.before { number.saturating_sub(1) } else { number });
+        };
+        let nanoseconds = arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim());
+        let nanoseconds = i128::from(nanoseconds.map_err(|_| wrong())?);
+        let floor = nanoseconds.div_euclid(tick);
+        let whole = floor * tick == nanoseconds;
+        Ok((if self.before && whole { floor - 1 } else { floor }) as i64)
+    }
+}
+
+/// Nanoseconds per tick; `None` for whole numbers.
+pub fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
+    let second = i128::from(NANOSECONDS);
+    Some(match data_type {
+        DataType::Date32 => 86_400 * second,
+        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => second / 1_000,
+        DataType::Timestamp(TimeUnit::Second, _) => second,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => second / 1_000_000,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+        _ => return None,
+    })
+}
+
+/// A column of times in ticks.
+pub fn ticks(column: &ArrayRef) -> Result<Int64Array> {
+    let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_tick_of_the_past() {
+        let check = |cut: TimeCutoff, data_type: DataType, expected: i64| {
+            assert_eq!(cut.last_tick(&Field::new("day", data_type, false)).unwrap_or(-1), expected, "{cut:?}");
+        };
+        check(TimeCutoff::after("1970-01-11"), DataType::Date32, 10);
+        check(TimeCutoff::before("1970-01-11"), DataType::Date32, 9);
+        check(TimeCutoff::before("1970-01-11T06:00:00"), DataType::Date32, 10);
+        check(TimeCutoff::after("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Second, None), 60);
+        check(TimeCutoff::before("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Millisecond, None), 59_999);
+        check(TimeCutoff::after("7"), DataType::Int64, 7);
+        check(TimeCutoff::before("7"), DataType::Int32, 6);
+        check(TimeCutoff::after("soon"), DataType::Date32, -1);
+    }
+}

@@ -1,0 +1,179 @@
+//! What the passes of earlier runs cost: small records, a few of them, kept with the states.
+
+use forebay_model::{Fault, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::deadline::progress_curve::ProgressCurve;
+
+/// The version of these records; others are no records.
+const FORMAT: u32 = 1;
+
+/// Runs that are remembered: enough to hold a night of each kind, full and incremental.
+const RUNS_MAX: usize = 20;
+
+/// Passes of a run that are remembered.
+const PASSES_MAX: usize = 200;
+
+/// What a pass of an earlier run cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PassCost {
+    /// Names the pass from run to run.
+    pub pass: String,
+    /// Stored bytes of everything that it was about.
+    pub total: u64,
+    /// Those of them that it had to read.
+    pub read: u64,
+    /// Rows of progress that it told.
+    pub rows: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// How its time went with its rows.
+    #[serde(default)]
+    pub course: ProgressCurve,
+}
+
+/// A pass that is to come, under way or done.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlannedPass {
+    /// See [`PassCost::pass`].
+    pub pass: String,
+    /// See [`PassCost::total`].
+    pub total: u64,
+    /// See [`PassCost::read`]; known once the pass has looked at what earlier runs left.
+    pub read: Option<u64>,
+    /// Whether its result depends on what was learned.
+    pub learned: bool,
+    /// Whether what is done of it stays done where it begins again.
+    pub keeps: bool,
+}
+
+/// What a pass should cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PassEstimate<'c> {
+    pub seconds: f64,
+    /// Rows of progress, and how time goes with them, where an earlier run tells.
+    pub rows: Option<(f64, &'c ProgressCurve)>,
+}
+
+/// Earlier runs of a pipeline, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CostHistory {
+    format: u32,
+    runs: Vec<Vec<PassCost>>,
+}
+
+impl Default for CostHistory {
+    fn default() -> Self {
+        CostHistory { format: FORMAT, runs: Vec::new() }
+    }
+}
+
+impl CostHistory {
+    /// Records that can be read, else none.
+    pub fn from_json(bytes: &[u8]) -> CostHistory {
+        let read: Option<CostHistory> = serde_json::from_slice(bytes).ok();
+        read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
+    }
+
+    /// What [`CostHistory::from_json`] reads.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
+    }
+
+    /// Whether any run is remembered.
+    pub fn is_known(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    /// Remembers one more run.
+    pub fn push(&mut self, mut passes: Vec<PassCost>) {
+        passes.truncate(PASSES_MAX);
+        if !passes.is_empty() {
+            self.runs.push(passes);
+        }
+        let forgotten = self.runs.len().saturating_sub(RUNS_MAX);
+        self.runs.drain(..forgotten);
+    }
+
+    /// What a pass should cost: as much as the one before, or, once it is known how much it has to
+    /// read, as the one that read most nearly as much; in proportion.
+    pub fn estimate(&self, ahead: &PlannedPass) -> PassEstimate<'_> {
+        let latest_first = || self.runs.iter().rev().flatten().filter(|cost| cost.pass == ahead.pass);
+        let like = match ahead.read {
+            None => latest_first().next(),
+            Some(read) => latest_first().min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
+        };
+        let scale = |like: &PassCost| match ahead.read {
+            Some(0) if like.read == 0 => Some(1.0),
+            Some(_) if like.read == 0 => None,
+            Some(read) => Some(read as f64 / like.read as f64),
+            None if like.total == 0 => Some(1.0),
+            None => Some(ahead.total as f64 / like.total as f64),
+        };
+        match like.and_then(|like| Some((like, scale(like)?))) {
+            Some((like, scale)) => {
+                let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
+                PassEstimate { seconds: like.seconds * scale, rows: rows.map(|rows| (rows, &like.course)) }
+            }
+            None => {
+                let bytes = ahead.read.unwrap_or(ahead.total);
+                PassEstimate { seconds: bytes as f64 * self.seconds_per_byte(), rows: None }
+            }
+        }
+    }
+
+    /// Of the last run; where there is none, any number will do.
+    fn seconds_per_byte(&self) -> f64 {
+        let passes = || self.runs.last().into_iter().flatten().filter(|cost| cost.read > 0);
+        let (seconds, bytes) =
+            passes().fold((0.0, 0.0), |(seconds, bytes), cost| (seconds + cost.seconds, bytes + cost.read as f64));
+        if bytes > 0.0 && seconds > 0.0 { seconds / bytes } else { 1e-8 }
+    }
+}
+
+/// How far apart two sizes are.
+fn log_ratio(a: u64, b: u64) -> f64 {
+    ((a as f64 + 1.0) / (b as f64 + 1.0)).ln().abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> PassCost {
+        PassCost { pass: pass.into(), total, read, rows: read * 10, seconds, course: ProgressCurve::default() }
+    }
+
+    fn planned_pass(pass: &str, total: u64, read: Option<u64>) -> PlannedPass {
+        PlannedPass { pass: pass.into(), total, read, learned: false, keeps: false }
+    }
+
+    #[test]
+    fn costs_are_estimated_from_the_most_similar_run() {
+        let mut costs = CostHistory::default();
+        costs.push(vec![cost("write table", 1000, 1000, 100.0)]);
+        costs.push(vec![cost("write table", 1010, 10, 2.0)]);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1010, None)).seconds, 2.0);
+        let course = ProgressCurve::default();
+        let expected = PassEstimate { seconds: 2.0, rows: Some((100.0, &course)) };
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(10))), expected);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(20))).seconds, 4.0);
+        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(1020))).seconds, 102.0);
+        // A pass without recorded costs is estimated by its bytes.
+        assert_eq!(costs.estimate(&planned_pass("write other", 100, None)), PassEstimate { seconds: 20.0, rows: None });
+    }
+
+    #[test]
+    fn history_is_bounded_and_unreadable_records_are_dropped() {
+        let mut costs = CostHistory::default();
+        for run in 0..50 {
+            costs.push((0..1000).map(|pass| cost(&format!("learn {pass}"), run, run, 1.0)).collect());
+        }
+        costs.push(Vec::new());
+        assert_eq!((costs.runs.len(), costs.runs[19].len(), costs.runs[0][0].total), (20, 200, 30));
+        let text = costs.to_json().unwrap();
+        assert_eq!(CostHistory::from_json(&text), costs);
+        assert_eq!(CostHistory::from_json(b"{\"format\": 7, \"runs\": []}"), CostHistory::default());
+        assert_eq!(CostHistory::from_json(&text[1..]), CostHistory::default());
+    }
+}

@@ -1,0 +1,61 @@
+//! The passes of a program as forecasts see them.
+
+use std::collections::BTreeMap;
+
+use forebay_execute::{RunState, lane_bytes};
+use forebay_model::{Dataset, DegradationLevel, Pipeline};
+use forebay_plan::{BaseDataset, BaseId, PassWork, Program};
+
+use crate::deadline::cost::PlannedPass;
+use crate::degradation::{asks_before_gather, asks_before_sink};
+
+/// What keeping the artifact is called among them.
+pub(crate) const ARTIFACT: &str = "artifact";
+
+/// What passes are called from run to run, in the order of the program.
+pub(crate) fn pass_names(program: &Program, pipeline: &Pipeline) -> Vec<String> {
+    let mut learned = 0;
+    let name = |work: &PassWork| match work {
+        PassWork::Learn(_) => {
+            learned += 1;
+            format!("learn {learned}")
+        }
+        PassWork::Gather(op) => format!("gather {}", program.bound.ops[*op].label),
+        PassWork::Write(work) => format!("write {}", pipeline.sinks[work.sink].name),
+    };
+    program.passes.iter().map(|pass| &pass.work).map(name).collect()
+}
+
+/// The passes of a program that are to come on a rung.
+pub(crate) fn planned_passes(
+    program: &Program,
+    pipeline: &Pipeline,
+    datasets: &BTreeMap<String, Dataset>,
+    rung: Option<DegradationLevel>,
+    known: &RunState,
+) -> Vec<PlannedPass> {
+    let bytes = |base: BaseId| match &program.bound.bases[base] {
+        BaseDataset::Source(name) => datasets.get(name).map_or(0, Dataset::bytes),
+        BaseDataset::Gathered(_) => 0,
+    };
+    let mut ahead = Vec::new();
+    for (pass, name) in program.passes.iter().zip(pass_names(program, pipeline)) {
+        let bound = &program.bound;
+        let (total, learned, keeps) = match &pass.work {
+            PassWork::Learn(_) if rung >= Some(DegradationLevel::ReuseStates) => continue,
+            PassWork::Learn(work) => (work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(), false, false),
+            PassWork::Gather(op) => {
+                let inputs = bound.gather_inputs.get(op).into_iter().flatten().flat_map(|(_, flow)| &flow.streams);
+                (inputs.map(|stream| bytes(stream.base)).sum(), !asks_before_gather(bound, *op).is_empty(), false)
+            }
+            PassWork::Write(work) => {
+                let learned = !asks_before_sink(bound, pipeline, work.sink).is_empty();
+                let total = work.scans.iter().map(|scan| bytes(scan.base)).sum();
+                // What is not there yet is no history.
+                (total, learned, known.in_shards(program, &work.scans).unwrap_or(false))
+            }
+        };
+        ahead.push(PlannedPass { pass: name, total, read: None, learned, keeps });
+    }
+    ahead
+}

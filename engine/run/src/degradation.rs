@@ -1,0 +1,210 @@
+//! Runs further down the ladder: what the newest artifact holds stands in for what is not learned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_commit::{Artifact, DegradationReport};
+use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
+use forebay_plan::{
+    AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpId, OpStream, PassWork, PlanOp, Program,
+    analyzer_identities, part_column, slice_for_columns,
+};
+use forebay_storage::{Event, StorageLocation};
+
+use crate::session::Session;
+
+/// The report on a run that degraded to a level; `None` for a complete run.
+pub(crate) fn degradation_report(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> Option<DegradationReport> {
+    let declared = pipeline.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
+    let rungs = declared.iter().filter(|known| Some(**known) <= rung).map(|rung| rung.word().to_owned()).collect();
+    rung.map(|_| DegradationReport {
+        rungs,
+        skipped: skip_optional(pipeline, rung).1,
+        artifact: None,
+        reused: Vec::new(),
+    })
+}
+
+/// The pipeline as it is run on a rung, and the names of what is left out.
+pub(crate) fn skip_optional(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> (Pipeline, Vec<String>) {
+    let declared =
+        pipeline.deadline.as_ref().is_some_and(|deadline| deadline.ladder.contains(&DegradationLevel::SkipOptional));
+    match rung {
+        Some(_) if declared => pipeline.without_optional(),
+        _ => (pipeline.clone(), Vec::new()),
+    }
+}
+
+/// The newest artifact of a pipeline.
+pub(crate) struct PreviousArtifact {
+    pub artifact: Artifact,
+    pub place: StorageLocation,
+    /// What each of its findings answers.
+    asked: Vec<ContentId>,
+}
+
+impl PreviousArtifact {
+    /// Reads it. One that cannot be read is none, and no run fails because of it.
+    pub fn load(session: &Session, root: &StorageLocation, name: &str) -> Option<PreviousArtifact> {
+        let load = || {
+            let Some(place) = Artifact::latest(&session.io, root, name)? else { return Ok(None) };
+            let artifact = Artifact::load(&session.io, &place)?;
+            let bound = artifact.bind(&session.registry, &session.sql)?;
+            let asked = analyzer_identities(&bound, &artifact.pipeline)?;
+            Ok(Some(PreviousArtifact { artifact, place, asked }))
+        };
+        load().unwrap_or_else(|fault: Fault| {
+            let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
+            session.watch.on_event(Event::Warning { message });
+            None
+        })
+    }
+
+    /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
+    /// before it.
+    pub fn findings_for(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Option<Vec<Arc<Finding>>> {
+        let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
+        let mut answers = Vec::new();
+        for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline).ok()?) {
+            let step = &bound.ops[question.op].label;
+            let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step)?;
+            answers.push(left.remove(place).1.finding.clone());
+        }
+        Some(answers)
+    }
+}
+
+/// Columns at the end of a stream.
+type NeededColumns = (OpStream, Vec<String>);
+
+/// All columns of a flow.
+fn all_columns(flow: &NodeFlow) -> Vec<NeededColumns> {
+    let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+    flow.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// What a question looks at.
+fn asked_columns(question: &BoundAnalyzer) -> Vec<NeededColumns> {
+    let columns: Vec<String> = question.ask.inputs.iter().chain(&question.part).cloned().collect();
+    question.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// The questions whose answers decide what some columns hold.
+fn upstream_asks(bound: &BoundPipeline, mut open: Vec<NeededColumns>) -> BTreeSet<AnalyzerId> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    while let Some((stream, columns)) = open.pop() {
+        if let BaseDataset::Gathered(op) = &bound.bases[stream.base]
+            && seen.insert(*op)
+        {
+            let inputs = bound.gather_inputs.get(op).into_iter().flatten();
+            open.extend(inputs.flat_map(|(_, flow)| all_columns(flow)));
+        }
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        for position in slice_for_columns(bound, &stream, &columns).0 {
+            let op = stream.ops[position];
+            if let (PlanOp::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
+                && seen.insert(op)
+            {
+                let there: Vec<String> = join.columns_there().cloned().collect();
+                open.extend(flow.streams.iter().map(|stream| (stream.clone(), there.clone())));
+                let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                open.push((here, join.columns_here().cloned().collect()));
+            }
+            for ask in &bound.ops[op].asks {
+                if found.insert(*ask) {
+                    open.extend(asked_columns(&bound.asks[*ask]));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The questions that are not answered yet, and all that are tied to them: an answer of tonight and
+/// one of another night never meet in what one of them is computed from.
+pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
+    let bound = &program.bound;
+    // Each question is tied to those before it, to those of its step, and to those of its state.
+    let mut ties: Vec<BTreeSet<AnalyzerId>> = Vec::new();
+    let mut by_state: BTreeMap<ContentId, BTreeSet<AnalyzerId>> = BTreeMap::new();
+    for (ask, question) in bound.asks.iter().enumerate() {
+        let mut tied = upstream_asks(bound, asked_columns(question));
+        tied.extend(bound.ops[question.op].asks.iter().copied());
+        tied.insert(ask);
+        ties.push(tied);
+        by_state.entry(program.state_ids[ask]).or_default().insert(ask);
+    }
+    ties.extend(by_state.into_values());
+    let works = program.passes.iter().filter_map(|pass| match &pass.work {
+        PassWork::Learn(work) => Some(work),
+        _ => None,
+    });
+    let mut found: BTreeSet<AnalyzerId> =
+        works.flat_map(|work| &work.lanes).flat_map(|lane| lane.asks.iter().copied()).collect();
+    loop {
+        let before = found.len();
+        for tied in ties.iter().filter(|tied| !tied.is_disjoint(&found)).cloned().collect::<Vec<_>>() {
+            found.extend(tied);
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// The questions whose answers decide what a gather gives.
+pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
+    let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+    upstream_asks(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).collect())
+}
+
+/// The questions whose answers decide what a sink gets.
+pub(crate) fn asks_before_sink(bound: &BoundPipeline, pipeline: &Pipeline, sink: usize) -> BTreeSet<AnalyzerId> {
+    let sink = &pipeline.sinks[sink];
+    let mut wanted = bound.flows.get(&sink.from).map(all_columns).unwrap_or_default();
+    let part = sink.split.as_deref().map(part_column);
+    wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
+    upstream_asks(bound, wanted)
+}
+
+/// Lets answers of another night stand for those of some questions. What is made with them gets
+/// names of its own: it is not what the spans and the steps come to.
+pub(crate) fn replace_findings(
+    program: &mut Program,
+    pipeline: &Pipeline,
+    asks: &BTreeSet<AnalyzerId>,
+    answers: &[Arc<Finding>],
+    findings: &mut BTreeMap<ContentId, Arc<Finding>>,
+) -> Result<()> {
+    for ask in asks {
+        let another = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
+        let answer = answers.get(*ask).ok_or_else(another)?;
+        findings.insert(program.state_ids[*ask], answer.clone());
+    }
+    let bound = &program.bound;
+    for pass in &mut program.passes {
+        let used = match &mut pass.work {
+            PassWork::Learn(work) => {
+                work.known.extend(work.lanes.iter().flat_map(|lane| &lane.asks));
+                work.lanes.clear();
+                continue;
+            }
+            PassWork::Gather(op) => asks_before_gather(bound, *op),
+            PassWork::Write(work) => asks_before_sink(bound, pipeline, work.sink),
+        };
+        let mut name = IdBuilder::new("replaced");
+        name.id(pass.id);
+        let mut replaced = used.intersection(asks).peekable();
+        if replaced.peek().is_none() {
+            continue;
+        }
+        for ask in replaced {
+            name.id(answers[*ask].digest()?);
+        }
+        pass.id = name.finish();
+        if let PassWork::Gather(op) = &pass.work {
+            program.gather_ids.insert(*op, pass.id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The proof on data that no feature knows the future: everything after a time is scrambled, and
+//! no row at or before it may move.
+
+mod columns;
+mod compare;
+mod cutoff;
+mod report;
+mod root_cause;
+mod scramble;
+mod value_sampler;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_commit::Artifact;
+use forebay_execute::SourceInput;
+use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes, tick_nanoseconds};
+use forebay_plan::{BoundPipeline, PlanOp, bind};
+use forebay_storage::ScratchDir;
+use forebay_window::WindowReach;
+use serde_json::json;
+
+use crate::leak_check::columns::{TimedPipeline, fixed_columns, keys_of, time_of};
+use crate::leak_check::compare::OutputComparison;
+use crate::leak_check::cutoff::TimeRange;
+use crate::leak_check::scramble::{ScramblePlan, ScramblingConnectors};
+use crate::report::RunReport;
+use crate::session::{Session, SessionOptions};
+
+pub use crate::leak_check::cutoff::CutoffChoice;
+pub use crate::leak_check::report::{
+    CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
+};
+pub(crate) use forebay_model::TimeCutoff;
+
+impl Session {
+    /// Runs the pipeline as it is, then once per cut with all rows after the cut scrambled, each time in a temporary
+    /// directory, and compares what it writes for the rows up to the cut. Stops at the first cut at which rows
+    /// moved.
+    pub fn check_leakage(&self, pipeline: &Pipeline, cuts: &CutoffChoice) -> Result<LeakReport> {
+        let pipeline = &without_trainings(pipeline);
+        let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
+        let datasets: BTreeMap<String, Dataset> =
+            inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
+        let ranges = self.time_ranges(pipeline, &inputs)?;
+        let Some(range) = pipeline.sources.iter().find_map(|source| ranges.get(&source.name)) else {
+            return Err(Fault::new(codes::MISSING_FIELD, "no source declares its event time, so there is no future")
+                .hint("set `time` at the sources whose rows have one"));
+        };
+        let cuts = match cuts {
+            CutoffChoice::At(text) => vec![TimeCutoff::after(text)],
+            CutoffChoice::Count(count) => {
+                let first = range.split_end(pipeline, &self.sql).unwrap_or_else(|| range.middle())?;
+                range.cuts_from(first, count.get(), longest_window(&bound))?
+            }
+        };
+        let fixed: BTreeMap<String, BTreeSet<String>> =
+            ranges.keys().map(|source| (source.clone(), fixed_columns(pipeline, &bound, source))).collect();
+        let timed = TimedPipeline::new(pipeline, bound, &self.registry, &self.sql, &datasets);
+        let mut times = Vec::new();
+        for sink in &pipeline.sinks {
+            let time = timed.bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
+            times.push(time.ok_or_else(|| {
+                Fault::new(codes::MISSING_FIELD, format!("sink `{}` does not write the time of its rows", sink.name))
+                    .hint("for this check, keep the event-time column in the sink")
+                    .at(sink.at.as_ref())
+            })?);
+        }
+        let state = self.state()?;
+        let scratch = ScratchDir::new(Some(&state), self.watch.clone())?;
+        let check = LeakCheck {
+            session: self,
+            pipeline,
+            inputs: &inputs,
+            ranges: &ranges,
+            range,
+            fixed: &fixed,
+            timed: &timed,
+            times: &times,
+            plain: self.run_trial(&timed.pipeline, &scratch.path().join("plain"), None)?,
+        };
+        let mut found = LeakReport { cuts: Vec::new() };
+        for cut in &cuts {
+            found.cuts.push(check.check_cutoff(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?);
+            if found.fault().is_some() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The range of times of each source that declares one and has rows.
+    fn time_ranges(
+        &self,
+        pipeline: &Pipeline,
+        inputs: &BTreeMap<String, SourceInput>,
+    ) -> Result<BTreeMap<String, TimeRange>> {
+        let mut ranges = BTreeMap::new();
+        for source in &pipeline.sources {
+            let (Some(time), Some(input)) = (&source.time, inputs.get(&source.name)) else { continue };
+            let range = TimeRange::of(&self.io, input, time).map_err(|fault| fault.at(source.at.as_ref()))?;
+            ranges.extend(range.map(|range| (source.name.clone(), range)));
+        }
+        Ok(ranges)
+    }
+
+    /// One run in a directory of its own.
+    fn run_trial(
+        &self,
+        pipeline: &Pipeline,
+        dir: &Path,
+        scrambles: Option<BTreeMap<String, (String, Arc<ScramblePlan>)>>,
+    ) -> Result<IsolatedRun> {
+        let mut pipeline = pipeline.clone();
+        pipeline.deadline = None;
+        let place = |name: &str| dir.join(name).display().to_string();
+        for (index, sink) in pipeline.sinks.iter_mut().enumerate() {
+            sink.format = "parquet".to_owned();
+            sink.config = self.connectors.canonical("parquet", json!({ "path": place(&index.to_string()) }))?;
+        }
+        let mut connectors = self.connectors.clone();
+        if let Some(scrambles) = scrambles {
+            // No format is called so.
+            let alias = |source: &str| format!("scrambled {source}");
+            for source in pipeline.sources.iter_mut().filter(|source| scrambles.contains_key(&source.name)) {
+                source.format = alias(&source.name);
+            }
+            let sources = scrambles.into_iter().map(|(name, scramble)| (alias(&name), scramble)).collect();
+            connectors = Arc::new(ScramblingConnectors { inner: connectors, sources });
+        }
+        let options = SessionOptions { state: place("state"), ..self.options.clone() };
+        let session = Session::new(self.registry.clone(), connectors, self.sql.clone(), options, self.watch.clone())?;
+        let session = session.allowing_empty(true);
+        let report = session.run(&pipeline)?;
+        let path = report.artifact_path.as_deref().ok_or_else(|| Fault::internal("a run without an artifact"))?;
+        let artifact = Artifact::load(&session.io, &session.io.resolve(path)?)?;
+        Ok(IsolatedRun { report, artifact })
+    }
+}
+
+/// What is the same for every cut.
+struct LeakCheck<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    inputs: &'a BTreeMap<String, SourceInput>,
+    /// Of each source with a time.
+    ranges: &'a BTreeMap<String, TimeRange>,
+    /// Of the source by whose time the data is cut.
+    range: &'a TimeRange,
+    /// Columns of each source that are not scrambled.
+    fixed: &'a BTreeMap<String, BTreeSet<String>>,
+    timed: &'a TimedPipeline,
+    /// The time column of each sink.
+    times: &'a [String],
+    /// The run on the data as they are.
+    plain: IsolatedRun,
+}
+
+/// One run in a temporary directory.
+struct IsolatedRun {
+    report: RunReport,
+    artifact: Artifact,
+}
+
+impl LeakCheck<'_> {
+    /// Scrambles all rows after a cut and compares those before it.
+    fn check_cutoff(&self, cut: &TimeCutoff, scratch: &ScratchDir) -> Result<CutoffReport> {
+        let (session, pipeline, bound) = (self.session, self.pipeline, &self.timed.bound);
+        let mut lasts = BTreeMap::new();
+        for (name, range) in self.ranges {
+            lasts.insert(name.as_str(), cut.last_tick(&range.field)?);
+        }
+        if !self.ranges.iter().any(|(name, range)| range.max > lasts[name.as_str()]) {
+            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future_text()))
+                .hint(format!("give an earlier time with `--at`; rows are between {}", self.range.range_text())));
+        }
+        let mut scrambles = BTreeMap::new();
+        let mut sources = Vec::new();
+        for source in pipeline.sources.iter().filter(|source| self.ranges.contains_key(&source.name)) {
+            let name = &source.name;
+            let scramble =
+                ScramblePlan::new(&session.io, source, &self.inputs[name], lasts[name.as_str()], &self.fixed[name])?;
+            sources.push(ScrambledSource { source: name.clone(), columns: scramble.columns() });
+            scrambles.insert(name.clone(), (source.format.clone(), Arc::new(scramble)));
+        }
+        let other = session.run_trial(&self.timed.pipeline, scratch.path(), Some(scrambles)).map_err(|fault| {
+            let future = cut.future_text();
+            fault.note(format!(
+                "the pipeline runs on the data as they are, and failed when rows {future} were scrambled"
+            ))
+        })?;
+        let learned = changed_asks(&self.plain.artifact, &other.artifact);
+        let mut sinks = Vec::new();
+        for (index, (sink, time)) in pipeline.sinks.iter().zip(self.times).enumerate() {
+            let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
+            let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
+            let data = |run: &RunReport| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
+            let compared = OutputComparison {
+                io: &session.io,
+                connectors: session.connectors.as_ref(),
+                last: cut.last_tick(flow.schema.field_with_name(time)?)?,
+                time: time.clone(),
+                keys: keys_of(pipeline, bound, flow),
+                only: self.timed.only.get(&sink.from).cloned(),
+                skip: pipeline.label.as_ref().map(|label| label.column.clone()),
+            };
+            let mut found = compared.run(&data(&self.plain.report)?, &data(&other.report)?)?;
+            found.sink.clone_from(&sink.name);
+            for moved in &mut found.moved {
+                root_cause::explain_leak(pipeline, bound, flow, &learned, &cut.future_text(), moved);
+            }
+            sinks.push(found);
+        }
+        if sinks.iter().all(|sink| sink.rows == 0 && sink.misplaced.is_none()) {
+            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past_text()))
+                .hint(format!("give a later time with `--at`; rows are between {}", self.range.range_text())));
+        }
+        Ok(CutoffReport { past: cut.past_text(), future: cut.future_text(), sources, sinks })
+    }
+}
+
+/// The farthest entry before a row that a window with a bounded reach looks at, in nanoseconds; in ticks where times
+/// are whole numbers.
+fn longest_window(bound: &BoundPipeline) -> Option<i128> {
+    let reach = |op: &PlanOp| match op {
+        PlanOp::Window(window) => match window.plan.reach() {
+            WindowReach::Ticks(ranges) => {
+                let tick = tick_nanoseconds(&window.plan.time).unwrap_or(1);
+                ranges.last().map(|range| i128::from(*range.end()) * tick)
+            }
+            WindowReach::Unbounded => None,
+        },
+        _ => None,
+    };
+    bound.ops.iter().filter_map(|bound| reach(&bound.op)).max()
+}
+
+/// The pipeline without its trainings, whose models must stay as they are. The rows that a training reads are
+/// compared instead, as those of a sink of its name.
+fn without_trainings(pipeline: &Pipeline) -> Pipeline {
+    let mut rows_only = pipeline.clone();
+    for training in std::mem::take(&mut rows_only.trainings) {
+        let is_written = |sink: &PipelineSink| sink.from == training.from && sink.split.is_none();
+        if !rows_only.sinks.iter().any(is_written) {
+            rows_only.sinks.push(PipelineSink { split: None, ..training });
+        }
+    }
+    rows_only
+}
+
+/// The questions whose answers depend on the future.
+fn changed_asks(plain: &Artifact, other: &Artifact) -> BTreeSet<usize> {
+    let both = plain.findings.iter().zip(&other.findings).enumerate();
+    both.filter(|(_, (a, b))| a.finding != b.finding).map(|(index, _)| index).collect()
+}

@@ -1,0 +1,178 @@
+//! A source whose rows after a time hold other values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{Field, Schema};
+use forebay_execute::SourceInput;
+use forebay_model::{Chunk, Dataset, Fault, Result, RowKeys, Span, logical_type, ticks};
+use forebay_storage::{ChunkIterator, MetadataCache, ScanRequest, Sink, Source, StorageClient};
+use serde_json::Value;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::connector_registry::ConnectorRegistry;
+use crate::leak_check::value_sampler::ValueSampler;
+use crate::training::Trainer;
+
+/// Spans whose first rows tell what values a column has.
+const SAMPLED_SPANS: usize = 8;
+
+/// Rows of each.
+const SAMPLED_ROWS: usize = 1024;
+
+/// How the future of a source is scrambled: a function of each row's file and position.
+pub(super) struct ScramblePlan {
+    time: String,
+    /// The last tick of the past.
+    last: i64,
+    pools: BTreeMap<String, ValueSampler>,
+}
+
+impl std::fmt::Debug for ScramblePlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "scrambled after {}", self.last)
+    }
+}
+
+impl ScramblePlan {
+    /// Looks at some values of every column that is not fixed.
+    pub fn new(
+        io: &StorageClient,
+        source: &forebay_model::PipelineSource,
+        input: &SourceInput,
+        last: i64,
+        fixed: &BTreeSet<String>,
+    ) -> Result<ScramblePlan> {
+        let schema = &input.dataset.schema;
+        let time = source.time.clone().ok_or_else(|| Fault::internal("a source without a time has no future"))?;
+        let columns: Vec<String> =
+            schema.fields().iter().map(|field| field.name().clone()).filter(|name| !fixed.contains(name)).collect();
+        let request = ScanRequest {
+            columns: columns.clone(),
+            schema: schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: SAMPLED_ROWS,
+            row_keys: false,
+        };
+        let spans = &input.dataset.spans;
+        let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
+        let wanted = spans.len().min(SAMPLED_SPANS);
+        for place in 0..wanted {
+            // The last span is among them: there is the future.
+            let span = &spans[spans.len() - 1 - place * spans.len() / wanted];
+            let Some(chunk) = input.source.open(io, span, &request)?.next().transpose()? else { continue };
+            for (sample, column) in samples.iter_mut().zip(chunk.batch.columns()) {
+                sample.push(cast(column, &logical_type(column.data_type()))?);
+            }
+        }
+        let mut pools = BTreeMap::new();
+        for (name, sample) in columns.into_iter().zip(samples) {
+            let parts: Vec<&dyn Array> = sample.iter().map(|part| part.as_ref()).collect();
+            if !parts.is_empty() {
+                pools.insert(name, ValueSampler::new(&concat(&parts)?, last)?);
+            }
+        }
+        Ok(ScramblePlan { time, last, pools })
+    }
+
+    /// The columns that it changes.
+    pub fn columns(&self) -> Vec<String> {
+        self.pools.keys().cloned().collect()
+    }
+
+    /// Scrambles a chunk of a span. The time column is dropped unless it was `asked` for.
+    fn scramble_chunk(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
+        let Chunk { batch, keys, file, first_row, skipped } = chunk;
+        let schema = batch.schema();
+        let place = schema.index_of(&self.time)?;
+        let times = ticks(batch.column(place))?;
+        // The same wherever the root of the data is.
+        let relative = span.pieces.iter().find(|piece| *piece.path == *file).map(|piece| piece.relative.as_str());
+        let seed = RowKeys::file_seed(relative.unwrap_or_default());
+        let rows = RowKeys::sequence(seed, first_row, batch.num_rows());
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for (index, (field, column)) in schema.fields().iter().zip(batch.columns()).enumerate() {
+            if index == place && !asked {
+                continue;
+            }
+            let column = match self.pools.get(field.name()) {
+                None => column.clone(),
+                Some(pool) => {
+                    let column_seed = xxh3_64(field.name().as_bytes());
+                    let each = rows.as_slice().iter().zip(&times);
+                    let randoms: Vec<Option<u64>> = each
+                        .map(|(row, time)| {
+                            (time? > self.last).then(|| xxh3_64_with_seed(&row.to_le_bytes(), column_seed))
+                        })
+                        .collect();
+                    pool.scramble(column, &randoms)?
+                }
+            };
+            fields.push(Field::new(field.name(), column.data_type().clone(), true));
+            columns.push(column);
+        }
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+        Ok(Chunk { batch, keys, file, first_row, skipped })
+    }
+}
+
+#[derive(Debug)]
+struct ScramblingSource {
+    inner: Arc<dyn Source>,
+    scramble: Arc<ScramblePlan>,
+}
+
+impl Source for ScramblingSource {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        self.inner.discover(io, watch)
+    }
+
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+        self.inner.discover_with_cache(io, watch, notes)
+    }
+
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+        let mut request = request.clone();
+        // What files tell of their values is true of the real ones only.
+        request.pruning.clear();
+        if !request.columns.iter().any(|name| self.scramble.pools.contains_key(name)) {
+            return self.inner.open(io, span, &request);
+        }
+        let asked = request.columns.contains(&self.scramble.time);
+        if !asked {
+            request.columns.push(self.scramble.time.clone());
+        }
+        let (scramble, span_of) = (self.scramble.clone(), span.clone());
+        let chunks = self.inner.open(io, span, &request)?;
+        Ok(Box::new(chunks.map(move |chunk| scramble.scramble_chunk(chunk?, &span_of, asked))))
+    }
+}
+
+/// Connectors that know scrambled sources by the names of the real ones.
+pub(super) struct ScramblingConnectors {
+    pub inner: Arc<dyn ConnectorRegistry>,
+    /// The real format, and what becomes of its rows.
+    pub sources: BTreeMap<String, (String, Arc<ScramblePlan>)>,
+}
+
+impl ConnectorRegistry for ScramblingConnectors {
+    fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
+        let Some((real, scramble)) = self.sources.get(format) else { return self.inner.source(format, config) };
+        Ok(Arc::new(ScramblingSource { inner: self.inner.source(real, config)?, scramble: scramble.clone() }))
+    }
+
+    fn canonical(&self, format: &str, config: Value) -> Result<Value> {
+        self.inner.canonical(format, config)
+    }
+
+    fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
+        self.inner.sink(format, config)
+    }
+
+    fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
+        self.inner.trainer(format, config)
+    }
+}

@@ -1,0 +1,157 @@
+//! An artifact ready to serve: the same operations and findings, over batches or single rows.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use forebay_commit::Artifact;
+use forebay_model::{Chunk, Fault, Result, codes, logical_type};
+use forebay_plan::{
+    BaseDataset, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, SqlCompiler, TransformRegistry, WindowRowOrder,
+    slice_for_columns,
+};
+use serde_json::{Map, Value};
+
+/// Applies what an artifact learned to rows of one source.
+pub struct ServingModel {
+    chain: OpChain,
+    input: SchemaRef,
+    output: SchemaRef,
+}
+
+impl ServingModel {
+    /// Makes the columns of `node` (by default: of what the first sink writes) from rows of its
+    /// source. Steps that need all rows at once cannot be applied to batches.
+    pub fn new(
+        artifact: &Artifact,
+        registry: &TransformRegistry,
+        sql: &SqlCompiler,
+        node: Option<&str>,
+    ) -> Result<ServingModel> {
+        let pipeline = &artifact.pipeline;
+        let bound = artifact.bind(registry, sql)?;
+        let last = pipeline.sinks.first().map(|sink| sink.from.as_str());
+        let last = last.or_else(|| pipeline.nodes.last().map(|node| node.name.as_str()));
+        let name = node.or(last).ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the artifact has no step to apply"))?;
+        let flow = bound
+            .flows
+            .get(name)
+            .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("the artifact has no step `{name}`")))?;
+        let [stream] = flow.streams.as_slice() else {
+            return Err(Fault::new(codes::UNSUPPORTED, format!("`{name}` is a union: apply its inputs one by one")));
+        };
+        if let BaseDataset::Gathered(op) = &bound.bases[stream.base] {
+            let label = &bound.ops[*op].label;
+            let message = format!("`{label}` needs all rows at once, so `{name}` cannot be applied to a batch");
+            return Err(Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a whole dataset"));
+        }
+        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let (ops, base_columns) =
+            slice_for_columns(&bound, stream, &columns.iter().map(String::as_str).collect::<Vec<_>>());
+        let want = ColumnTap { after: stream.ops.len(), columns, part: None };
+        let finding = |ask: usize| {
+            let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
+            learned.ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
+        };
+        let told = ChainContext { finding: &finding, way: &|_| WindowRowOrder::Time };
+        let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
+        if let Some(ChainWindow { op, .. }) = chain.windows().first() {
+            let label = &bound.ops[*op].label;
+            let message = format!("`{label}` needs the rows before, so `{name}` cannot be applied to a batch");
+            return Err(
+                Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a dataset with its history")
+            );
+        }
+        let base = &bound.base_schemas[stream.base];
+        let input = base_columns.iter().map(|name| base.field_with_name(name).cloned());
+        let input = Arc::new(Schema::new(input.collect::<Result<Vec<Field>, _>>()?));
+        let output = chain.fields(0).iter().map(|field| field.clone().with_nullable(true));
+        let output = Arc::new(Schema::new(output.collect::<Vec<_>>()));
+        Ok(ServingModel { chain, input, output })
+    }
+
+    /// The columns that batches must have, with logical types; others are ignored.
+    pub fn input(&self) -> &SchemaRef {
+        &self.input
+    }
+
+    /// The columns that come out.
+    pub fn output(&self) -> &SchemaRef {
+        &self.output
+    }
+
+    /// Applies to a batch. Rows that the pipeline filters are missing in the result.
+    pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        for field in self.input.fields() {
+            let column = batch.column_by_name(field.name()).ok_or_else(|| {
+                Fault::new(codes::UNKNOWN_COLUMN, format!("the batch has no column `{}`", field.name()))
+            })?;
+            columns.push(fit_type(column, field)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let narrow = Schema::new(
+            self.input
+                .fields()
+                .iter()
+                .zip(&columns)
+                .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
+                .collect::<Vec<_>>(),
+        );
+        let chunk = Chunk::of(RecordBatch::try_new_with_options(Arc::new(narrow), columns, &options)?);
+        let mut result = None;
+        self.chain.run(&[chunk], &mut Carry::default(), &mut |_, input| {
+            let columns = input.columns.iter().zip(self.output.fields());
+            let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+            let options = RecordBatchOptions::new().with_row_count(Some(input.rows));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            result = Some(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?);
+            Ok(())
+        })?;
+        result.ok_or_else(|| Fault::internal("a model gave no result"))
+    }
+
+    /// Applies to one row given as JSON; absent and null fields are null. `None`: the pipeline
+    /// filters this row.
+    pub fn apply_row(&self, row: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
+        let mut decoder = arrow::json::ReaderBuilder::new(Arc::new(nullable(&self.input))).build_decoder()?;
+        decoder.serialize(&[row])?;
+        let batch = match decoder.flush()? {
+            Some(batch) => batch,
+            None => {
+                let nulls = self.input.fields().iter().map(|field| new_null_array(field.data_type(), 1));
+                RecordBatch::try_new(Arc::new(nullable(&self.input)), nulls.collect())?
+            }
+        };
+        let applied = self.apply(&batch)?;
+        if applied.num_rows() == 0 {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        let mut writer = arrow::json::WriterBuilder::new()
+            .with_explicit_nulls(true)
+            .build::<_, arrow::json::writer::LineDelimited>(&mut text);
+        writer.write(&applied.slice(0, 1))?;
+        writer.finish()?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| Fault::internal("a row cannot be read back").cause(error))
+    }
+}
+
+fn nullable(schema: &Schema) -> Schema {
+    Schema::new(schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>())
+}
+
+/// The column as its logical type; numbers may be widened or narrowed where nothing is lost.
+fn fit_type(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
+    if logical_type(column.data_type()) == *field.data_type() {
+        return Ok(column.clone());
+    }
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, field.data_type(), &strict).map_err(|error| {
+        let message = format!("`{}` is {}, not {}", field.name(), column.data_type(), field.data_type());
+        Fault::new(codes::COLUMN_TYPE, message).column(field.name()).cause(error)
+    })
+}

@@ -1,0 +1,328 @@
+//! A worker: it serves coordinators, and runs their tasks.
+
+mod feed_service;
+mod stage_session;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
+use forebay_cluster::{
+    AuthLayer, ClusterSecurity, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec, TaskExecCodec,
+    TaskOutcome, TaskProgress, TaskRequest, WorkerHello, WorkerMessage, WorkerRequest, protocol_version,
+    with_heartbeat,
+};
+use forebay_execute::SourceInput;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::CancellationToken;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::sync::oneshot;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::session::{Session, SessionOptions};
+use crate::worker_server::feed_service::FeedService;
+use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession};
+
+/// Bytes of a message at most: plans are small, and so are answers.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of the headers of a request at most.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Rooms that are open at the same time at most, and jobs of which is known what their sources hold.
+const ROOMS_MAX: usize = 16;
+const JOBS_MAX: usize = 4;
+
+/// How often a worker looks whether it should leave, and whether it may.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often a worker asks a silent coordinator for a sign, and how long it waits for that.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// How long a worker that leaves waits for coordinators to hang up.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A worker process.
+pub struct WorkerServer(Arc<WorkerState>);
+
+/// The datasets of a job's sources.
+pub(super) type RunInputs = Arc<BTreeMap<String, SourceInput>>;
+
+struct WorkerState {
+    session: Session,
+    security: ClusterSecurity,
+    /// One thread per slot: a task that holds a slot always finds a thread.
+    hands: Arc<ThreadPool>,
+    /// Tasks that are running.
+    busy: Mutex<usize>,
+    fewer: Condvar,
+    leaves: AtomicBool,
+    rooms: Mutex<BTreeMap<StageKey, StageSession>>,
+    feeds: FeedService,
+    inputs: Mutex<Vec<(ContentId, RunInputs)>>,
+    /// Whether its coordinator is on this machine, and it ends with it.
+    attached: bool,
+}
+
+impl std::fmt::Debug for WorkerState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Host")
+    }
+}
+
+impl WorkerServer {
+    /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
+    /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
+    pub fn new(session: Session, security: ClusterSecurity, attached: bool) -> Result<WorkerServer> {
+        let threads = session.options.threads.max(1);
+        let hands =
+            ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
+        let hands = hands
+            .build()
+            .map_err(|error| Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error))?;
+        Ok(WorkerServer(Arc::new(WorkerState {
+            session,
+            security,
+            hands: Arc::new(hands),
+            busy: Mutex::default(),
+            fewer: Condvar::new(),
+            leaves: AtomicBool::new(false),
+            rooms: Mutex::default(),
+            feeds: FeedService::default(),
+            inputs: Mutex::default(),
+            attached,
+        })))
+    }
+
+    /// Serves until `ended` is set and all tasks are done or handed back.
+    pub fn serve(&self, listener: TcpListener, ended: &CancellationToken) -> Result<()> {
+        let failed = |error: std::io::Error| Fault::new(codes::STORAGE, "the worker cannot listen").cause(error);
+        let address = listener.local_addr().map_err(failed)?;
+        self.0.security.check(&address)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("forebay-serve")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let guard = AuthLayer::new(&self.0.security)?;
+        let serves: Arc<dyn RequestHandler> = self.0.clone();
+        let build = move |context: WorkerQueryContext| {
+            let serves = serves.clone();
+            async move {
+                let builder = context.builder.with_distributed_user_codec(TaskExecCodec(Some(serves)));
+                // Messages are short, and rows should cost those who train nothing.
+                Ok::<SessionState, DataFusionError>(builder.with_distributed_compression(None)?.build())
+            }
+        };
+        let worker = Worker::from_session_builder(build).with_version(protocol_version());
+        let service = worker.into_worker_server();
+        let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
+        // A coordinator whose machine is lost closes no connection: a task that sends would wait for it.
+        let mut server = Server::builder()
+            .layer(guard)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE));
+        let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+        if let Some(tls) = self.0.security.server()? {
+            server = server.tls_config(tls).map_err(refused)?;
+        }
+        listener.set_nonblocking(true).map_err(failed)?;
+        let (inner, ended) = (self.0.clone(), ended.clone());
+        let served = runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            let has_left = |inner: &WorkerState| {
+                let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
+                inner.leaves.load(Ordering::Relaxed) && !busy
+            };
+            let (gone, is_gone) = oneshot::channel();
+            let until = async move {
+                while !has_left(&inner) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
+                }
+                let _ = gone.send(());
+            };
+            let left = async {
+                // Where the server ends first, this future is dropped.
+                let _ = is_gone.await;
+                tokio::time::sleep(FAREWELL).await;
+            };
+            // What the server is told of it does not reach sockets that it did not open.
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let serving = server.add_service(service).serve_with_incoming_shutdown(incoming, until);
+            tokio::select! {
+                served = serving => served.map_err(|error| Fault::new(codes::STORAGE, "serving failed").cause(error)),
+                () = left => Ok(()),
+            }
+        });
+        runtime.shutdown_background();
+        self.0.close_stages();
+        served
+    }
+}
+
+impl RequestHandler for WorkerState {
+    fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink) {
+        // Neither sending nor working may hold up the runtime.
+        tokio::task::spawn_blocking(move || match request {
+            WorkerRequest::Hello => {
+                out.send(WorkerMessage::Hello(self.hello()));
+            }
+            WorkerRequest::Task(task) => self.run_task(*task, &out),
+            WorkerRequest::Rows(rows) => self.send_rows(*rows, &out),
+        });
+    }
+}
+
+impl WorkerState {
+    fn hello(&self) -> WorkerHello {
+        WorkerHello {
+            protocol: PROTOCOL,
+            version: protocol_version(),
+            slots: self.session.options.threads.max(1),
+            memory_bytes: self.session.options.memory_bytes,
+            leaves: self.leaves.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Runs a task as soon as a slot is free: each slot has its share of the memory.
+    fn run_task(self: &Arc<Self>, request: TaskRequest, out: &MessageSink) {
+        let Some(seat) = SlotGuard::take(self, out) else { return };
+        if self.leaves.load(Ordering::Relaxed) {
+            out.send(WorkerMessage::HandedBack);
+            return;
+        }
+        if let Err(fault) = request.check() {
+            return out.send_outcome(Err(fault), TaskProgress::default(), || None);
+        }
+        let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
+        let (order, ended) =
+            QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
+        let failed = |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), fallen: None });
+        match self.submit_task(job, |job| StageKey { job, work: work.room(), ways, exchanges }, order) {
+            Ok(()) => {
+                // Nothing is sent; the other end goes when the order is done.
+                let _ = ended.recv();
+            }
+            Err(fault) => {
+                failed(&fault);
+            }
+        }
+        drop(seat);
+    }
+
+    /// Gives the rows of a block of a feed.
+    fn send_rows(self: &Arc<Self>, request: RowsRequest, out: &MessageSink) {
+        let Some(_seat) = SlotGuard::take(self, out) else { return };
+        if let Err(fault) = request.check() {
+            return out.send_outcome(Err(fault), TaskProgress::default(), || None);
+        }
+        let RowsRequest { job, dataset, block, beat_ms } = request;
+        let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
+        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
+        let leaves = || self.leaves.load(Ordering::Relaxed);
+        let deliver = || match leaves() {
+            true => Ok(TaskOutcome::HandedBack),
+            false => self.feeds.send_block(&session, &job, (dataset, block), out, &leaves),
+        };
+        let ended = self.hands.install(|| with_heartbeat(out, beat, &meter, deliver));
+        out.send_outcome(ended, meter.progress(), || None);
+    }
+
+    /// Submits a task to its stage session, which is opened if there is none.
+    fn submit_task(
+        self: &Arc<Self>,
+        job: RunSpec,
+        key: impl FnOnce(ContentId) -> StageKey,
+        order: QueuedTask,
+    ) -> Result<()> {
+        let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
+        let key = key(ContentId::of(&text));
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.retain(|_, room| room.is_open());
+        let closed = || Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered");
+        if let Some(room) = rooms.get(&key) {
+            return room.submit(order).then_some(()).ok_or_else(closed);
+        }
+        // A pass of a job comes after all passes before it.
+        rooms.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
+        if rooms.len() >= ROOMS_MAX {
+            rooms.pop_first();
+        }
+        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
+        let inner = self.clone();
+        let id = key.job;
+        let inputs = move |session: &Session, job: &RunSpec| inner.run_inputs(id, session, job);
+        let room = StageSession::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
+        let entered = room.submit(order);
+        rooms.insert(key, room);
+        entered.then_some(()).ok_or_else(closed)
+    }
+
+    fn close_stages(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
+        rooms.into_values().for_each(StageSession::close);
+    }
+
+    /// What the sources of a job hold: looked at once.
+    fn run_inputs(&self, id: ContentId, session: &Session, job: &RunSpec) -> Result<RunInputs> {
+        let mut known = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
+            return Ok(inputs.clone());
+        }
+        let inputs: RunInputs =
+            Arc::new(session.discover_inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
+        known.truncate(JOBS_MAX - 1);
+        known.insert(0, (id, inputs.clone()));
+        Ok(inputs)
+    }
+
+    fn draining_flag(self: &Arc<Self>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let inner = self.clone();
+        Arc::new(move || inner.leaves.load(Ordering::Relaxed))
+    }
+}
+
+impl Session {
+    /// The session for a request: the coordinator's state directory and base path, the worker's threads and
+    /// memory.
+    fn for_request(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
+        let options = SessionOptions { state: state.to_owned(), batch_rows, ..self.options.clone() };
+        Session { io: self.io.with_base(base), options, watch: Arc::new(MeterWatch), ..self.clone() }
+    }
+}
+
+/// One of the worker's slots, held by a running task.
+struct SlotGuard(Arc<WorkerState>);
+
+impl SlotGuard {
+    /// Waits for a slot; `None` where the coordinator has cancelled the task or is gone.
+    fn take(inner: &Arc<WorkerState>, out: &MessageSink) -> Option<SlotGuard> {
+        let slots = inner.session.options.threads.max(1);
+        let mut busy = inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while *busy >= slots {
+            if out.cancel_flag().load(Ordering::Relaxed) || !out.send(WorkerMessage::Beat(TaskProgress::default())) {
+                return None;
+            }
+            busy = inner.fewer.wait_timeout(busy, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *busy += 1;
+        Some(SlotGuard(inner.clone()))
+    }
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        *self.0.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_all();
+    }
+}

@@ -1,0 +1,70 @@
+//! Lags, and functions of the row's value and one earlier value.
+
+use arrow::datatypes::DataType;
+
+use crate::WordEncoding;
+use crate::batch::WindowBatch;
+use crate::bounds::BoundPair;
+use crate::encoding::{NO_BITS, NO_NUMBER};
+
+/// Output of a lag function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LagOutput {
+    /// The earlier value.
+    Copy,
+    /// The row's value minus the earlier value.
+    Difference,
+    /// The row's value divided by the earlier value, minus one.
+    Change,
+}
+
+/// One output, computed from the last entry between two bounds.
+#[derive(Debug, Clone)]
+pub(crate) struct LagFunction {
+    pub function: usize,
+    pub input: usize,
+    pub keep: WordEncoding,
+    /// Whether bits encode unsigned numbers.
+    pub unsigned: bool,
+    pub span: BoundPair,
+    pub made: LagOutput,
+}
+
+impl LagFunction {
+    pub fn run(&self, batch: &WindowBatch<'_>, outputs: &mut [Vec<u64>]) {
+        let output = &mut outputs[self.function];
+        match (self.made, self.keep) {
+            (LagOutput::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
+            (LagOutput::Difference, WordEncoding::Number) => self
+                .each(batch, output, NO_NUMBER, |own, before| (f64::from_bits(own) - f64::from_bits(before)).to_bits()),
+            (LagOutput::Difference, WordEncoding::Bits) => self.each(batch, output, NO_BITS, |own, before| {
+                if own == NO_BITS || before == NO_BITS {
+                    return NO_BITS;
+                }
+                let difference = match self.unsigned {
+                    true => i64::try_from(i128::from(own) - i128::from(before)).ok(),
+                    false => (own as i64).checked_sub(before as i64),
+                };
+                difference.map_or(NO_BITS, |difference| difference as u64)
+            }),
+            (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
+                (f64::from_bits(own) / f64::from_bits(before) - 1.0).to_bits()
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn each(&self, batch: &WindowBatch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
+        let input = &batch.inputs[self.input];
+        output.extend(
+            batch.spans(self.span).enumerate().map(|(row, (start, end))| {
+                if start > end { made(input.own(row), input.word(row, end)) } else { missing }
+            }),
+        );
+    }
+}
+
+/// Whether the type's values are unsigned 64-bit numbers.
+pub(crate) fn is_unsigned(data_type: &DataType) -> bool {
+    *data_type == DataType::UInt64
+}

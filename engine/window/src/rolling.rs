@@ -1,0 +1,327 @@
+//! Rolling and seasonal windows.
+
+use forebay_model::lerp;
+
+use crate::batch::WindowBatch;
+use crate::bounds::BoundPair;
+use crate::encoding::NO_NUMBER;
+use crate::kernels;
+use crate::stats::{from_moments, moment_order};
+use crate::{WindowStat, WordEncoding};
+
+/// One output of a window.
+#[derive(Debug, Clone)]
+pub(crate) struct WindowRequest {
+    /// Index of the output's function.
+    pub function: usize,
+    pub stat: WindowStat,
+    pub min_periods: u64,
+}
+
+/// The entries that a window covers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum WindowKind {
+    /// All entries between two bounds.
+    All(BoundPair),
+    /// The last entry of each pair of bounds, earliest first.
+    Last(Vec<BoundPair>),
+}
+
+/// All statistics of one input over one window; common intermediate results are computed once.
+#[derive(Debug, Clone)]
+pub(crate) struct WindowEvaluator {
+    pub input: usize,
+    pub keep: WordEncoding,
+    pub cover: WindowKind,
+    pub asks: Vec<WindowRequest>,
+}
+
+/// Buffers reused between batches.
+#[derive(Debug, Default)]
+pub(crate) struct RollingBuffers {
+    counts: Vec<f64>,
+    sums: Vec<f64>,
+    squares: Vec<f64>,
+    shapes: Vec<[f64; 3]>,
+    values: Vec<u64>,
+    distances: Vec<u32>,
+    sorted: Vec<f64>,
+    distinct: Vec<u64>,
+}
+
+/// The window of one row.
+struct WindowView<'a> {
+    /// Index of the row in the batch.
+    row: usize,
+    values: &'a [u64],
+    /// Distance of each value from the row, if the values are not contiguous.
+    distances: Option<&'a [u32]>,
+    start: u32,
+}
+
+impl WindowView<'_> {
+    /// Distance of a value from the row: number of entries from it up to and including the row.
+    fn distance(&self, at: usize) -> u32 {
+        self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
+    }
+}
+
+impl WindowEvaluator {
+    /// Appends the outputs of the requested functions.
+    pub fn run(&self, batch: &WindowBatch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut RollingBuffers) {
+        let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
+        let Some(most) = wanted().map(|ask| moment_order(ask.stat)).max() else { return };
+        let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
+        let (mut squares, mut shapes) = (std::mem::take(&mut space.squares), std::mem::take(&mut space.shapes));
+        counts.clear();
+        sums.clear();
+        squares.clear();
+        shapes.clear();
+        // Both kernels give the same bits for count and sum. A window mostly has missing values if the previous one
+        // had.
+        let mut whole = true;
+        match self.keep {
+            WordEncoding::Number if most > 1 => self.each(batch, space, |view, _| {
+                let (count, sum, square) = kernels::squared_deviations(view.values, whole);
+                whole = count == view.values.len() as f64;
+                counts.push(count);
+                sums.push(sum);
+                squares.push(square);
+            }),
+            WordEncoding::Number => self.each(batch, space, |view, _| {
+                let (count, sum) = kernels::sums(view.values, whole);
+                whole = count == view.values.len() as f64;
+                counts.push(count);
+                sums.push(sum);
+            }),
+            WordEncoding::Bits => self.each(batch, space, |view, _| counts.push(kernels::count_bits(view.values))),
+        }
+        sums.resize(counts.len(), f64::NAN);
+        squares.resize(counts.len(), f64::NAN);
+        if most > 2 {
+            let mut counts = counts.iter();
+            self.each(batch, space, |view, _| {
+                shapes.push(kernels::moments(view.values, counts.next().copied().unwrap_or_default()));
+            });
+        }
+        for ask in wanted() {
+            let output = &mut outputs[ask.function];
+            let moments =
+                WindowMoments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
+            match (ask.stat, moment_order(ask.stat)) {
+                (_, 0) => self.other(ask, batch, &counts, output, space),
+                // Common statistics have a loop of their own, without dispatch per row.
+                (WindowStat::Mean, _) => moments.put(output, from_squares(WindowStat::Mean)),
+                (WindowStat::Std { ddof }, _) => moments.put(output, from_squares(WindowStat::Std { ddof })),
+                (stat, 1 | 2) => moments.put(output, from_squares(stat)),
+                (stat, _) => {
+                    let mut shapes = shapes.iter().copied();
+                    moments
+                        .put(output, |count, sum, _| from_moments(stat, count, sum, shapes.next().unwrap_or_default()));
+                }
+            }
+        }
+        (space.counts, space.sums, space.squares, space.shapes) = (counts, sums, squares, shapes);
+    }
+
+    /// Calls `take` with the window of each row.
+    #[inline(always)]
+    fn each(
+        &self,
+        batch: &WindowBatch<'_>,
+        space: &mut RollingBuffers,
+        mut take: impl FnMut(WindowView<'_>, &mut RollingBuffers),
+    ) {
+        let input = &batch.inputs[self.input];
+        let spans = match &self.cover {
+            WindowKind::All(span) => {
+                for (row, (start, end)) in batch.spans(*span).enumerate() {
+                    take(WindowView { row, values: input.slice(row, start, end), distances: None, start }, space);
+                }
+                return;
+            }
+            WindowKind::Last(spans) => spans,
+        };
+        let (mut values, mut distances) = (std::mem::take(&mut space.values), std::mem::take(&mut space.distances));
+        for row in 0..batch.rows.len() {
+            values.clear();
+            distances.clear();
+            for span in spans {
+                let (start, end) = (batch.distances[span.start][row], batch.distances[span.end][row]);
+                if start > end {
+                    distances.push(end + 1);
+                    values.push(input.word(row, end));
+                }
+            }
+            take(WindowView { row, values: &values, distances: Some(&distances), start: 0 }, space);
+        }
+        (space.values, space.distances) = (values, distances);
+    }
+
+    /// Computes a statistic that needs a pass of its own.
+    fn other(
+        &self,
+        ask: &WindowRequest,
+        batch: &WindowBatch<'_>,
+        counts: &[f64],
+        output: &mut Vec<u64>,
+        space: &mut RollingBuffers,
+    ) {
+        let keep = self.keep;
+        let rows = WindowCounts { batch, counts, min: ask.min_periods as f64 };
+        match ask.stat {
+            WindowStat::Min => self.number(rows, output, space, |view, _, _| kernels::minimum(view.values)),
+            WindowStat::Max => self.number(rows, output, space, |view, _, _| kernels::maximum(view.values)),
+            WindowStat::ZeroShare => {
+                self.number(rows, output, space, |view, _, count| kernels::zeros(view.values) / count);
+            }
+            WindowStat::Quantile(q) => {
+                self.number(rows, output, space, |view, space, _| quantile(view.values, q, &mut space.sorted));
+            }
+            WindowStat::Slope { unit } => {
+                self.number(rows, output, space, |view, _, count| slope(batch, view, unit, count))
+            }
+            WindowStat::SinceNonzero { unit } => {
+                self.number(rows, output, space, |view, _, _| since_nonzero(batch, view, unit));
+            }
+            WindowStat::Unique => self.word(rows, output, NO_NUMBER, space, |view, space| {
+                distinct(view.values, keep, &mut space.distinct).to_bits()
+            }),
+            WindowStat::First => self.word(rows, output, keep.missing(), space, |view, _| {
+                let first = view.values.iter().copied().find(|&word| !keep.is_missing(word));
+                first.unwrap_or(keep.missing())
+            }),
+            WindowStat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
+                let last = view.values.iter().copied().rfind(|&word| !keep.is_missing(word));
+                last.unwrap_or(keep.missing())
+            }),
+            _ => output.resize(output.len() + batch.rows.len(), NO_NUMBER),
+        }
+    }
+
+    /// Appends a number per window; requires at least one value.
+    #[inline(always)]
+    fn number(
+        &self,
+        rows: WindowCounts<'_>,
+        output: &mut Vec<u64>,
+        space: &mut RollingBuffers,
+        value: impl Fn(&WindowView<'_>, &mut RollingBuffers, f64) -> f64,
+    ) {
+        let mut counts = rows.counts.iter();
+        self.each(rows.batch, space, |view, space| {
+            let count = counts.next().copied().unwrap_or_default();
+            let enough = count >= rows.min && count > 0.0;
+            output.push(if enough { value(&view, space, count).to_bits() } else { NO_NUMBER });
+        });
+    }
+
+    /// Appends a word per window, also for windows without values.
+    #[inline(always)]
+    fn word(
+        &self,
+        rows: WindowCounts<'_>,
+        output: &mut Vec<u64>,
+        missing: u64,
+        space: &mut RollingBuffers,
+        word: impl Fn(&WindowView<'_>, &mut RollingBuffers) -> u64,
+    ) {
+        let mut counts = rows.counts.iter();
+        self.each(rows.batch, space, |view, space| {
+            let enough = counts.next().is_some_and(|&count| count >= rows.min);
+            output.push(if enough { word(&view, space) } else { missing });
+        });
+    }
+}
+
+/// A statistic of count, sum and sum of squares.
+#[inline(always)]
+fn from_squares(stat: WindowStat) -> impl Fn(f64, f64, f64) -> f64 {
+    move |count, sum, m2| from_moments(stat, count, sum, [m2, 0.0, 0.0])
+}
+
+/// Counts, sums and squares of the windows of a batch.
+struct WindowMoments<'a> {
+    counts: &'a [f64],
+    sums: &'a [f64],
+    squares: &'a [f64],
+    min: f64,
+}
+
+impl WindowMoments<'_> {
+    /// Appends a statistic of count, sum and squares; missing if there are too few values.
+    #[inline(always)]
+    fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64) -> f64) {
+        let rows = self.counts.iter().zip(self.sums).zip(self.squares);
+        output.extend(rows.map(|((&count, &sum), &square)| {
+            let value = value(count, sum, square);
+            if count >= self.min { value.to_bits() } else { NO_NUMBER }
+        }));
+    }
+}
+
+/// The batch and the number of values per window.
+struct WindowCounts<'a> {
+    batch: &'a WindowBatch<'a>,
+    counts: &'a [f64],
+    min: f64,
+}
+
+fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
+    sorted.clear();
+    sorted.extend(values.iter().map(|&word| f64::from_bits(word)).filter(|value| !value.is_nan()));
+    let rank = q * (sorted.len() - 1) as f64;
+    let below = (rank.floor() as usize).min(sorted.len() - 1);
+    let share = rank - below as f64;
+    let (_, &mut lower, above) = sorted.select_nth_unstable_by(below, f64::total_cmp);
+    let upper = above.iter().copied().reduce(f64::min).unwrap_or(lower);
+    lerp(lower, upper, share) + 0.0
+}
+
+fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
+    sorted.clear();
+    sorted.extend(values.iter().filter(|&&word| !keep.is_missing(word)).map(|&word| match keep {
+        // Normalizes -0.0 to 0.0.
+        WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
+        WordEncoding::Bits => word,
+    }));
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted.len() as f64
+}
+
+fn slope(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>, count: f64) -> f64 {
+    let time = |at: usize| batch.times.word(view.row, view.distance(at) - 1);
+    // Places count from the first entry of the window, so that they are small and exact.
+    let place = |at: usize| match unit {
+        None => f64::from(view.distance(0) - view.distance(at)),
+        Some(unit) => (time(at).wrapping_sub(time(0)) as i64) as f64 / unit as f64,
+    };
+    let points = || {
+        let values = view.values.iter().map(|&word| f64::from_bits(word)).enumerate();
+        values.filter(|(_, value)| !value.is_nan()).map(|(at, value)| (place(at), value))
+    };
+    let (places, values) = points().fold((0.0, 0.0), |(x, y), (place, value)| (x + place, y + value));
+    let (place_mean, value_mean) = (places / count, values / count);
+    let (mut both, mut squares) = (0.0, 0.0);
+    for (place, value) in points() {
+        both += (place - place_mean) * (value - value_mean);
+        squares += (place - place_mean) * (place - place_mean);
+    }
+    if squares > 0.0 { both / squares } else { f64::NAN }
+}
+
+fn since_nonzero(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>) -> f64 {
+    let nonzero = |word: &u64| {
+        let value = f64::from_bits(*word);
+        !value.is_nan() && value != 0.0
+    };
+    let Some(at) = view.values.iter().rposition(nonzero) else { return f64::NAN };
+    match unit {
+        None => f64::from(view.distance(at) - 1),
+        Some(unit) => {
+            let time = batch.times.word(view.row, view.distance(at) - 1) as i64;
+            batch.rows[view.row].time.wrapping_sub(time) as f64 / unit as f64
+        }
+    }
+}
