@@ -19,6 +19,8 @@ mod faults;
 mod feed;
 mod feed_cache;
 mod feed_workers;
+mod forecast;
+mod future;
 mod fuzz;
 mod hosts;
 mod inputs;

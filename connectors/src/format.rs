@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_run::PredictConfig;
 use forebay_storage::{Sink, Source};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
@@ -27,6 +28,12 @@ pub struct ConnectorFormat {
 pub(crate) trait ConnectorConfig: Serialize + DeserializeOwned + JsonSchema {
     /// What serde cannot check.
     fn check(&self) -> ConfigResult<()>;
+}
+
+impl ConnectorConfig for PredictConfig {
+    fn check(&self) -> ConfigResult<()> {
+        PredictConfig::check(self)
+    }
 }
 
 /// A configuration of a source.

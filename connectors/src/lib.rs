@@ -18,12 +18,12 @@ mod train;
 use std::sync::Arc;
 
 use forebay_model::Result;
-use forebay_run::{ConnectorRegistry, Trainer};
+use forebay_run::{ConnectorRegistry, ModelPredictor, PredictConfig, ReadModelFile, Trainer};
 use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
 pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
-pub use crate::csv::CsvSource;
+pub use crate::csv::{CsvSink, CsvSource};
 pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
@@ -59,7 +59,8 @@ pub fn source_formats() -> &'static [ConnectorFormat] {
 
 /// The formats that can be written.
 pub fn sink_formats() -> &'static [ConnectorFormat] {
-    const FORMATS: &[ConnectorFormat] = &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow")];
+    const FORMATS: &[ConnectorFormat] =
+        &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow"), entry::<CsvSink>("csv")];
     FORMATS
 }
 
@@ -67,6 +68,12 @@ pub fn sink_formats() -> &'static [ConnectorFormat] {
 pub fn trainers() -> &'static [ConnectorFormat] {
     const TRAINERS: &[ConnectorFormat] = &[entry::<TrainConfig>("train")];
     TRAINERS
+}
+
+/// What predicts with the models of a run.
+pub fn predictors() -> &'static [ConnectorFormat] {
+    const PREDICTORS: &[ConnectorFormat] = &[entry::<PredictConfig>("predict")];
+    PREDICTORS
 }
 
 /// The connectors that come with Forebay.
@@ -99,8 +106,13 @@ impl ConnectorRegistry for BuiltInConnectors {
         match format {
             "parquet" => Ok(parse_config::<ParquetSink>(format, config)?.sink()),
             "arrow" => Ok(parse_config::<ArrowSink>(format, config)?.sink()),
+            "csv" => Ok(parse_config::<CsvSink>(format, config)?.sink()),
             _ => Err(unknown_format_fault("sink", format, sink_formats())),
         }
+    }
+
+    fn predictor(&self, files: ReadModelFile<'_>) -> Result<Arc<dyn ModelPredictor>> {
+        train::read_predictor(files)
     }
 
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {

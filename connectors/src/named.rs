@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{ArrowSink, ArrowSource, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig};
+use crate::{ArrowSink, ArrowSource, CsvSink, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig};
 
 /// A configuration that a source can have.
 pub trait SourceFormat: Serialize {
@@ -35,5 +35,6 @@ named! {
     JsonSource: SourceFormat "json";
     ParquetSink: SinkFormat "parquet";
     ArrowSink: SinkFormat "arrow";
+    CsvSink: SinkFormat "csv";
     TrainConfig: TrainerFormat "train";
 }

@@ -6,7 +6,7 @@ use forebay_model::{
     PredictionLabel, ReadinessCondition, Result, codes,
 };
 use forebay_plan::ConfiguredTransform;
-use forebay_run::FeedConfig;
+use forebay_run::{FeedConfig, PredictConfig};
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
 ///
@@ -156,6 +156,31 @@ impl PipelineBuilder {
     /// ```
     pub fn train<C: TrainerFormat>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
         self.train_part(name, from, None, config)
+    }
+
+    /// Writes what a model of the pipeline predicts for the rows of the future of a step.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let steps = FutureRows::new("7d".parse()?, "1d".parse()?).carry(["category"]);
+    /// let net = TrainConfig { label: Some("qty".into()), ..TrainConfig::default() };
+    /// let pipeline = PipelineBuilder::new("demand")
+    ///     .source("demand", ParquetSource::at("data/demand"), |source| source.time("date").keys(["item_id"]))
+    ///     .step("features", "demand", |step| step.apply(steps))
+    ///     .label("qty", "7d", ["category"])
+    ///     .train("net", "features", net)
+    ///     .predict("forecast", "features", PredictConfig { min: Some(0.0), ..PredictConfig::new("net", "out/forecast") })
+    ///     .build()?;
+    /// assert_eq!(pipeline.predictions[0].name, "forecast");
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn predict(mut self, name: impl Into<String>, from: impl Into<String>, config: PredictConfig) -> Self {
+        let config = self.json(&config);
+        let (format, split) = ("predict".to_owned(), None);
+        let (name, from) = (name.into(), from.into());
+        self.pipeline.predictions.push(PipelineSink { name, from, format, config, split, optional: false, at: None });
+        self
     }
 
     /// Trains a model on the rows of one part of the split.

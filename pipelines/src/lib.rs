@@ -28,6 +28,7 @@ pub use predict::{ScoringRequest, TrainedModel};
 use forebay_connectors::BuiltInConnectors;
 use forebay_model::Result;
 use forebay_plan::{SqlCompiler, TransformRegistry};
+use forebay_run::PredictTransform;
 
 /// Sessions, storage, and the traits of connectors.
 pub mod run {
@@ -50,6 +51,7 @@ pub mod prelude {
     pub use forebay_connectors::*;
     pub use forebay_model::{DataSplit, Fault, Pipeline, Result};
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
+    pub use forebay_run::{ForecastFormat, PredictConfig};
     pub use forebay_transforms::*;
 }
 
@@ -75,13 +77,14 @@ impl Forebay {
             forebay_connectors::source_formats(),
             forebay_connectors::sink_formats(),
             forebay_connectors::trainers(),
+            forebay_connectors::predictors(),
         )
     }
 
     /// A session that runs pipelines.
     pub fn session(&self, options: SessionOptions, watch: Arc<dyn EventListener>) -> Result<Session> {
         let mut registry = self.registry.clone();
-        registry.register::<predict::PredictTransform>();
+        registry.register::<PredictTransform>();
         Session::new(registry, Arc::new(self.connectors), exact_sql(), options, watch)
     }
 

@@ -54,6 +54,7 @@ pub fn registry() -> TransformRegistry {
         .register::<relational::LookupJoin>()
         .register::<rows::Explode>()
         .register::<rows::FilterRows>()
+        .register::<rows::FutureRows>()
         .register::<time::DateParts>()
         .register::<time::SeriesDiff>()
         .register::<time::EwmWindow>()

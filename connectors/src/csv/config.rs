@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use arrow::datatypes::Fields;
 use forebay_model::Result;
-use forebay_storage::{Source, StorageClient};
+use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::list::ListedFile;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy};
-use crate::format::{ConfigResult, ConnectorConfig, SourceConfig, all_paths, check_paths};
+use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::parquet::{file_bytes_target, group_rows_max};
 
+use super::sink::CsvEncoder;
 use super::{infer, reader};
 
 /// CSV files to read, also packed (`.gz`, `.zst`). A record may have 16 MiB. Numbers are read as
@@ -142,5 +144,52 @@ impl RowFormat for CsvSource {
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
         reader::rows(self, file, wanted, batch_rows)
+    }
+}
+
+/// CSV files to write: a header, fields in quotes where they need them, null as an empty field, dates and times in ISO
+/// 8601. Lists are refused. Numbers have as many digits as tell all their bits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CsvSink {
+    /// The folder or URL that the output goes to.
+    pub path: String,
+    /// Columns that become folders named `column=value` and are left out of the files.
+    #[serde(default)]
+    pub partition_by: Vec<String>,
+    /// A file is closed when it has reached this size.
+    #[serde(default = "file_bytes_target")]
+    pub file_bytes_target: u64,
+    /// Rows that are encoded together at most.
+    #[serde(default = "group_rows_max")]
+    pub group_rows_max: usize,
+}
+
+impl CsvSink {
+    /// Files below a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        CsvSink {
+            path: path.into(),
+            partition_by: Vec::new(),
+            file_bytes_target: file_bytes_target(),
+            group_rows_max: group_rows_max(),
+        }
+    }
+}
+
+impl ConnectorConfig for CsvSink {
+    fn check(&self) -> ConfigResult<()> {
+        match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
+            (true, ..) => Err(("the path is empty".to_owned(), "path".to_owned())),
+            (_, 0, _) => Err(("`file_bytes_target` must be at least 1".to_owned(), "file_bytes_target".to_owned())),
+            (_, _, 0) => Err(("`group_rows_max` must be at least 1".to_owned(), "group_rows_max".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SinkConfig for CsvSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(CsvEncoder::new(self))
     }
 }

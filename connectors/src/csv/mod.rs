@@ -4,5 +4,6 @@ mod config;
 mod header;
 mod infer;
 mod reader;
+mod sink;
 
-pub use config::CsvSource;
+pub use config::{CsvSink, CsvSource};

@@ -48,6 +48,9 @@ pub struct ModelOrigin {
     pub pipeline: String,
     /// The step whose rows it takes.
     pub from: String,
+    /// How far ahead its features look: the horizon of the pipeline's label, if it declared one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub horizon: Option<String>,
 }
 
 /// A model that can predict.

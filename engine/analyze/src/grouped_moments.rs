@@ -132,7 +132,7 @@ impl Analyzer for GroupedMoments {
 }
 
 /// A direct-mapped cache from the keys of a batch's rows to their slots.
-struct SlotCache {
+pub(crate) struct SlotCache {
     lines: Vec<Option<(u32, u32)>>,
     spills: u64,
 }
@@ -144,11 +144,11 @@ impl Default for SlotCache {
 }
 
 impl SlotCache {
-    fn slot(
+    pub(crate) fn slot<V: SpillValue>(
         &mut self,
         columns: &[KeyColumn],
         row: usize,
-        tally: &mut SpillMap<MomentAccumulator>,
+        tally: &mut SpillMap<V>,
         key: &mut Vec<u8>,
     ) -> Result<usize> {
         if self.spills != tally.spills() {

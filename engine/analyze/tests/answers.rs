@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::datatypes::{DataType, Float64Type, Int32Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_analyze::laws::{check_laws, compute_finding};
 use forebay_analyze::*;
 use forebay_model::{AnyAnalyzer, Finding, codes};
@@ -231,6 +231,38 @@ fn moments_by_key_are_moments() {
     for name in ["mean", "var", "min", "max"] {
         let column = found.column(name).unwrap().as_primitive::<Float64Type>();
         assert_eq!(column.value(4), number(&alone, name), "{name}");
+    }
+}
+
+#[test]
+fn latest_rows_are_those_of_the_greatest_times() {
+    let rows = 600;
+    let time = |row: i32| (row % 9 > 0).then_some((row * 7919) % 3000);
+    let shops = || (0..rows).map(|row| ["n", "s", "w", ""][row as usize % 4]);
+    let times = Date32Array::from_iter((0..rows).map(time));
+    let prices = Float64Array::from_iter((0..rows).map(|row| (row % 5 > 0).then(|| f64::from(row) * 0.1)));
+    let flags = BooleanArray::from_iter((0..rows).map(|row| Some(row % 2 == 0)));
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(StringArray::from_iter_values(shops())), Arc::new(times), Arc::new(prices), Arc::new(flags)];
+    let values = vec![DataType::Float64, DataType::Boolean];
+    let analyzer = LatestRows { keys: vec![DataType::Utf8], time: DataType::Date32, values };
+    let found = ask(&analyzer, &columns);
+    assert_eq!(found, compute_finding(&analyzer, &[batch(&columns)], 2048).unwrap());
+    assert_eq!(found.column("value1").unwrap().data_type(), &DataType::Float64);
+    assert_eq!(found.column("value2").unwrap().data_type(), &DataType::Boolean);
+    let keys = found.column("key1").unwrap().as_string::<i32>().clone();
+    assert_eq!(keys.iter().flatten().collect::<Vec<_>>(), ["", "n", "s", "w"]);
+    for (row, key) in keys.iter().flatten().enumerate() {
+        let of_key = shops().enumerate().filter(|(_, shop)| *shop == key).map(|(row, _)| row as i32);
+        let latest = of_key.filter(|row| time(*row).is_some()).max_by_key(|row| time(*row)).unwrap();
+        assert_eq!(
+            found.column("time").unwrap().as_primitive::<Int64Type>().value(row),
+            i64::from(time(latest).unwrap())
+        );
+        let price = found.column("value1").unwrap().as_primitive::<Float64Type>();
+        let expected = (latest % 5 > 0).then(|| f64::from(latest) * 0.1);
+        assert_eq!(price.is_valid(row).then(|| price.value(row)), expected);
+        assert_eq!(found.column("value2").unwrap().as_boolean().value(row), latest % 2 == 0);
     }
 }
 

@@ -25,6 +25,7 @@ fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(DistinctCount { precision: 4 }),
         Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
         Box::new(GroupedMoments { keys: vec![DataType::Int64, DataType::Utf8] }),
+        Box::new(LatestRows { keys: vec![DataType::Float64], time: DataType::Int64, values: vec![DataType::Utf8] }),
     ]
 }
 
@@ -42,7 +43,7 @@ fn seeds() -> Vec<Vec<u8>> {
             let keys = RowKeys::sequence(1, 0, 60);
             let mut state = analyzer.zero(&scratch).unwrap();
             let input = AnalyzerInput { columns, rows: 60, keys: Some(keys.as_slice()) };
-            let takes = if analyzer.kind() == "key_moments" { 3 } else { 1 };
+            let takes = if matches!(analyzer.kind(), "key_moments" | "latest_rows") { 3 } else { 1 };
             if columns.len() == takes && analyzer.update(&mut state, &input).is_ok() {
                 let mut bytes = vec![number as u8];
                 analyzer.encode(&mut state, &mut bytes).unwrap();

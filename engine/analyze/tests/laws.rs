@@ -146,6 +146,25 @@ proptest! {
     }
 
     #[test]
+    fn latest_rows_by_key(columns in number_columns(), words in words(300), seed in any::<u64>()) {
+        for text in layouts(&words) {
+            // Keys that recur, times, and numbers that are carried on.
+            let rows = columns[3].len().min(columns[0].len()).min(text.len());
+            let data: Vec<ArrayRef> = [&text, &columns[3], &columns[0]].map(|c| c.slice(0, rows)).to_vec();
+            let analyzer = LatestRows {
+                keys: vec![data[0].data_type().clone()],
+                time: DataType::Int8,
+                values: vec![DataType::Float64],
+            };
+            check_laws(&analyzer, &[batch(&data)], seed)
+                .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
+            let plain = cast(&data[0], &DataType::Utf8).unwrap();
+            let other = [plain, data[1].clone(), data[2].clone()];
+            prop_assert_eq!(state_bytes(&analyzer, &data), state_bytes(&analyzer, &other));
+        }
+    }
+
+    #[test]
     fn layouts_do_not_matter(words in words(400)) {
         for analyzer in of_words() {
             let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, std::slice::from_ref(c))).collect();

@@ -470,6 +470,7 @@ impl<'a> IncrementalLane<'a> {
 
 fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> OrderedScan<'a> {
     OrderedScan {
+        first_scan: 0,
         io: learn.io,
         program: learn.program,
         known: learn.known,

@@ -22,8 +22,8 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::{Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type};
 use forebay_plan::{
-    Carry, ChainContext, ColumnTap, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program, WindowBudget,
-    refuse_writing,
+    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program,
+    WindowBudget, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use futures::StreamExt;
@@ -61,6 +61,9 @@ impl MaterializePass<'_> {
         let PlanOp::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
+            GatherBy::Future(_) => {
+                return Ok(MaterializePlan { op, plan: None, schema: gather.schema.clone() });
+            }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
                 return Ok(MaterializePlan { op, plan: None, schema });
@@ -91,6 +94,25 @@ impl MaterializePass<'_> {
         }
     }
 
+    /// Gives the rows of the future, as made of the last row of each series.
+    fn future_rows(
+        &self,
+        op: OpId,
+        future: &FutureRowsOp,
+        take: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<u64> {
+        let asks = self.program.bound.ops[op].asks.iter();
+        let findings = asks.map(|ask| self.known.finding(self.program, *ask)).collect::<Result<Vec<_>>>()?;
+        let mut rows = 0;
+        for batch in (future.rows)(&findings)? {
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            self.memory.check()?;
+            take(batch)?;
+        }
+        Ok(rows)
+    }
+
     /// Runs the plan and gives its rows in canonical order to `take`.
     pub fn run(&self, gathering: MaterializePlan, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
         let MaterializePlan { op, plan, schema } = gathering;
@@ -99,6 +121,9 @@ impl MaterializePass<'_> {
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
                 let mut take = |batch: RecordBatch| take(conform(&batch, &schema)?);
                 return self.one_per_key(self.only_flow(op)?, keys, *last, &mut take);
+            }
+            (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
+                return self.future_rows(op, future, take);
             }
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };

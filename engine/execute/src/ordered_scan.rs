@@ -197,6 +197,8 @@ pub struct OrderedScan<'a> {
     pub batch_rows: usize,
     pub threads: usize,
     pub scans: &'a [ColumnScan],
+    /// The first scan whose rows count. Those before it only warm up window state.
+    pub first_scan: usize,
     pub chains: Vec<&'a OpChain>,
     /// Ways through the only chain for parts of which some columns stay.
     pub narrow: Vec<ChainPath>,
@@ -308,7 +310,9 @@ impl OrderedScan<'_> {
         };
         let next = AtomicUsize::new(0);
         let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
-        let end = windows.as_ref().map(|windows| (windows, history.carry_id(shape, tasks.len())));
+        // No row comes after those of the future.
+        let end = windows.as_ref().filter(|_| self.first_scan == 0);
+        let end = end.map(|windows| (windows, history.carry_id(shape, tasks.len())));
         let range = |number: usize, range: &RangePlan| {
             let reads = &*reads(number);
             let Some(mut carry) = carries.carry_at(number, reads)? else { return Ok(false) };
@@ -494,9 +498,40 @@ impl OrderedScan<'_> {
 
     /// Where rows lie that decide others; `None` where that may be anywhere, or the spans do not tell.
     fn halo_index(&self, tasks: &[SpanRef]) -> Result<Option<HaloIndex>> {
-        let mut reach = WindowReach::same_time();
+        // Rows of the future go on from those of the history, through the same windows.
+        if self.scans.len() > 1 && self.first_scan == 0 {
+            return Ok(None);
+        }
         let mut column: Option<(String, WindowRowOrder)> = None;
-        let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
+        let mut reaches = Vec::new();
+        for (scan, chain) in self.scans.iter().zip(&self.chains) {
+            match self.scan_reach((scan, chain), &mut column)? {
+                Some(reach) => reaches.push(reach),
+                None => return Ok(None),
+            }
+        }
+        let same = reaches.windows(2).all(|pair| pair[0] == pair[1]);
+        let Some(reach) = reaches.pop().filter(|_| same) else { return Ok(None) };
+        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else { return Ok(None) };
+        let mut extents: Vec<ColumnExtent> = Vec::with_capacity(tasks.len());
+        for scan in self.scans {
+            let dataset = &self.known.input(self.program, scan.base)?.dataset;
+            let Some(own) = span_extents(dataset, &column) else { return Ok(None) };
+            extents.extend(own);
+        }
+        // Where rows turn out to come key by key, the order of their spans has not been checked yet.
+        let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
+        Ok(follow.then(|| HaloIndex::new(extents, distances)))
+    }
+
+    /// How far the windows of a scan reach together, and the column that measures it, which is the same for all scans;
+    /// `None` where they reach everything, or the column does not tell.
+    fn scan_reach(
+        &self,
+        (scan, chain): (&ColumnScan, &OpChain),
+        column: &mut Option<(String, WindowRowOrder)>,
+    ) -> Result<Option<WindowReach>> {
+        let mut reach = WindowReach::same_time();
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
         for ChainWindow { op, way, plan } in chain.windows() {
             let (PlanOp::Window(window), Some(plan)) = (&self.program.bound.ops[*op].op, plan) else { continue };
@@ -520,13 +555,7 @@ impl OrderedScan<'_> {
                 return Ok(None);
             }
         }
-        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else { return Ok(None) };
-        let dataset = &self.known.input(self.program, scan.base)?.dataset;
-        let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
-        let extents: Vec<ColumnExtent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
-        // Where rows turn out to come key by key, the order of their spans has not been checked yet.
-        let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
-        Ok(follow.then(|| HaloIndex::new(extents, distances)))
+        Ok(Some(reach))
     }
 
     /// Puts the outputs of sorted windows beside the rows of a task.

@@ -13,7 +13,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::{OutputWriter, Shard};
 use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic, catch_panic_at, take_batch};
-use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, Program, RowCounts};
+use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, Program, RowCounts, SinkWork};
 use forebay_storage::{EncodedBatch, Event, EventListener, FileLayout, MemoryBudget, Sink, StorageClient};
 use forebay_threads::{OrderedAppender, lock, poisoned_lock, run_on_all};
 
@@ -49,6 +49,8 @@ pub struct PreparedChains {
     chains: Vec<OpChain>,
     /// What the sink wants of the first of them.
     pub want: ColumnTap,
+    /// See [`SinkWork::first_scan`].
+    first_scan: usize,
 }
 
 /// What a pass wrote.
@@ -87,7 +89,7 @@ impl PreparedChains {
     pub fn new(chains: Vec<OpChain>, want: ColumnTap) -> Result<PreparedChains> {
         let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
         let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
-        Ok(PreparedChains { schema: Arc::new(Schema::new(fields)), chains, want })
+        Ok(PreparedChains { schema: Arc::new(Schema::new(fields)), chains, want, first_scan: 0 })
     }
 
     /// The operations of each scan.
@@ -98,14 +100,15 @@ impl PreparedChains {
 
 impl WritePass<'_> {
     /// Makes the operations runnable, once: what they learned can be large.
-    pub fn prepare(&self, scans: &[ColumnScan], columns: &[String], part: Option<&String>) -> Result<PreparedChains> {
+    pub fn prepare(&self, SinkWork { scans, columns, part, first_scan, .. }: &SinkWork) -> Result<PreparedChains> {
         let want = |scan: &ColumnScan| {
             let after = scan.streams.first().map_or(0, |stream| stream.stream.ops.len());
-            ColumnTap { after, columns: columns.to_vec(), part: part.cloned() }
+            ColumnTap { after, columns: columns.clone(), part: part.clone() }
         };
         let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
         let first = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        PreparedChains::new(chains.collect::<Result<Vec<_>>>()?, want(first))
+        let prepared = PreparedChains::new(chains.collect::<Result<Vec<_>>>()?, want(first))?;
+        Ok(PreparedChains { first_scan: *first_scan, ..prepared })
     }
 
     /// The operations of a scan. The sink's own rows are the first that are wanted.
@@ -125,6 +128,7 @@ impl WritePass<'_> {
             batch_rows: self.batch_rows,
             threads: self.threads,
             scans,
+            first_scan: prepared.first_scan,
             chains: prepared.chains.iter().collect(),
             narrow: Vec::new(),
             written: Vec::new(),
@@ -254,6 +258,10 @@ impl WritePass<'_> {
         tasks: &[SpanRef],
         target: &WriteTarget<'_>,
     ) -> Result<Range<usize>> {
+        if sequence.first_scan > 0 {
+            let first = tasks.iter().position(|task| task.scan >= sequence.first_scan);
+            return Ok(first.unwrap_or(tasks.len())..tasks.len());
+        }
         match (&target.within, sequence.scans) {
             (Some(within), [scan]) => Ok(within.overlapping_spans(&self.known.input(self.program, scan.base)?.dataset)),
             _ => Ok(0..tasks.len()),

@@ -24,6 +24,9 @@ pub struct Pipeline {
     pub sinks: Vec<PipelineSink>,
     /// Sinks that train a model; their formats are trainers.
     pub trainings: Vec<PipelineSink>,
+    /// Sinks that predict with the models of trainings.
+    #[serde(default)]
+    pub predictions: Vec<PipelineSink>,
     /// Mini-batch configuration, if the spec has one.
     pub feed: Option<PipelineFeed>,
     /// Completion deadline and permitted degradations.
@@ -244,8 +247,9 @@ impl Pipeline {
         kept.nodes.retain(|node| !node.optional);
         kept.sinks.retain(|sink| !sink.optional);
         kept.trainings.retain(|training| !training.optional);
+        kept.predictions.retain(|prediction| !prediction.optional);
         let nodes = self.nodes.iter().filter(|node| node.optional).map(|node| node.name.clone());
-        let sinks = self.sinks.iter().chain(&self.trainings);
+        let sinks = self.sinks.iter().chain(&self.trainings).chain(&self.predictions);
         let sinks = sinks.filter(|sink| sink.optional).map(|sink| sink.name.clone());
         let skipped = nodes.chain(sinks).collect();
         (kept, skipped)

@@ -71,6 +71,9 @@ impl IdentityBuilder<'_> {
             id.text(name);
             self.streams(&flow.streams, &columns, id)?;
         }
+        for ask in &self.bound.ops[op].asks {
+            id.id(self.ask(*ask)?);
+        }
         Ok(())
     }
 

@@ -11,10 +11,11 @@ use forebay_model::{
 };
 use serde_json::json;
 
-use crate::split::{PART_PREFIX, part_column, split_operation};
+use crate::future::is_hidden;
+use crate::split::{part_column, split_operation};
 use crate::{
-    AnalyzerId, AnalyzerRequest, BindScope, GatherOp, OpId, PlanOp, SeriesColumns, SqlCompiler, Transform,
-    TransformRegistry,
+    AnalyzerId, AnalyzerRequest, BindScope, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, SeriesColumns, SqlCompiler,
+    Transform, TransformRegistry,
 };
 
 /// Index into `BoundPipeline::bases`.
@@ -49,6 +50,8 @@ pub struct NodeFlow {
     pub parts: bool,
     /// Event time and keys, as far as they are known here.
     pub series: SeriesColumns,
+    /// Its rows of the future, if a step adds them.
+    pub future: Option<Arc<FutureFlow>>,
 }
 
 /// A bound operation.
@@ -166,11 +169,11 @@ pub fn bind(
     }
 }
 
-struct PipelineBinder<'a> {
-    pipeline: &'a Pipeline,
+pub(crate) struct PipelineBinder<'a> {
+    pub(crate) pipeline: &'a Pipeline,
     registry: &'a TransformRegistry,
     sql: &'a SqlCompiler,
-    bound: BoundPipeline,
+    pub(crate) bound: BoundPipeline,
     /// Nodes being bound, to detect cycles.
     open: Vec<String>,
     /// Nodes of cycles that were reported.
@@ -188,7 +191,7 @@ impl PipelineBinder<'_> {
         self.bound.bases.push(base);
         self.bound.base_schemas.push(schema.clone());
         let streams = vec![OpStream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
-        let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default() };
+        let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default(), future: None };
         self.add_split_columns(&mut flow)?;
         Ok(flow)
     }
@@ -221,8 +224,14 @@ impl PipelineBinder<'_> {
         at: Option<SpecLocation>,
     ) -> OpId {
         let id = self.bound.ops.len();
-        self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
+        // Rows of the future go through a copy: its windows have more inputs.
+        let copy = flow.future.is_some().then(|| op.clone());
+        self.bound.ops.push(BoundOp { label: label.clone(), identity, op, asks: Vec::new(), at: at.clone() });
         flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
+        if let (Some(op), Some(future)) = (copy, &mut flow.future) {
+            self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
+            Arc::make_mut(future).push(id + 1);
+        }
         id
     }
 
@@ -282,8 +291,13 @@ impl PipelineBinder<'_> {
                     unknown_node(name, self.pipeline)
                 })
             };
-            let ops =
-                transform.bind(&BindScope { series: &flow.series, schema: &flow.schema, sql: self.sql, other: &other });
+            let ops = transform.bind(&BindScope {
+                series: &flow.series,
+                schema: &flow.schema,
+                future: flow.future.as_deref(),
+                sql: self.sql,
+                other: &other,
+            });
             match (ops, missing.into_inner()) {
                 (Err(_), Some(name)) => self.node(&name)?,
                 (ops, _) => return ops,
@@ -313,6 +327,12 @@ impl PipelineBinder<'_> {
             PlanOp::Project(columns) => projected(&flow.schema, columns)?,
             PlanOp::Gather(gather) => gather.schema.clone(),
         };
+        if let PlanOp::Gather(gather) = &op
+            && let GatherBy::Future(future) = &gather.lower
+        {
+            let (gather, future) = (gather.clone(), future.clone());
+            return self.start_future(flow, (gather, future), label, identity, at);
+        }
         if let PlanOp::Gather(gather) = op {
             let series = flow.series.still_in(&gather.schema);
             *flow = self.gather(Some(&*flow), gather, label, identity, at)?;
@@ -328,7 +348,13 @@ impl PipelineBinder<'_> {
             _ => None,
         };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
+        let copy = before.future.as_ref().map(|future| (id + 1, future.streams()));
         if windowed {
+            if let Some((copy, streams)) = &copy {
+                let streams = streams.clone();
+                self.bound.window_inputs.insert(*copy, NodeFlow { streams, future: None, ..before.clone() });
+                self.bound.as_of_inputs.extend(joined.clone().map(|flow| (*copy, flow)));
+            }
             self.bound.window_inputs.insert(id, before.clone());
             self.bound.as_of_inputs.extend(joined.map(|flow| (id, flow)));
         }
@@ -338,7 +364,9 @@ impl PipelineBinder<'_> {
                 None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref())?),
             };
             self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part });
-            self.bound.ops[id].asks.push(self.bound.asks.len() - 1);
+            let ask = self.bound.asks.len() - 1;
+            self.bound.ops[id].asks.push(ask);
+            copy.iter().for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));
         }
         flow.schema = schema;
         Ok(())
@@ -358,7 +386,9 @@ impl PipelineBinder<'_> {
     }
 
     fn union(&mut self, names: &[String]) -> Result<NodeFlow> {
-        let mut flows = names.iter().map(|name| self.node(name)).collect::<Result<Vec<_>>>()?.into_iter();
+        let flows = names.iter().map(|name| self.node(name)).collect::<Result<Vec<_>>>()?;
+        let future = FutureFlow::union(&flows)?;
+        let mut flows = flows.into_iter();
         let Some(mut all) = flows.next() else {
             return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input"));
         };
@@ -377,6 +407,7 @@ impl PipelineBinder<'_> {
                 all.series = SeriesColumns::default();
             }
         }
+        all.future = future.map(Arc::new);
         Ok(all)
     }
 
@@ -434,7 +465,7 @@ fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
 fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> Result<SchemaRef> {
     let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
     for field in writes {
-        if field.name().starts_with(PART_PREFIX) {
+        if is_hidden(field.name()) {
             continue;
         }
         match fields.iter().position(|known| known.name() == field.name()) {

@@ -10,8 +10,8 @@ use forebay_model::{
     AnalyzerInput, Chunk, Fault, Finding, Result, RowKeys, SpecLocation, catch_panic, catch_panic_at, take_rows,
 };
 
+use crate::future::is_hidden;
 use crate::op::{ColumnKernel, ExpandKernel, ExpandedRows, WindowOp};
-use crate::split::PART_PREFIX;
 use forebay_window::{InputRows, WindowPlan};
 use serde::{Deserialize, Serialize};
 
@@ -603,7 +603,7 @@ impl ChainBuilder {
                         names.insert(to.clone(), (*register, field.clone().with_name(to)));
                     }
                 }
-                let hidden = self.names.iter().filter(|(name, _)| name.starts_with(PART_PREFIX));
+                let hidden = self.names.iter().filter(|(name, _)| is_hidden(name));
                 names.extend(hidden.map(|(name, known)| (name.clone(), known.clone())));
                 self.names = names;
                 return Ok(());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use arrow::datatypes::Field;
 use forebay_window::{WindowFunction, WindowReach};
 
-use crate::split::PART_PREFIX;
+use crate::future::is_hidden;
 use crate::{BoundPipeline, ColumnTap, OpStream, PlanOp, WindowOp};
 
 /// Reach of each column of a tap, including the selection of rows, in ticks of the windows' time. `needed` are the
@@ -59,7 +59,7 @@ impl ColumnReaches {
             PlanOp::Project(columns) => {
                 let moved = columns.iter().filter_map(|(from, to)| Some((to.clone(), self.columns.get(from)?.clone())));
                 let moved: Vec<_> = moved.collect();
-                self.columns.retain(|name, _| name.starts_with(PART_PREFIX));
+                self.columns.retain(|name, _| is_hidden(name));
                 self.columns.extend(moved);
             }
             PlanOp::Window(window) => {

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes};
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
-use crate::{BaseDataset, BoundPipeline, MatchDirection, OpStream, PlanOp, WindowOp};
+use crate::{BaseDataset, BoundPipeline, FutureFlow, MatchDirection, OpStream, PlanOp, WindowOp};
 
 /// Age of a column: how far before the row's time its data ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,28 @@ fn fault(column: &str, sink: &str, label: &PredictionLabel, trace: &AgeTrace) ->
     Fault::new(codes::LEAKAGE, message).column(column).hint(
         "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`",
     )
+}
+
+/// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not
+/// known.
+pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
+    let Some(text) = horizon else {
+        let message =
+            "a model predicts rows of the future, and the pipeline does not say how far ahead its features look";
+        let hint = "declare it: `label: { column: <target>, horizon: 28d }`; features that know more are then refused";
+        return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
+    };
+    let is_within = match (LabelHorizon::parse(text)?, future.horizon) {
+        (LabelHorizon::Rows(rows), _) => future.steps <= rows,
+        (LabelHorizon::Time(time), SeriesLength::Ticks(horizon)) => i128::from(horizon) <= time,
+        (LabelHorizon::Time(_), SeriesLength::Rows(_)) => false,
+    };
+    if is_within {
+        return Ok(());
+    }
+    let message = format!("`future_rows` adds rows beyond the horizon of {text} for which the model is trained");
+    Err(Fault::new(codes::BAD_VALUE, message)
+        .hint("let `future_rows` end there, or raise the label's `horizon` with the gaps of its features"))
 }
 
 /// Time between a label's prediction and its row's time.

@@ -12,6 +12,7 @@ mod column_reach;
 mod column_selector;
 mod explain;
 mod fuse;
+mod future;
 mod leakage;
 mod lineage;
 mod nan_comparison;
@@ -37,15 +38,18 @@ pub use column_reach::column_reaches;
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use explain::{ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse};
 pub use fuse::fuse_learn_into_write;
+pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
+pub use leakage::check_horizon;
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
-    AnalyzerRequest, AsOf, ColumnKernel, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, GatherBy, GatherOp,
-    LowerGather, LowerMap, LoweredMap, MapOp, MatchDirection, PlanOp, WindowOp,
+    AnalyzerRequest, AsOf, ColumnKernel, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, FutureRowsOp,
+    FutureSeries, GatherBy, GatherOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp,
+    RowBatches, WindowOp,
 };
 pub use operation_id::{config_without_path, operation_id};
 pub use program::{
     AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
-    compile,
+    analyzer_scans, compile,
 };
 pub use query::refuse_writing;
 pub use registry::{ConfigParseResult, ConfiguredTransform, TransformKind, TransformRegistry};

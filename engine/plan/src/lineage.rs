@@ -82,6 +82,12 @@ impl LineageWalk<'_> {
         };
         let inputs = || bound.gather_inputs.get(op).into_iter().flatten().map(|(_, flow)| flow);
         let with_it = |flow: &&NodeFlow| flow.schema.field_with_name(name).is_ok();
+        if let Some(latest) = bound.ops[*op].asks.first().map(|ask| &bound.asks[*ask])
+            && latest.ask.inputs.iter().any(|input| input == name)
+        {
+            let streams = latest.streams.iter();
+            return streams.flat_map(|stream| self.column(stream.base, &stream.ops, name)).collect();
+        }
         if inputs().any(|flow| with_it(&flow)) {
             return inputs().filter(with_it).flat_map(|flow| self.flow(flow, name)).collect();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt32Array};
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
@@ -60,12 +60,22 @@ pub struct AnalyzerRequest {
     /// Another step or source whose rows are read instead of this step's (the other side of a join). Such findings
     /// are reference data: they are recomputed when an artifact is applied.
     pub of: Option<String>,
+    /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
+    /// for what a degraded run does not learn, and no artifact holds it.
+    pub per_run: bool,
 }
 
 impl AnalyzerRequest {
     /// Requests an analyzer over columns of this step.
     pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs: inputs.into_iter().map(Into::into).collect(), of: None }
+        let inputs = inputs.into_iter().map(Into::into).collect();
+        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, per_run: false }
+    }
+
+    /// Computes the finding from the rows of each run.
+    pub fn per_run(mut self) -> Self {
+        self.per_run = true;
+        self
     }
 
     /// Reads another step or source instead.
@@ -311,6 +321,49 @@ pub enum GatherBy {
         /// Whether the last row of a key stays.
         last: bool,
     },
+    /// Makes rows of the future. They do not replace the step's rows: they come after them where a sink asks for them.
+    Future(FutureRowsOp),
+}
+
+/// Batches of rows that are made one after the other.
+pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+/// Makes rows from findings.
+pub type LowerRows = Arc<dyn Fn(&[Arc<Finding>]) -> Result<RowBatches> + Send + Sync>;
+
+/// Counts series, given the finding of their last rows.
+pub type CountSeries = Arc<dyn Fn(&Finding) -> Result<FutureSeries> + Send + Sync>;
+
+/// The series that rows of the future continue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FutureSeries {
+    /// Series that go on.
+    pub active: u64,
+    /// Series that ended too long ago.
+    pub ended: u64,
+    /// The last time of the data, in ticks; `None` without data.
+    pub known_until: Option<i64>,
+}
+
+/// Rows that continue every series beyond its last time.
+#[derive(Clone)]
+pub struct FutureRowsOp {
+    /// Finds the last row of each series.
+    pub latest: AnalyzerRequest,
+    /// The columns that identify a series.
+    pub keys: Vec<String>,
+    /// The event-time column.
+    pub time: String,
+    /// Distance of the last row of a series from the time up to which the series is known, in nanoseconds, or in steps
+    /// of a time column of integers.
+    pub horizon: SeriesLength,
+    /// Rows per series.
+    pub steps: u64,
+    /// Counts the series.
+    pub count: CountSeries,
+    /// Makes the rows, with the hidden columns [`KNOWN_UNTIL`](crate::KNOWN_UNTIL) and
+    /// [`HORIZON_STEP`](crate::HORIZON_STEP).
+    pub rows: LowerRows,
 }
 
 impl GatherOp {
@@ -374,6 +427,9 @@ impl PlanOp {
                 "exact": join.exact,
                 "columns": join.columns.iter().map(taken).collect::<Vec<_>>(),
             }),
+            PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) => {
+                json!({ "future": future.latest.inputs, "keys": future.keys, "time": future.time })
+            }
             PlanOp::Gather(gather) => json!({ "gather": gather.others }),
         })
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::operation_id::add_source_format;
 use crate::slice::{SliceTarget, StreamSlice, slice_stream};
 use crate::split::part_column;
-use crate::{BaseDataset, BaseId, BoundPipeline, ColumnTap, OpStream, PlanOp};
+use crate::{BaseDataset, BaseId, BoundPipeline, ColumnTap, FUTURE_PART, OpStream, PlanOp};
 
 /// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
@@ -125,6 +125,9 @@ pub struct SinkWork {
     pub columns: Vec<String>,
     /// Hidden column that restricts the rows to a part.
     pub part: Option<String>,
+    /// The first scan whose rows are written. Those before it only warm up window state: the history before rows of the
+    /// future.
+    pub first_scan: usize,
 }
 
 /// Returns whether the finding of an analyzer with this state id is known.
@@ -181,7 +184,7 @@ impl Program {
 
     /// The scans of a single analyzer.
     pub fn scans_for(&self, ask: AnalyzerId) -> Vec<ColumnScan> {
-        scans(&self.bound, &[ask])
+        analyzer_scans(&self.bound, &[ask])
     }
 
     /// The gathers whose rows are still needed, given which writes are needed.
@@ -342,6 +345,10 @@ impl<'a> ProgramCompiler<'a> {
             let columns: Vec<&str> = flow.schema.fields().iter().map(|field| field.name().as_str()).collect();
             level = level.max(self.streams(&flow.streams, &columns, &mut name)?.1);
         }
+        for ask in self.bound.ops[op].asks.clone() {
+            name.id(self.add_analyzer(ask)?);
+            level = level.max(self.levels[ask]);
+        }
         let known = (name.finish(), level + 1);
         self.gather_ids.insert(op, known);
         Ok(known)
@@ -352,8 +359,16 @@ impl<'a> ProgramCompiler<'a> {
         let flow = self.bound.flows.get(&sink.from).cloned().ok_or_else(|| {
             Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", sink.from)).at(sink.at.as_ref())
         })?;
+        let is_future = sink.split.as_deref() == Some(FUTURE_PART) && flow.future.is_some();
+        let (streams, first_scan) = flow.streams_of(sink.split.as_deref());
         let part = match &sink.split {
             None => None,
+            Some(_) if is_future => None,
+            Some(part) if part == FUTURE_PART => {
+                let message = format!("`{}` has no rows of the future", sink.from);
+                let hint = "add `future_rows` to its steps; `aggregate`, `dedupe` and SQL end them";
+                return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(hint).at(sink.at.as_ref()));
+            }
             Some(part) => {
                 let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
                 if !known.contains(&part.as_str()) || !flow.parts {
@@ -367,9 +382,11 @@ impl<'a> ProgramCompiler<'a> {
         let wanted: Vec<&str> = columns.iter().chain(&part).map(String::as_str).collect();
         let mut name = IdBuilder::new("write");
         name.text(&sink.format).json(&sink.config).json(&json!([columns, part]));
-        let (slices, level) = self.streams(&flow.streams, &wanted, &mut name)?;
-        let scans = flow
-            .streams
+        if is_future {
+            name.text(FUTURE_PART);
+        }
+        let (slices, level) = self.streams(&streams, &wanted, &mut name)?;
+        let scans = streams
             .iter()
             .zip(slices)
             .map(|(stream, slice)| ColumnScan {
@@ -378,7 +395,7 @@ impl<'a> ProgramCompiler<'a> {
                 streams: vec![ScanStream { stream: stream.clone(), needed: slice.ops, taps: Vec::new() }],
             })
             .collect();
-        let work = SinkWork { sink: index, scans, columns, part };
+        let work = SinkWork { sink: index, scans, columns, part, first_scan };
         Ok(Pass { id: name.finish(), level: level + 1, work: PassWork::Write(work) })
     }
 
@@ -509,7 +526,7 @@ impl<'a> ProgramCompiler<'a> {
             .filter(|(_, asks)| !asks.is_empty())
             .map(|(own, mut asks)| {
                 asks.sort_unstable();
-                AnalyzerLane { scans: scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
+                AnalyzerLane { scans: analyzer_scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
             })
             .collect()
     }
@@ -534,7 +551,7 @@ impl<'a> ProgramCompiler<'a> {
             }
         }
         let lane = |asks: Vec<AnalyzerId>| {
-            let scans = scans(&self.bound, &asks);
+            let scans = analyzer_scans(&self.bound, &asks);
             let columns: ColumnSet =
                 scans.iter().flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone()))).collect();
             AnalyzerLane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
@@ -577,8 +594,8 @@ fn is_windowed(bound: &BoundPipeline, ask: AnalyzerId) -> bool {
     ops.any(|op| bound.ops[*op].op.is_over_series())
 }
 
-/// The scans of a lane: streams that continue each other are merged.
-fn scans(bound: &BoundPipeline, asks: &[AnalyzerId]) -> Vec<ColumnScan> {
+/// The scans of a lane with these analyzers: streams that continue each other are merged.
+pub fn analyzer_scans(bound: &BoundPipeline, asks: &[AnalyzerId]) -> Vec<ColumnScan> {
     let mut streams: Vec<(OpStream, Vec<(AnalyzerId, usize)>)> = Vec::new();
     for ask in asks {
         for stream in &bound.asks[*ask].streams {

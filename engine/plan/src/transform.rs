@@ -6,7 +6,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Fault, Result};
 
 use crate::column_selector::unknown_column;
-use crate::{ColumnSelector, CompiledExpression, PlanOp, SqlCompiler};
+use crate::{ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SqlCompiler};
 
 /// A kind of step. Its value is its configuration; [`Transform::bind`] translates it into operations over given
 /// columns. One operation per output column allows unneeded columns to be skipped.
@@ -56,6 +56,8 @@ pub struct BindScope<'a> {
     pub series: &'a SeriesColumns,
     /// Columns before the step, with logical types.
     pub schema: &'a Schema,
+    /// The rows of the future of the flow, if it has any.
+    pub future: Option<&'a FutureFlow>,
     /// Compiles SQL expressions.
     pub sql: &'a SqlCompiler,
     /// Returns the columns of another step or source by name.

@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
+use crate::predict::ModelPredictor;
 use crate::training::Trainer;
+
+/// Reads a file of a model by its name; `None` if there is none.
+pub type ReadModelFile<'a> = &'a dyn Fn(&str) -> Result<Option<Bytes>>;
 
 /// The formats that specs can name.
 pub trait ConnectorRegistry: Send + Sync {
@@ -23,5 +28,11 @@ pub trait ConnectorRegistry: Send + Sync {
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         let _ = config;
         Err(Fault::new(codes::UNKNOWN_NAME, format!("there is no trainer `{format}`")))
+    }
+
+    /// The model in a directory that a trainer filled, given what reads its files by name.
+    fn predictor(&self, files: ReadModelFile<'_>) -> Result<Arc<dyn ModelPredictor>> {
+        let _ = files;
+        Err(Fault::new(codes::UNKNOWN_NAME, "there is nothing that reads models"))
     }
 }

@@ -7,7 +7,7 @@ use forebay_commit::{Artifact, DegradationReport};
 use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpId, OpStream, PassWork, PlanOp, Program,
-    analyzer_identities, part_column, slice_for_columns,
+    analyzer_identities, analyzer_scans, part_column, slice_for_columns,
 };
 use forebay_storage::{Event, StorageLocation};
 
@@ -98,6 +98,11 @@ fn upstream_asks(bound: &BoundPipeline, mut open: Vec<NeededColumns>) -> BTreeSe
         {
             let inputs = bound.gather_inputs.get(op).into_iter().flatten();
             open.extend(inputs.flat_map(|(_, flow)| all_columns(flow)));
+            for ask in &bound.ops[*op].asks {
+                if found.insert(*ask) {
+                    open.extend(asked_columns(&bound.asks[*ask]));
+                }
+            }
         }
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         for position in slice_for_columns(bound, &stream, &columns).0 {
@@ -141,6 +146,7 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
     });
     let mut found: BTreeSet<AnalyzerId> =
         works.flat_map(|work| &work.lanes).flat_map(|lane| lane.asks.iter().copied()).collect();
+    found.retain(|ask| !bound.asks[*ask].ask.per_run);
     loop {
         let before = found.len();
         for tied in ties.iter().filter(|tied| !tied.is_disjoint(&found)).cloned().collect::<Vec<_>>() {
@@ -155,20 +161,27 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
 /// The questions whose answers decide what a gather gives.
 pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
     let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-    upstream_asks(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).collect())
+    let asked = bound.ops[op].asks.iter().flat_map(|ask| asked_columns(&bound.asks[*ask]));
+    let mut found = upstream_asks(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).chain(asked).collect());
+    found.extend(&bound.ops[op].asks);
+    found
 }
 
 /// The questions whose answers decide what a sink gets.
 pub(crate) fn asks_before_sink(bound: &BoundPipeline, pipeline: &Pipeline, sink: usize) -> BTreeSet<AnalyzerId> {
     let sink = &pipeline.sinks[sink];
-    let mut wanted = bound.flows.get(&sink.from).map(all_columns).unwrap_or_default();
+    let flow = bound.flows.get(&sink.from).map(|flow| {
+        let (streams, _) = flow.streams_of(sink.split.as_deref());
+        NodeFlow { streams, ..flow.clone() }
+    });
+    let mut wanted = flow.as_ref().map(all_columns).unwrap_or_default();
     let part = sink.split.as_deref().map(part_column);
     wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
     upstream_asks(bound, wanted)
 }
 
-/// Lets answers of another night stand for those of some questions. What is made with them gets
-/// names of its own: it is not what the spans and the steps come to.
+/// Lets answers of another night stand for those of some questions, except for those that each run answers anew. What
+/// is made with them gets names of its own: it is not what the spans and the steps come to.
 pub(crate) fn replace_findings(
     program: &mut Program,
     pipeline: &Pipeline,
@@ -176,6 +189,8 @@ pub(crate) fn replace_findings(
     answers: &[Arc<Finding>],
     findings: &mut BTreeMap<ContentId, Arc<Finding>>,
 ) -> Result<()> {
+    let per_run = |ask: &AnalyzerId| program.bound.asks[*ask].ask.per_run;
+    let asks: &BTreeSet<AnalyzerId> = &asks.iter().copied().filter(|ask| !per_run(ask)).collect();
     for ask in asks {
         let another = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
         let answer = answers.get(*ask).ok_or_else(another)?;
@@ -185,8 +200,15 @@ pub(crate) fn replace_findings(
     for pass in &mut program.passes {
         let used = match &mut pass.work {
             PassWork::Learn(work) => {
-                work.known.extend(work.lanes.iter().flat_map(|lane| &lane.asks));
-                work.lanes.clear();
+                for lane in &mut work.lanes {
+                    let (known, left) = lane.asks.iter().partition(|ask| !bound.asks[**ask].ask.per_run);
+                    work.known.extend::<Vec<AnalyzerId>>(known);
+                    lane.asks = left;
+                }
+                work.lanes.retain(|lane| !lane.asks.is_empty());
+                for lane in &mut work.lanes {
+                    lane.scans = analyzer_scans(bound, &lane.asks);
+                }
                 continue;
             }
             PassWork::Gather(op) => asks_before_gather(bound, *op),

@@ -16,12 +16,12 @@ use forebay_execute::{
     ShuffleReader, ShuffleStage, SortedOutputs, SortedPass, SourceInput, WritePass, WriteResult, WriteTarget,
 };
 use forebay_model::{
-    ContentId, Dataset, Fault, FaultCode, Finding, IdBuilder, Interval, Pipeline, Result, Span, codes,
+    ContentId, Dataset, Fault, FaultCode, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes,
 };
 use forebay_plan::{
-    BaseDataset, ColumnOrigin, ColumnScan, LearnWork, NodeFlow, OpId, Pass, PassReuse, PassWork, PlanOp, Program,
-    RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order, config_without_path, find_shared_sort,
-    operation_id, origins, part_name,
+    BaseDataset, ColumnOrigin, ColumnScan, FutureSeries, GatherBy, GatherOp, LearnWork, NodeFlow, OpId, Pass,
+    PassReuse, PassWork, PlanOp, Program, RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order,
+    config_without_path, find_shared_sort, operation_id, origins, part_name,
 };
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir, Sink, StorageLocation, literal_path};
 use forebay_threads::{lock, poisoned_lock};
@@ -32,7 +32,8 @@ use uuid::Uuid;
 
 use crate::backfill::BackfillStage;
 use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, pass_names};
-use crate::report::{OutputColumn, OutputReport, PassReport};
+use crate::leak_check::time_text;
+use crate::report::{FutureReport, OutputColumn, OutputReport, PassReport};
 use crate::session::Session;
 
 /// The version that lineages name.
@@ -49,6 +50,8 @@ pub(crate) struct RunExecutor<'a> {
     pub program: Program,
     pub known: RunState,
     pub report: Vec<PassReport>,
+    /// The rows of the future that passes made.
+    pub future: Vec<FutureReport>,
     /// Who looks at the clock, and the ways that it is told of.
     pub keeper: Option<(&'a DeadlineMonitor, Vec<PlanOption>)>,
     /// Trainings that come after the passes.
@@ -82,6 +85,13 @@ pub(crate) struct StagedOutput {
     label: String,
 }
 
+impl StagedOutput {
+    /// Its sink, its place, and what it consists of.
+    pub fn parts<'p>(&'p self, pipeline: &'p Pipeline) -> (&'p PipelineSink, &'p StorageLocation, &'p Manifest) {
+        (&pipeline.sinks[self.work.sink], &self.out, &self.manifest)
+    }
+}
+
 /// An artifact that is not committed yet.
 pub(crate) struct UncommittedArtifact {
     pub artifact: Artifact,
@@ -113,6 +123,7 @@ impl<'a> RunExecutor<'a> {
             program,
             known,
             report,
+            future: Vec::new(),
             keeper: None,
             trainings: 0,
             ladder: None,
@@ -138,7 +149,7 @@ impl<'a> RunExecutor<'a> {
 
     /// Runs all passes in order; gives the outputs, which are to be published.
     pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
-        let done = self.run_each_pass();
+        let done = self.run_each_pass().and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
         // What workers left for each other served this run alone.
         let shared = std::mem::take(&mut *lock(&self.known.shared)?);
         let mut left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
@@ -222,10 +233,14 @@ impl<'a> RunExecutor<'a> {
                         .and_then(|kept| self.store.put_learn_record(pass.id, &kept))
                         .map_err(place)?
                 }
-                PassWork::Gather(op) if gathers.contains(op) => {
-                    self.materialize(*op, pass.id, &mut report).map_err(place)?
+                PassWork::Gather(op) if gathers.contains(op) => self
+                    .materialize(*op, pass.id, &mut report)
+                    .and_then(|()| self.count_future(*op).map(|future| self.future.extend(future)))
+                    .map_err(place)?,
+                PassWork::Gather(op) => {
+                    self.count_future(*op).map(|future| self.future.extend(future)).map_err(place)?;
+                    report.reused = true;
                 }
-                PassWork::Gather(_) => report.reused = true,
                 PassWork::Write(work) => {
                     let standing = standing.remove(&pass.id).unwrap_or((ReuseDecision::Work, None));
                     let staged = self.write(work, (index, pass.id), standing, &mut report).map_err(place)?;
@@ -255,7 +270,7 @@ impl<'a> RunExecutor<'a> {
             let sink = run.session.sink(run.pipeline, sink_work.sink)?;
             let out = run.session.io.resolve(sink.path())?;
             let write = run.write_pass(sink.as_ref(), &windows, None);
-            let prepared = write.prepare(&sink_work.scans, &sink_work.columns, sink_work.part.as_ref())?;
+            let prepared = write.prepare(sink_work)?;
             let target = run.write_target(sink_work, *id, sink.as_ref(), &out)?;
             let is_whole = !run.withins.contains_key(id);
             let (mut made, is_linked) = (None, AtomicBool::new(false));
@@ -499,7 +514,7 @@ impl<'a> RunExecutor<'a> {
                     return Ok(PassReuse { done: true, to_read: None, beside });
                 }
                 let write = self.write_pass(sink.as_ref(), &windows, None);
-                let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
+                let prepared = write.prepare(work);
                 let to_read = prepared.and_then(|prepared| {
                     let target = self.write_target(work, pass.id, sink.as_ref(), &out)?;
                     write.spans_to_read(&work.scans, &prepared, &target)
@@ -645,6 +660,22 @@ impl<'a> RunExecutor<'a> {
         self.open_materialized(op)
     }
 
+    /// The series that a gather continues, if it makes rows of the future.
+    fn count_future(&self, op: OpId) -> Result<Option<FutureReport>> {
+        let (bound, own) = (&self.program.bound, &self.program.bound.ops[op]);
+        let PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) = &own.op else { return Ok(None) };
+        let latest = own.asks.first().ok_or_else(|| Fault::internal("rows of the future of no series"))?;
+        let finding = self.known.finding(&self.program, *latest)?;
+        let FutureSeries { active, ended, known_until } = (future.count)(&finding)?;
+        let base = bound.bases.iter().position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
+        let schema = base.map(|base| &bound.base_schemas[base]);
+        let schema = schema.ok_or_else(|| Fault::internal("rows of the future without columns"))?;
+        let time = schema.field_with_name(&future.time)?;
+        let known_until = known_until.map(|tick| time_text(tick, time)).transpose()?;
+        let (step, series) = (own.label.clone(), active);
+        Ok(Some(FutureReport { step, series, steps: future.steps, ended, known_until }))
+    }
+
     /// Opens an intermediate dataset that is committed.
     pub fn open_materialized(&mut self, op: OpId) -> Result<()> {
         let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
@@ -686,7 +717,7 @@ impl<'a> RunExecutor<'a> {
                     }
                     None => self.retry_with_fallback(&windows, |run| {
                         let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(number, &windows));
-                        let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+                        let prepared = write.prepare(work)?;
                         let target = run.write_target(work, id, sink.as_ref(), &out)?;
                         if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
                             session.wait_for_previous_run(BackfillStage::Done)?;
@@ -823,12 +854,15 @@ impl<'a> RunExecutor<'a> {
         let bound = &self.program.bound;
         let mut findings = Vec::new();
         for (index, ask) in bound.asks.iter().enumerate() {
+            let finding = self.known.finding(&self.program, index)?;
+            // What describes the rows of one run has a place among the findings, and no content.
+            let finding = if ask.ask.per_run { Arc::new(Finding::new(finding.table().slice(0, 0))) } else { finding };
             findings.push(LearnedFinding {
                 step: bound.ops[ask.op].label.clone(),
                 analyzer: ask.ask.analyzer.kind().to_owned(),
                 columns: ask.ask.inputs.clone(),
                 part: ask.part.as_deref().map(|part| part_name(part).to_owned()),
-                finding: self.known.finding(&self.program, index)?,
+                finding,
             });
         }
         let schemas = bound

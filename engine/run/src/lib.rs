@@ -10,6 +10,7 @@ mod feed;
 mod late_data;
 mod leak_check;
 mod output_overlap;
+mod predict;
 mod report;
 mod run;
 mod serving;
@@ -21,7 +22,7 @@ mod training;
 mod training_inputs;
 mod worker_server;
 
-pub use connector_registry::ConnectorRegistry;
+pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::DeadlineSpec;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
@@ -36,8 +37,12 @@ pub use forebay_model::Interval;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
 };
+pub use predict::{
+    ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
+};
 pub use report::{
-    DeadlineOutcome, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
+    DeadlineOutcome, ForecastReport, FutureReport, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport,
+    RunReport, TrainingReport,
 };
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};

@@ -20,6 +20,12 @@ pub struct RunReport {
     /// Per training.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelReport>,
+    /// Per `predict` sink.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forecasts: Vec<ForecastReport>,
+    /// Per step that adds rows of the future.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub future: Vec<FutureReport>,
     /// Per pass.
     pub passes: Vec<PassReport>,
     /// The interval that was written, if not everything.
@@ -101,6 +107,48 @@ pub struct TrainingReport {
     pub best_epoch: u64,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
+}
+
+/// One published forecast.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForecastReport {
+    /// The sink.
+    pub sink: String,
+    /// The directory that it is published in.
+    pub path: String,
+    /// The directory of its files.
+    pub data: String,
+    /// Its rows: series times steps.
+    pub rows: u64,
+    /// Series that are predicted.
+    pub series: u64,
+    /// Steps of each of them.
+    pub steps: u64,
+    /// Series that ended too long ago to be predicted.
+    pub ended: u64,
+    /// The last time of the data.
+    pub known_until: Option<String>,
+    /// The id of the model's training.
+    pub model: String,
+    /// The id of the artifact that its features are made with.
+    pub artifact: String,
+    /// Predictions that were moved to a bound; 0 where the forecast was there already.
+    pub clipped: u64,
+}
+
+/// The rows of the future that a step added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FutureReport {
+    /// The step.
+    pub step: String,
+    /// Series that go on.
+    pub series: u64,
+    /// Rows of each of them.
+    pub steps: u64,
+    /// Series that ended too long ago.
+    pub ended: u64,
+    /// The last time of the data; without data, none.
+    pub known_until: Option<String>,
 }
 
 /// A column of an output, and where it comes from.

@@ -18,6 +18,7 @@ use crate::deadline::{
 };
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
 use crate::executor::{RunExecutor, UncommittedArtifact};
+use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::{PreparedRun, Session};
 use crate::training;
@@ -159,7 +160,7 @@ impl Session {
         let learns = artifact.is_none() && rung < Some(DegradationLevel::LastModel);
         let mut answered = BTreeSet::new();
         let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
-            if !learns {
+            if !learns && !asks[ask].ask.per_run {
                 return Ok(false);
             }
             let known = store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)?;
@@ -206,7 +207,8 @@ impl Session {
         let run = RunExecutor { withins, job, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
         let mut ways = self.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
         if learns {
-            add_final_passes(&mut ways, if trains { &pipeline.trainings } else { &[] }, &datasets);
+            let (none, pipeline) = (Pipeline::default(), pipeline);
+            add_final_passes(&mut ways, if trains { pipeline } else { &none }, &datasets);
         }
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
         let kept = Some((keeper, ways));
@@ -236,6 +238,23 @@ impl Session {
             }
             _ => Vec::new(),
         };
+        let plans = match &fitted {
+            Some(UncommittedArtifact { artifact, .. }) if trains => {
+                self.plan_forecasts(pipeline, artifact, &trained)?
+            }
+            _ => Vec::new(),
+        };
+        let mut forecasts = Vec::new();
+        for (plan, sink) in plans.iter().zip(&pipeline.predictions) {
+            let name = forecast_pass_name(sink);
+            keeper.begin(&name);
+            let inputs = ForecastInputs { datasets: &datasets, run: &run };
+            let mut forecast = self.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
+            let own = forecast.passes();
+            keeper.end(own.iter().all(|pass| pass.reused));
+            passes.extend(own);
+            forecasts.push(forecast);
+        }
         outputs.extend(run.publish(staged)?);
         let (artifact, artifact_path) = match (fitted, artifact, last) {
             (Some(fitted), ..) => run.commit_artifact(fitted).map(|(id, place)| (id, Some(place.shown)))?,
@@ -244,13 +263,16 @@ impl Session {
             (None, None, None) => return Err(Fault::internal("a run without an artifact")),
         };
         let models = trained.into_iter().map(|model| model.publish(self, &run.store)).collect::<Result<Vec<_>>>()?;
+        let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
         std::mem::take(&mut run.later).join_all()?;
         Ok(RunReport {
+            forecasts,
             pipeline: pipeline.name.clone(),
             artifact: Some(artifact.to_string()),
             artifact_path,
             outputs,
             models,
+            future: std::mem::take(&mut run.future),
             interval: interval.cloned(),
             again: Vec::new(),
             nothing_new: ladder.is_none() && passes.iter().all(|pass| pass.reused),
@@ -347,17 +369,16 @@ fn estimate_new_reads(mut run: RunExecutor<'_>, ahead: &mut [PlannedPass]) -> Re
 }
 
 /// Adds what comes after the passes to the ways on which something is learned: the artifact, and trainings.
-fn add_final_passes(
-    ways: &mut [PlanOption],
-    trainings: &[forebay_model::PipelineSink],
-    datasets: &BTreeMap<String, Dataset>,
-) {
+fn add_final_passes(ways: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
     let ahead = |pass, learned| PlannedPass { pass, total, read: None, learned, keeps: false };
     for way in ways.iter_mut().filter(|way| way.rung < Some(DegradationLevel::LastModel)) {
         way.passes.push(ahead(ARTIFACT.to_owned(), false));
-        let trainings = trainings.iter().filter(|_| way.rung < Some(DegradationLevel::ReuseStates));
-        way.passes.extend(trainings.map(|training| ahead(training::training_pass_name(training), true)));
+        if way.rung < Some(DegradationLevel::ReuseStates) {
+            let trainings = pipeline.trainings.iter().map(training::training_pass_name);
+            let names = trainings.chain(pipeline.predictions.iter().map(forecast_pass_name));
+            way.passes.extend(names.map(|name| ahead(name, true)));
+        }
     }
 }

@@ -8,8 +8,8 @@ use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, codes};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ExplainProgram, PassReuse, PassWork, Program, SinkWork, SqlCompiler, TransformRegistry,
-    base_column, bind, compile, unknown_column,
+    BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program, SinkWork, SqlCompiler,
+    TransformRegistry, base_column, bind, compile, unknown_column,
 };
 use forebay_storage::{
     BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache, ScratchDir, Sink, Source,
@@ -323,7 +323,10 @@ impl Session {
     ) -> Result<BTreeMap<ContentId, (Interval, IntervalFilter)>> {
         let mut withins = BTreeMap::new();
         for pass in &mut program.passes {
-            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
+            // Rows of the future lie after every interval: what shows them is replaced as a whole.
+            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work)
+                && work.first_scan == 0
+            {
                 let within = self.interval_filter(pipeline, &program.bound, work, interval)?;
                 pass.id = interval_pass_id(pass.id, &within);
                 withins.insert(pass.id, (interval.clone(), within));
@@ -366,6 +369,9 @@ impl Session {
     /// Whether every output shows an interval.
     pub fn has_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<bool> {
         for sink in 0..pipeline.sinks.len() {
+            if is_future(pipeline, sink) {
+                continue;
+            }
             let out = self.io.resolve(self.sink(pipeline, sink)?.path())?;
             let visible = Manifest::read(&self.io, &out)?;
             let same = |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
@@ -386,6 +392,7 @@ impl Session {
         let mut faults = Vec::new();
         for sink in sinks {
             let out = self.io.resolve(self.sink(pipeline, *sink)?.path())?;
+            let interval = interval.filter(|_| !is_future(pipeline, *sink));
             if let Some(visible) = Manifest::read(&self.io, &out)? {
                 let suits = visible.check_interval_mode(interval.is_some());
                 faults.extend(suits.err().map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())));
@@ -404,6 +411,11 @@ impl Session {
         let sink = &pipeline.sinks[sink];
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
     }
+}
+
+/// Whether a sink gets rows of the future.
+fn is_future(pipeline: &Pipeline, sink: usize) -> bool {
+    pipeline.sinks[sink].split.as_deref() == Some(FUTURE_PART)
 }
 
 /// The datasets of sources.

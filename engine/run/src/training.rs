@@ -154,6 +154,10 @@ pub(crate) fn check_trainings(
     for (sink, place) in &places {
         session.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
     }
+    session.check_forecasts(pipeline, bound)?;
+    for sink in &pipeline.predictions {
+        places.push((sink, session.io.resolve(&session.predict_config(sink)?.path)?));
+    }
     output_overlap::check_overlap(&session.io, pipeline, datasets, &places)
 }
 
@@ -242,6 +246,17 @@ pub(crate) struct UnpublishedModel {
 }
 
 impl UnpublishedModel {
+    /// The name of its sink.
+    pub fn name(&self) -> &str {
+        &self.training.name
+    }
+
+    /// The directory of its files.
+    pub fn directory(&self) -> Result<StorageLocation> {
+        let shard = self.manifest.shards.first().ok_or_else(|| Fault::internal("a model without files"))?;
+        Ok(self.out.join(&shard.directory()?))
+    }
+
     /// Shows the model to readers.
     pub fn publish(self, session: &Session, store: &StateStore) -> Result<ModelReport> {
         let UnpublishedModel { training, out, manifest, id, reused, learned } = self;
@@ -301,6 +316,7 @@ impl TrainingRun<'_> {
                         "artifact": self.artifact.id.to_string(),
                         "pipeline": self.pipeline.name,
                         "from": self.training.from,
+                        "horizon": self.pipeline.label.as_ref().map(|label| &label.horizon),
                     }),
                     id,
                     training: self,

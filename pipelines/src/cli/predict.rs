@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forebay_model::Result;
+use forebay_run::ForecastFormat;
 
 use super::options::{PublishArgs, RunArgs};
 use super::sources::source_locations;
 use crate::present::report::RunReporter;
 use crate::{ScoringRequest, TrainedModel};
 
-/// Write what a trained model predicts for a dataset, as Parquet.
+/// Write what a trained model predicts for a dataset: for its rows of the future, where the model's step adds them.
 #[derive(Debug, Args)]
 pub(crate) struct PredictCommand {
     /// The model's directory: that of a `train` sink, as `run` prints it.
@@ -22,19 +23,45 @@ pub(crate) struct PredictCommand {
     /// Where the predictions go.
     #[arg(long, value_name = "PATH")]
     output: String,
-    /// Columns to write beside the predictions, with commas between them [default: all of the step]
+    /// The format of the files.
+    #[arg(long, value_enum, default_value_t = OutputFormat::Parquet)]
+    format: OutputFormat,
+    /// Columns to write beside the predictions, with commas between them [default: all of the step; for rows of the
+    /// future, keys and time]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Predict for the rows of this part of the split only.
+    /// Predict for the rows of this part of the split only; `future` are the rows that `future_rows` adds.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
     /// What the column of predictions is called.
     #[arg(long, value_name = "NAME", default_value = "prediction")]
     name: String,
+    /// Least prediction: smaller ones become it.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    min: Option<f64>,
+    /// Greatest prediction: greater ones become it.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    max: Option<f64>,
     #[command(flatten)]
     publish: PublishArgs,
     #[command(flatten)]
     options: RunArgs,
+}
+
+/// The format of predictions.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OutputFormat {
+    Parquet,
+    Csv,
+}
+
+impl From<OutputFormat> for ForecastFormat {
+    fn from(format: OutputFormat) -> Self {
+        match format {
+            OutputFormat::Parquet => ForecastFormat::Parquet,
+            OutputFormat::Csv => ForecastFormat::Csv,
+        }
+    }
 }
 
 impl PredictCommand {
@@ -45,7 +72,8 @@ impl PredictCommand {
             let model = TrainedModel::load(session.io(), &self.model)?;
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
             let (output, columns, split) = (self.output.clone(), self.columns.clone(), self.split.clone());
-            model.score(&session, &ScoringRequest { sources, output, columns, split, name: Some(self.name.clone()) })
+            let (format, bounds, name) = (self.format.into(), (self.min, self.max), Some(self.name.clone()));
+            model.score(&session, &ScoringRequest { sources, output, format, columns, split, name, bounds })
         };
         reporter.finish(predict())
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::RunReport;
+use forebay_run::{ForecastReport, FutureReport, RunReport};
 use forebay_storage::{Event, EventListener};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -92,6 +92,36 @@ fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
     Ok(format!("{all}\n"))
 }
 
+/// The rows of the future that a step added.
+fn future_text(future: &FutureReport) -> String {
+    let FutureReport { step, series, steps, ended, known_until } = future;
+    let after = known_until.as_ref().map_or_else(String::new, |known| format!(" after {known}"));
+    format!(
+        "{step}: {} of {} series{after}{}\n",
+        units::counted(*steps, "step"),
+        units::grouped(*series),
+        left_out(*ended)
+    )
+}
+
+fn left_out(ended: u64) -> String {
+    if ended == 0 { String::new() } else { format!(", {} that ended before left out", units::grouped(ended)) }
+}
+
+fn forecast_text(forecast: &ForecastReport) -> String {
+    let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, .. } = forecast;
+    let known = known_until.as_ref().map_or_else(String::new, |known| format!(", data until {known}"));
+    let clipped =
+        if *clipped == 0 { String::new() } else { format!(", {} moved to a bound", units::grouped(*clipped)) };
+    format!(
+        "{sink}: {} = {} series x {steps}{known}{}{clipped}\n  model {}\n  {data}\n",
+        units::rows(*rows),
+        units::grouped(*series),
+        left_out(*ended),
+        &model[..model.len().min(16)],
+    )
+}
+
 /// The closing words for people.
 fn summary(report: &RunReport) -> String {
     let mut text = String::new();
@@ -131,6 +161,8 @@ fn summary(report: &RunReport) -> String {
         );
     }
     report.models.iter().for_each(|model| text += &training::summary(model));
+    report.future.iter().for_each(|future| text += &future_text(future));
+    report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
     if !report.again.is_empty() {
         let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
         text += &format!("done again: {}\n", again.join(", "));

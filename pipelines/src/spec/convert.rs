@@ -47,9 +47,13 @@ impl SpecConverter<'_> {
         }
         for (key, node) in entries("sinks") {
             let Some(sink) = self.sink(key, node) else { continue };
-            match self.words.trainers.iter().any(|trainer| trainer.name == sink.format) {
-                true => pipeline.trainings.push(sink),
-                false => pipeline.sinks.push(sink),
+            let is_one_of = |formats: &[ConnectorFormat]| formats.iter().any(|format| format.name == sink.format);
+            if is_one_of(self.words.trainers) {
+                pipeline.trainings.push(sink);
+            } else if is_one_of(self.words.predictors) {
+                pipeline.predictions.push(sink);
+            } else {
+                pipeline.sinks.push(sink);
             }
         }
         if let Some((key, node)) = root.entry("feed") {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_model::{Pipeline, codes};
+use forebay_plan::FUTURE_PART;
 
 use super::convert::SpecConverter;
 use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
@@ -209,7 +210,9 @@ fn check_split_parts(
     for (list, field, entries) in [("steps", "fit_on", steps), ("sinks", "split", sinks)] {
         for (key, node) in entries {
             let Some((part, used)) = node.get(field).and_then(|used| Some((used.text()?, used))) else { continue };
-            if !parts.as_ref().is_some_and(|parts| parts.contains(&part)) {
+            // Whether the rows have rows of the future shows when they are bound.
+            let is_future = list == "sinks" && part == FUTURE_PART;
+            if !is_future && !parts.as_ref().is_some_and(|parts| parts.contains(&part)) {
                 let path = format!("{list}.{}.{field}", key.text);
                 converter.report_unknown_part(used.mark, &path, part, parts.as_deref());
             }

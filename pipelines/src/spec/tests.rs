@@ -192,7 +192,7 @@ const fn format(name: &'static str) -> ConnectorFormat {
 fn parse_fixture(yaml: &str, params: &[(&str, &str)]) -> Result<Pipeline> {
     let registry = registry();
     let params = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    parse(yaml, FILE, &params, &SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]))
+    parse(yaml, FILE, &params, &SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]))
 }
 
 fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
@@ -274,6 +274,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
     let expect = Pipeline {
         label: None,
         trainings: Vec::new(),
+        predictions: Vec::new(),
         feed: None,
         name: "demand".into(),
         sources: vec![
@@ -430,7 +431,7 @@ fn values_are_those_of_yaml_1_2() {
 #[test]
 fn hostile_texts_are_refused_in_bounded_time() {
     let registry = registry();
-    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]);
     let none = BTreeMap::new();
     let refuse = |text: &str| parse(text, FILE, &none, &words).unwrap_err().code().name;
     let mut bomb = "a0: &a0 [x, x]\n".to_owned();
@@ -457,7 +458,7 @@ fn hostile_texts_are_refused_in_bounded_time() {
 #[test]
 fn truncated_texts_give_faults_and_no_panics() {
     let registry = registry();
-    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]);
     let none = BTreeMap::new();
     let read = |text: &str| {
         if let Err(fault) = parse(text, FILE, &none, &words) {
@@ -478,7 +479,7 @@ fn truncated_texts_give_faults_and_no_panics() {
 #[test]
 fn the_schema_knows_every_word_and_refuses_others() {
     let registry = registry();
-    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]);
     let schema = json_schema(&words);
     let transforms = schema["$defs"]["AnyTransform"]["oneOf"].as_array().unwrap();
     assert_eq!(transforms.len(), 6);
@@ -513,7 +514,7 @@ fn a_long_spec_takes_milliseconds() {
     });
     let begin = Instant::now();
     let registry = registry();
-    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[]);
+    let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]);
     for _ in 0..3 {
         parse(&yaml, FILE, &BTreeMap::new(), &words).unwrap();
         anstream::eprintln!("{} lines, {:?} from the beginning", yaml.lines().count(), begin.elapsed());

@@ -15,20 +15,22 @@ pub struct SpecCatalog<'a> {
     pub(super) sources: &'a [ConnectorFormat],
     pub(super) sinks: Vec<ConnectorFormat>,
     pub(super) trainers: &'a [ConnectorFormat],
+    pub(super) predictors: &'a [ConnectorFormat],
     schema: OnceLock<Value>,
     sql: OnceLock<SqlCompiler>,
 }
 
 impl<'a> SpecCatalog<'a> {
-    /// These transforms, formats of sources and of sinks, and what sinks can train.
+    /// These transforms, formats of sources and of sinks, what sinks can train, and what predicts.
     pub fn new(
         registry: &'a TransformRegistry,
         sources: &'a [ConnectorFormat],
         sinks: &'a [ConnectorFormat],
         trainers: &'a [ConnectorFormat],
+        predictors: &'a [ConnectorFormat],
     ) -> Self {
-        let sinks = sinks.iter().chain(trainers).copied().collect();
-        SpecCatalog { registry, sources, sinks, trainers, schema: OnceLock::new(), sql: OnceLock::new() }
+        let sinks = sinks.iter().chain(trainers).chain(predictors).copied().collect();
+        SpecCatalog { registry, sources, sinks, trainers, predictors, schema: OnceLock::new(), sql: OnceLock::new() }
     }
 
     /// The JSON Schema of a spec.

@@ -318,6 +318,7 @@ impl PipelineInterpreter<'_> {
         let PlanOp::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
+            GatherBy::Future(_) => panic!("rows of the future have passes of their own"),
             GatherBy::OnePerKey { keys, last } => {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
                 let kept = one_per_key(&self.rows(&flow.streams, &flow.schema)?, keys, *last);

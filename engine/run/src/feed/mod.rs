@@ -21,8 +21,8 @@ use forebay_feed::{
 };
 use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, OpChain, OpStream, PassWork, PlanOp, Program,
-    SinkWork, bind, compile, slice_for_columns,
+    BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream, PassWork, PlanOp,
+    Program, SinkWork, bind, compile, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
@@ -170,7 +170,7 @@ impl Session {
         let (from, split) = feed_rows(pipeline, config).map_err(|fault| fault.at(at))?;
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
-        let alike = |sink: &PipelineSink| sink.from == from;
+        let alike = |sink: &PipelineSink| sink.from == from && sink.split.as_deref() != Some(FUTURE_PART);
         let mut sinks: Vec<usize> = (0..pipeline.sinks.len()).filter(|at| alike(&pipeline.sinks[*at])).collect();
         sinks.push(pipeline.sinks.len());
         wanted.sinks.push(PipelineSink {
@@ -217,13 +217,18 @@ impl Session {
 
 /// Which step or source, and which part of the split.
 fn feed_rows(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<String>)> {
-    let sink = pipeline.sinks.first();
+    let sink = pipeline.sinks.iter().find(|sink| sink.split.as_deref() != Some(FUTURE_PART));
     let from = config.from.clone().or_else(|| sink.map(|sink| sink.from.clone()));
     let from = from.or_else(|| pipeline.nodes.last().map(|node| node.name.clone()));
     let from = from.or_else(|| pipeline.sources.first().map(|source| source.name.clone()));
     let from = from.ok_or_else(|| Fault::new(codes::EMPTY, "the pipeline has no rows to feed"))?;
     let of_sink = sink.filter(|sink| config.from.is_none() && sink.from == from).and_then(|sink| sink.split.clone());
-    Ok((from, config.split.clone().or(of_sink)))
+    let split = config.split.clone().or(of_sink);
+    if split.as_deref() == Some(FUTURE_PART) {
+        let fault = Fault::new(codes::UNSUPPORTED, "a feed cannot deliver rows of the future");
+        return Err(fault.hint("write them with a sink, or let a `predict` sink use them"));
+    }
+    Ok((from, split))
 }
 
 /// A feed on its way.

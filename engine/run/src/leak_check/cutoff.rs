@@ -39,6 +39,12 @@ fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
     Ok(cast(&ticks, data_type)?)
 }
 
+/// A tick of a column of times as people write it.
+pub(crate) fn time_text(tick: i64, time: &Field) -> Result<String> {
+    let times = times(vec![tick], time.data_type())?;
+    Ok(ArrayFormatter::try_new(&times, &FormatOptions::default())?.value(0).to_string())
+}
+
 impl TimeRange {
     /// The end of the part that statistics are fitted on, where the split is by time.
     pub fn split_end(&self, pipeline: &Pipeline, sql: &SqlCompiler) -> Option<Result<TimeCutoff>> {
@@ -89,8 +95,7 @@ impl TimeRange {
 
     /// A tick as people write it.
     fn text(&self, tick: i64) -> Result<String> {
-        let times = times(vec![tick], self.field.data_type())?;
-        Ok(ArrayFormatter::try_new(&times, &FormatOptions::default())?.value(0).to_string())
+        time_text(tick, &self.field)
     }
 
     /// `2016-01-01 and 2016-05-22`.

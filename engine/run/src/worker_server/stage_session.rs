@@ -261,7 +261,7 @@ fn run_stage(
             let sink = session.sink(&job.pipeline, work.sink)?;
             let out = session.io.resolve(sink.path())?;
             let write = run.write_pass(sink.as_ref(), &windows, None);
-            let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+            let prepared = write.prepare(work)?;
             let target = run.write_target(work, pass.id, sink.as_ref(), &out)?;
             write.serve_tasks(&work.scans, &prepared, &target, |perform| {
                 serve(&|_, what, errands| perform(what, errands));

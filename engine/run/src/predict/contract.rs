@@ -1,0 +1,136 @@
+//! What every forecast keeps: checked on its files, before anyone can see them.
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float32Type, Schema};
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_commit::Manifest;
+use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes, logical_type};
+use forebay_storage::{ScanRequest, StorageLocation, literal_path};
+use serde_json::json;
+
+use crate::session::Session;
+
+/// A forecast that is written, and what it must be.
+pub(super) struct ForecastContract<'a> {
+    pub format: &'a str,
+    /// The columns that identify a series.
+    pub keys: &'a [String],
+    pub time: &'a str,
+    pub prediction: &'a str,
+    /// The types of the rows before they were written.
+    pub source: &'a Schema,
+    pub series: u64,
+    pub steps: u64,
+}
+
+impl ForecastContract<'_> {
+    /// Reads the files of a manifest and checks them.
+    pub fn check(&self, session: &Session, out: &StorageLocation, manifest: &Manifest) -> Result<()> {
+        let expected = self.series * self.steps;
+        if manifest.rows != expected {
+            let (series, steps) = (self.series, self.steps);
+            let message =
+                format!("the forecast has {} rows; {series} series with {steps} steps are {expected}", manifest.rows);
+            let hint = "a step behind `future_rows` filters or adds rows: filter the target before it, and join with one \
+                        row per key";
+            return Err(Fault::new(codes::BAD_ROW, message).hint(hint));
+        }
+        if expected == 0 {
+            return Ok(());
+        }
+        let mut last: Option<OwnedRow> = None;
+        let mut converter = self.converter()?;
+        for file in manifest.files() {
+            let path = literal_path(&out.join(&file.path).shown);
+            let source = session.connectors.source(self.format, &json!({ "path": path }))?;
+            let dataset = source.discover(&session.io, &[])?;
+            let columns: Vec<String> =
+                self.keys.iter().map(String::as_str).chain([self.time, self.prediction]).map(str::to_owned).collect();
+            let request = ScanRequest {
+                columns,
+                schema: dataset.schema.clone(),
+                pruning: Vec::new(),
+                batch_rows: BATCH_ROWS_DEFAULT,
+                row_keys: false,
+            };
+            for span in &dataset.spans {
+                for chunk in source.open(&session.io, span, &request)? {
+                    session.interrupt.check()?;
+                    self.check_batch(&chunk?.batch, &mut converter, &mut last)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys as they are ordered: integers, dates and times by value, all else as text.
+    fn key_type(&self, name: &str) -> Result<DataType> {
+        let own = logical_type(self.source.field_with_name(name)?.data_type());
+        let by_value = own.is_integer() && own != DataType::UInt64 || own.is_temporal() || own == DataType::Boolean;
+        Ok(if by_value { own } else { DataType::Utf8 })
+    }
+
+    fn converter(&self) -> Result<RowConverter> {
+        let time = self.source.field_with_name(self.time)?.data_type().clone();
+        let keys = self.keys.iter().map(|key| self.key_type(key)).collect::<Result<Vec<_>>>()?;
+        Ok(RowConverter::new(std::iter::once(time).chain(keys).map(SortField::new).collect())?)
+    }
+
+    fn check_batch(
+        &self,
+        batch: &RecordBatch,
+        converter: &mut RowConverter,
+        last: &mut Option<OwnedRow>,
+    ) -> Result<()> {
+        let column = |name: &str| {
+            let found = batch.column_by_name(name);
+            found.ok_or_else(|| Fault::new(codes::BAD_ROW, format!("the forecast has no column `{name}`")))
+        };
+        let predicted = cast(column(self.prediction)?, &DataType::Float32)?;
+        let predicted = predicted.as_primitive::<Float32Type>();
+        let wrong = |row: &usize| predicted.is_null(*row) || !predicted.value(*row).is_finite();
+        if let Some(row) = (0..batch.num_rows()).find(wrong) {
+            let what = if predicted.is_null(row) { "is null" } else { "is not finite" };
+            let message = format!("the prediction of {} {what}", self.row_text(batch, row)?);
+            let hint = "a model gives null for rows whose features are missing or not finite: `impute` them before it";
+            return Err(Fault::new(codes::BAD_ROW, message).column(self.prediction).hint(hint));
+        }
+        let mut columns: Vec<ArrayRef> =
+            vec![cast(column(self.time)?, self.source.field_with_name(self.time)?.data_type())?];
+        for key in self.keys {
+            columns.push(cast(column(key)?, &self.key_type(key)?)?);
+        }
+        if columns[0].null_count() > 0 {
+            return Err(Fault::new(codes::BAD_ROW, "a row of the forecast has no time").column(self.time));
+        }
+        let rows = converter.convert_columns(&columns)?;
+        for (number, row) in rows.iter().enumerate() {
+            let follows = match number.checked_sub(1) {
+                Some(before) => rows.row(before) < row,
+                None => last.as_ref().is_none_or(|last| last.row() < row),
+            };
+            if !follows {
+                let message = format!("{} is there twice, or not in order", self.row_text(batch, number)?);
+                let hint = "a step behind `future_rows` adds or moves rows: join with one row per key";
+                return Err(Fault::new(codes::BAD_ROW, message).hint(hint));
+            }
+        }
+        if let Some(end) = rows.num_rows().checked_sub(1) {
+            *last = Some(rows.row(end).owned());
+        }
+        Ok(())
+    }
+
+    /// `store_id CA_1, item_id FOODS_1_001, date 2016-05-23`.
+    fn row_text(&self, batch: &RecordBatch, row: usize) -> Result<String> {
+        let mut texts = Vec::new();
+        for name in self.keys.iter().map(String::as_str).chain([self.time]) {
+            let Some(column) = batch.column_by_name(name) else { continue };
+            let options = FormatOptions::default().with_null("null");
+            texts.push(format!("{name} {}", ArrayFormatter::try_new(column, &options)?.value(row)));
+        }
+        Ok(texts.join(", "))
+    }
+}

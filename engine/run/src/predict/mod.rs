@@ -1,0 +1,281 @@
+//! Forecasts: what the models of a run predict for the rows of the future, published with the run.
+//!
+//! A forecast is one more step and one more sink behind those of the pipeline, in a program of its own that runs when
+//! the model is there. Everything that a sink promises holds for it, and its contract is checked on its files before
+//! anything of the run is published.
+
+mod config;
+mod contract;
+mod model;
+mod step;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_commit::Artifact;
+use forebay_execute::RunState;
+use forebay_model::{Dataset, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
+use forebay_plan::{
+    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, bind, check_horizon,
+    compile, unknown_column,
+};
+use serde_json::{Value, json};
+
+pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
+pub use self::model::{LoadedModel, ModelPredictor};
+pub use self::step::{ForecastColumns, PredictTransform};
+
+use self::contract::ForecastContract;
+use self::step::no_future;
+use crate::executor::{RunExecutor, StagedOutput};
+use crate::report::{ForecastReport, PassReport};
+use crate::session::Session;
+use crate::training::UnpublishedModel;
+
+/// What a forecast is called as a pass.
+pub(crate) fn forecast_pass_name(sink: &PipelineSink) -> String {
+    format!("predict {}", sink.name)
+}
+
+/// A model and what its features are made with.
+pub(crate) struct ForecastModel {
+    model: Arc<LoadedModel>,
+    /// The id of the artifact whose findings are used.
+    artifact: String,
+}
+
+/// A pipeline with the step and the sink of a forecast, and its model.
+pub(crate) struct ForecastPlan {
+    /// The sink's name.
+    name: String,
+    pipeline: Pipeline,
+    model: Arc<LoadedModel>,
+    artifact: String,
+}
+
+/// Forecasts that are written and checked, and that readers do not see yet.
+pub(crate) struct UnpublishedForecast<'a> {
+    run: RunExecutor<'a>,
+    staged: Vec<StagedOutput>,
+    plan: &'a ForecastPlan,
+    clipped: u64,
+}
+
+/// What a forecast needs of the run that it belongs to.
+pub(crate) struct ForecastInputs<'a, 'r> {
+    pub datasets: &'a BTreeMap<String, Dataset>,
+    pub run: &'a RunExecutor<'r>,
+}
+
+impl Session {
+    /// Whether a step of an artifact's pipeline has rows of the future.
+    pub fn has_future_rows(&self, artifact: &Artifact, from: &str) -> Result<bool> {
+        let bound = artifact.bind(&self.registry, &self.sql)?;
+        Ok(bound.flows.get(from).is_some_and(|flow| flow.future.is_some()))
+    }
+
+    /// A sink's configuration with all defaults filled in.
+    pub fn canonical_sink(&self, format: &str, config: Value) -> Result<Value> {
+        self.connectors.canonical(format, config)
+    }
+
+    /// The configuration of a forecast.
+    pub(crate) fn predict_config(&self, sink: &PipelineSink) -> Result<PredictConfig> {
+        let wrong = |error: serde_json::Error| Fault::new(codes::BAD_VALUE, "`predict` cannot be read").cause(error);
+        let config: PredictConfig =
+            serde_json::from_value(sink.config.clone()).map_err(wrong).map_err(|fault| fault.at(sink.at.as_ref()))?;
+        let checked = config.check();
+        let named = |(message, field)| Fault::new(codes::BAD_VALUE, format!("`{field}` of `predict`: {message}"));
+        checked.map_err(|error| named(error).at(sink.at.as_ref()))?;
+        Ok(config)
+    }
+
+    /// Refuses forecasts that could not be made, before anything else is done.
+    pub(crate) fn check_forecasts(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
+        let check = |sink: &PipelineSink| -> Result<()> {
+            let config = self.predict_config(sink)?;
+            if !pipeline.trainings.iter().any(|training| training.name == config.model) {
+                let fault = Fault::new(codes::UNKNOWN_NAME, format!("no sink trains a model `{}`", config.model));
+                let names: Vec<&str> = pipeline.trainings.iter().map(|training| training.name.as_str()).collect();
+                return Err(fault.hint(match names.is_empty() {
+                    true => "add a sink that trains it: `train: { model: mlp, ... }`".to_owned(),
+                    false => format!("the sinks that train are {}", names.join(", ")),
+                }));
+            }
+            let future = future_of(bound, &sink.from)?;
+            check_horizon(future, pipeline.label.as_ref().map(|label| label.horizon.as_str()))?;
+            for column in &config.columns {
+                if future.source.field_with_name(column).is_err() {
+                    return Err(unknown_column(column, &future.source));
+                }
+            }
+            Ok(())
+        };
+        let faults = pipeline.predictions.iter().filter_map(|sink| {
+            let fault = check(sink).err()?;
+            Some(fault.at(sink.at.as_ref()))
+        });
+        Fault::combine(faults.collect()).map_or(Ok(()), Err)
+    }
+
+    /// The forecasts of a run, each with the model of its training.
+    pub(crate) fn plan_forecasts(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        trained: &[UnpublishedModel],
+    ) -> Result<Vec<ForecastPlan>> {
+        let plan = |sink: &PipelineSink| {
+            let config = self.predict_config(sink)?;
+            let model = trained.iter().find(|model| model.name() == config.model);
+            let model = model.ok_or_else(|| Fault::internal("a forecast without a model"))?;
+            let files = model.directory()?;
+            let predictor = self.connectors.predictor(&|name: &str| self.io.get(&files.join(name)))?;
+            let model = ForecastModel { model: LoadedModel::new(predictor), artifact: artifact.id.to_string() };
+            self.plan_forecast(pipeline, sink, &config, model)
+        };
+        pipeline.predictions.iter().map(|sink| plan(sink).map_err(|fault| fault.at(sink.at.as_ref()))).collect()
+    }
+
+    fn plan_forecast(
+        &self,
+        pipeline: &Pipeline,
+        sink: &PipelineSink,
+        config: &PredictConfig,
+        model: ForecastModel,
+    ) -> Result<ForecastPlan> {
+        let mut extended = pipeline.clone();
+        let mut node = sink.name.clone();
+        while extended.node(&node).is_some() || extended.source(&node).is_some() {
+            node.push('_');
+        }
+        let step = PredictTransform {
+            model: model.model.predictor.id().to_owned(),
+            column: config.name.clone(),
+            min: config.min,
+            max: config.max,
+            forecast: Some(ForecastColumns {
+                columns: config.columns.clone(),
+                artifact: model.artifact.clone(),
+                horizon: pipeline.label.as_ref().map(|label| label.horizon.clone()),
+            }),
+        };
+        extended.nodes.push(PipelineNode {
+            name: node.clone(),
+            input: NodeInput::From(sink.from.clone()),
+            fit_on: None,
+            steps: vec![step.step()?],
+            optional: false,
+            at: sink.at.clone(),
+        });
+        let format = config.format.name().to_owned();
+        extended.sinks.push(PipelineSink {
+            name: sink.name.clone(),
+            from: node,
+            config: self.connectors.canonical(&format, json!({ "path": config.path }))?,
+            format,
+            split: Some(FUTURE_PART.to_owned()),
+            optional: false,
+            at: sink.at.clone(),
+        });
+        let ForecastModel { model, artifact } = model;
+        Ok(ForecastPlan { name: sink.name.clone(), pipeline: extended, model, artifact })
+    }
+
+    /// Writes a forecast with what a run has learned, and checks it.
+    pub(crate) fn run_forecast<'a>(
+        &'a self,
+        plan: &'a ForecastPlan,
+        ForecastInputs { datasets, run }: ForecastInputs<'_, '_>,
+    ) -> Result<UnpublishedForecast<'a>> {
+        let bound = bind(&plan.pipeline, &self.registry, &self.sql, datasets)?;
+        let sink = plan.pipeline.sinks.len() - 1;
+        let is_known = &mut |_, state| Ok(run.known.findings.contains_key(&state));
+        let program = compile(&plan.pipeline, bound, datasets, &[sink], false, is_known)?;
+        let (sources, findings) = (run.known.sources.clone(), run.known.findings.clone());
+        let known = RunState { sources, findings, ..RunState::default() };
+        let (store, scratch) = (run.store.clone(), run.scratch.clone());
+        let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
+        run.ladder = None;
+        let staged = run.run_passes()?;
+        Ok(UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() })
+    }
+}
+
+impl UnpublishedForecast<'_> {
+    /// The passes that made it.
+    pub fn passes(&mut self) -> Vec<PassReport> {
+        std::mem::take(&mut self.run.report)
+    }
+
+    /// Shows the forecast to readers.
+    pub fn publish(mut self) -> Result<ForecastReport> {
+        let staged = std::mem::take(&mut self.staged);
+        let mut outputs = self.run.publish(staged)?;
+        std::mem::take(&mut self.run.later).join_all()?;
+        let output = outputs.pop().ok_or_else(|| Fault::internal("a forecast without an output"))?;
+        let future = self.run.future.pop().ok_or_else(|| Fault::internal("a forecast of no series"))?;
+        Ok(ForecastReport {
+            sink: self.plan.name.clone(),
+            path: output.path,
+            data: output.data,
+            rows: output.rows,
+            series: future.series,
+            steps: future.steps,
+            ended: future.ended,
+            known_until: future.known_until,
+            model: self.plan.model.predictor.id().to_owned(),
+            artifact: self.plan.artifact.clone(),
+            clipped: self.clipped,
+        })
+    }
+}
+
+impl RunExecutor<'_> {
+    /// Checks the forecasts among outputs that are written.
+    pub(crate) fn check_forecast_outputs(&self, staged: &[StagedOutput]) -> Result<()> {
+        for output in staged {
+            let (sink, out, manifest) = output.parts(self.pipeline);
+            let step = self.pipeline.node(&sink.from).and_then(|node| node.steps.last());
+            let Some(step) = step.filter(|step| step.kind == PredictTransform::NAME) else { continue };
+            let wrong = |error| Fault::internal("a step that predicts").cause(error);
+            let step: PredictTransform = serde_json::from_value(step.config.clone()).map_err(wrong)?;
+            if step.forecast.is_none() {
+                continue;
+            }
+            let bound = &self.program.bound;
+            let future = future_of(bound, &sink.from)?;
+            let [made_by] = future.made_by.as_slice() else {
+                let fault =
+                    Fault::new(codes::UNSUPPORTED, "a forecast needs one `future_rows`, and its inputs have several");
+                return Err(fault.hint("move `future_rows` behind the union").at(sink.at.as_ref()));
+            };
+            let PlanOp::Gather(GatherOp { lower: GatherBy::Future(rows), .. }) = &bound.ops[*made_by].op else {
+                return Err(Fault::internal("rows of the future that nothing makes"));
+            };
+            let latest = bound.ops[*made_by].asks.first().ok_or_else(|| Fault::internal("rows of no series"))?;
+            let series = (rows.count)(self.known.finding(&self.program, *latest)?.as_ref())?.active;
+            let contract = ForecastContract {
+                format: &sink.format,
+                keys: &future.keys,
+                time: &future.time,
+                prediction: &step.column,
+                source: &future.source,
+                series,
+                steps: rows.steps,
+            };
+            contract.check(self.session, out, manifest).map_err(|fault| {
+                let placed = fault.file(&out.shown).at(sink.at.as_ref());
+                placed.note("nothing was published: readers see the forecast before")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The rows of the future of a step.
+fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow> {
+    let flow = bound.flows.get(from);
+    let flow = flow.ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{from}`")))?;
+    flow.future.as_deref().ok_or_else(no_future)
+}

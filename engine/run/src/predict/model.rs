@@ -1,0 +1,71 @@
+//! Models that predict, and those that are loaded.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arrow::array::{ArrayRef, Float32Array};
+use arrow::datatypes::Schema;
+use forebay_model::{Fault, Result, codes};
+
+/// A model that predicts rows of the step that it was trained on.
+pub trait ModelPredictor: Debug + Send + Sync {
+    /// The id of its training: names everything that determines it.
+    fn id(&self) -> &str;
+
+    /// The id of the artifact that its features are made with.
+    fn artifact(&self) -> &str;
+
+    /// The label's horizon for which it was trained, if the pipeline declared one.
+    fn horizon(&self) -> Option<&str>;
+
+    /// The columns that it reads, in order.
+    fn columns(&self) -> Vec<String>;
+
+    /// Fails where the columns that it reads have other types than it takes.
+    fn check(&self, schema: &Schema) -> Result<()>;
+
+    /// Predictions, given its columns; null for rows that do not count.
+    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Float32Array>;
+}
+
+/// A model in memory. Steps find it by its id as long as it is held.
+#[derive(Debug)]
+pub struct LoadedModel {
+    /// The model.
+    pub predictor: Arc<dyn ModelPredictor>,
+    clipped: AtomicU64,
+}
+
+/// Models that a caller holds, by id: the configuration of a step is JSON, and so has only the id.
+static LOADED: Mutex<BTreeMap<String, Weak<LoadedModel>>> = Mutex::new(BTreeMap::new());
+
+impl LoadedModel {
+    /// Lets steps find a model.
+    pub fn new(predictor: Arc<dyn ModelPredictor>) -> Arc<LoadedModel> {
+        let id = predictor.id().to_owned();
+        let model = Arc::new(LoadedModel { predictor, clipped: AtomicU64::new(0) });
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.retain(|_, known| known.strong_count() > 0);
+        loaded.insert(id, Arc::downgrade(&model));
+        model
+    }
+
+    /// The model of this id.
+    pub(crate) fn find(id: &str) -> Result<Arc<LoadedModel>> {
+        let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = loaded.get(id).and_then(Weak::upgrade);
+        found.ok_or_else(|| Fault::new(codes::NOT_FOUND, format!("the model {id} is not loaded")))
+    }
+
+    /// Counts predictions that were moved to a bound.
+    pub(crate) fn count_clipped(&self, rows: u64) {
+        self.clipped.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// How many predictions were moved to a bound so far.
+    pub fn clipped(&self) -> u64 {
+        self.clipped.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,206 @@
+//! Forecasts: one run that learns, trains and predicts; what is published is whole, or is not published.
+
+use std::collections::BTreeSet;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float32Type, UInt32Type};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use serde_json::Value;
+
+use crate::support::{ProgramOutput, TestDirectory, ready_made};
+
+/// Days of demand that come one by one.
+struct Shop {
+    shop: TestDirectory,
+    days: Vec<String>,
+}
+
+impl Shop {
+    fn new(nights: usize) -> Shop {
+        let shop = TestDirectory::new();
+        let days = shop.days("all");
+        std::fs::create_dir(shop.path("history")).unwrap();
+        let shop = Shop { shop, days };
+        shop.show(0..nights);
+        shop
+    }
+
+    fn show(&self, days: std::ops::Range<usize>) {
+        for name in &self.days[days] {
+            std::fs::copy(self.shop.path("all").join(name), self.shop.path("history").join(name)).unwrap();
+        }
+    }
+
+    fn date(&self, day: usize) -> String {
+        let stem = self.days[day].split('.').next().unwrap();
+        stem[stem.len() - 10..].to_owned()
+    }
+
+    fn rows(&self, dir: &str) -> RecordBatch {
+        self.shop.rows(&format!("{dir}/current"))
+    }
+}
+
+fn texts(rows: &RecordBatch, name: &str) -> Vec<String> {
+    let column = rows.column_by_name(name).unwrap_or_else(|| panic!("no `{name}` in {}", rows.schema()));
+    let options = FormatOptions::default().with_null("null");
+    let text = ArrayFormatter::try_new(column, &options).unwrap();
+    (0..rows.num_rows()).map(|row| text.value(row).to_string()).collect()
+}
+
+fn series(rows: &RecordBatch) -> BTreeSet<(String, String)> {
+    texts(rows, "store_id").into_iter().zip(texts(rows, "item_id")).collect()
+}
+
+fn names(rows: &RecordBatch) -> Vec<String> {
+    rows.schema().fields().iter().map(|field| field.name().clone()).collect()
+}
+
+#[test]
+fn the_ready_made_night_publishes_a_whole_forecast() {
+    let night = Shop::new(37);
+    let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
+    night.shop.write("spec.yaml", &spec);
+    let run = |day: usize, more: &[&str]| {
+        let as_of = format!("--param=as_of={}", night.date(day));
+        let until = format!("--param=train_until={}", night.date(28));
+        let params = ["run", "spec.yaml", "--json", "--param=history=history", "--param=out=out", "--param=epochs=1"];
+        night.shop.forebay(&[&params[..], &[&as_of, &until], more].concat())
+    };
+    let summary = run(35, &[]).expect(0).summary();
+    let told = &summary["forecasts"][0];
+    let rows = night.rows("out/forecast");
+    // Keys are those of the source, and no series is missing: not those that are younger than the windows either.
+    let known = night.rows("out/table");
+    assert!(known.num_rows() > 0);
+    let mut all = BTreeSet::new();
+    for name in &night.days[..36] {
+        all.extend(series(&crate::support::read_files(&[night.shop.path("all").join(name)])));
+    }
+    assert_eq!(series(&rows), all);
+    assert_eq!(rows.num_rows(), 7 * all.len());
+    assert_eq!(
+        (&told["series"], &told["steps"], &told["rows"]),
+        (&all.len().into(), &7.into(), &rows.num_rows().into())
+    );
+    let expected =
+        ["store_id", "item_id", "date", "category", "step", "prediction", "known_until", "model", "artifact"];
+    assert_eq!(names(&rows), expected);
+    let predicted = rows.column_by_name("prediction").unwrap().as_primitive::<Float32Type>();
+    assert!(predicted.null_count() == 0 && predicted.values().iter().all(|value| value.is_finite() && *value >= 0.0));
+    assert!(predicted.values().iter().any(|value| *value > 0.0));
+    let steps = rows.column_by_name("step").unwrap().as_primitive::<UInt32Type>();
+    assert_eq!(steps.values().iter().collect::<BTreeSet<_>>().len(), 7);
+    assert!(texts(&rows, "known_until").iter().all(|known| *known == night.date(35)));
+    assert!(texts(&rows, "model").iter().all(|model| *model == summary["models"][0]["id"].as_str().unwrap()));
+    assert!(texts(&rows, "artifact").iter().all(|artifact| *artifact == summary["artifact"].as_str().unwrap()));
+    assert_eq!(texts(&rows, "date").first(), Some(&night.date(36)));
+
+    // By hand, with what the model's directory holds, it is the same forecast.
+    let by_hand =
+        ["predict", "out/net", "--source", "all", "--output", "by_hand", "--min", "0", "--columns", "category"];
+    let fails = night.shop.forebay(&[&by_hand[..], &["--format", "csv"]].concat());
+    fails.expect(0);
+    let text = std::fs::read_dir(night.shop.path("by_hand/current")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(text).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next().unwrap(), expected.join(","));
+    let columns: Vec<Vec<String>> = expected.iter().map(|name| texts(&rows, name)).collect();
+    let row = |at: usize| columns.iter().map(|column| column[at].clone()).collect::<Vec<_>>().join(",");
+    for (at, line) in lines.enumerate() {
+        assert_eq!(line, row(at));
+    }
+
+    // Again: nothing new. A day later: another forecast, of which each row knows the day.
+    assert_eq!(run(35, &["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"], told["rows"]);
+    run(36, &[]).expect(0);
+    assert!(texts(&night.rows("out/forecast"), "known_until").iter().all(|known| *known == night.date(36)));
+    // The same on workers, and over all at once.
+    let before = night.rows("out/forecast");
+    run(36, &["--local-workers=2", "--state=other"]).expect(0);
+    assert!(night.rows("out/forecast") == before);
+}
+
+/// A spec whose forecast is as wrong as its parts.
+fn spec(shop: &Shop, steps: &str, label: &str, train: &str, predict: &str) {
+    let until = shop.date(25);
+    let text = format!(
+        r#"
+version: 1
+name: wrong
+sources:
+  demand: {{ parquet: {{ path: history }}, time: date, keys: [store_id, item_id] }}
+steps:
+  features:
+    from: demand
+    fit_on: train
+    do:
+      - filter: "qty IS NOT NULL"
+      - future_rows: {{ horizon: 3d, every: 1d, carry: [category] }}
+      - lag: {{ columns: [qty], by: [3d, 7d] }}
+{steps}
+split: {{ train: "date < DATE '{until}'" }}
+{label}
+sinks:
+  net: {{ from: features, train: {{ path: out/net, label: qty, dense: [qty_lag_3d, qty_lag_7d], missing: 0, {train} }} }}
+  forecast: {{ from: features, predict: {{ model: net, path: out/forecast, {predict} }} }}
+"#
+    );
+    shop.shop.write("spec.yaml", &text);
+}
+
+const LABEL: &str = "label: { column: qty, horizon: 3d, known: [category, department, price, promotion, event] }";
+
+#[test]
+fn a_forecast_that_is_not_whole_is_not_published() {
+    let shop = Shop::new(30);
+    let run = || shop.shop.forebay(&["run", "spec.yaml", "--json"]);
+    let fault = |call: ProgramOutput, code: i32, words: &[&str]| {
+        for word in words {
+            assert!(call.stderr.contains(word), "`{word}` is missing:\n{}", call.stderr);
+        }
+        call.expect(code).summary()
+    };
+    spec(&shop, "", LABEL, "epochs: 1", "min: 0, format: csv, columns: [category]");
+    run().expect(0);
+    let visible = || {
+        ["forecast", "net"].map(|sink| {
+            let manifest = std::fs::read(shop.shop.path("out").join(sink).join("_manifest.json")).unwrap();
+            (manifest, crate::support::content(&shop.shop.path("out").join(sink).join("current")))
+        })
+    };
+    let published = visible();
+    let unchanged = || assert!(visible() == published, "something was published");
+
+    // Before anything is done.
+    let beyond = LABEL.replace("horizon: 3d", "horizon: 2d");
+    spec(&shop, "", &beyond, "epochs: 1", "");
+    fault(run(), 78, &["beyond the horizon of 2d", "future_rows"]);
+    spec(&shop, "", "", "epochs: 1", "");
+    fault(run(), 78, &["how far ahead", "label"]);
+    for (predict, words) in [
+        ("columns: [qty_lag_9d]", "qty_lag_9d"),
+        ("min: 3, max: 2", "less than"),
+        ("name: date", "would be called `date`"),
+        ("where: tomorrow", "future"),
+        ("colour: red", "colour"),
+    ] {
+        spec(&shop, "", LABEL, "epochs: 1", predict);
+        fault(run(), 78, &[words]);
+        unchanged();
+    }
+    let text = std::fs::read_to_string(shop.shop.path("spec.yaml")).unwrap().replace("model: net", "model: nett");
+    shop.shop.write("spec.yaml", &text.replace("colour: red", ""));
+    fault(run(), 78, &["nett", "net"]);
+
+    // What the files tell.
+    spec(&shop, "      - filter: \"qty_lag_7d > 0\"", LABEL, "epochs: 1", "");
+    fault(run(), 65, &["the forecast has", "series with 3 steps", "readers see the forecast before"]);
+    unchanged();
+    spec(&shop, "      - derive: { qty_lag_7d: \"qty_lag_7d / 0.0\" }", LABEL, "non_finite: skip, epochs: 1", "");
+    fault(run(), 65, &["the prediction of store_id", "is null", "impute"]);
+    unchanged();
+    spec(&shop, "", LABEL, "epochs: 2", "max: 0.5");
+    let summary = run().expect(0).summary();
+    assert!(summary["forecasts"][0]["clipped"].as_u64().unwrap() > 0, "{}", Value::to_string(&summary["forecasts"]));
+}
