@@ -204,3 +204,70 @@ fn a_forecast_that_is_not_whole_is_not_published() {
     let summary = run().expect(0).summary();
     assert!(summary["forecasts"][0]["clipped"].as_u64().unwrap() > 0, "{}", Value::to_string(&summary["forecasts"]));
 }
+
+#[test]
+fn a_late_night_publishes_a_forecast_all_the_same() {
+    let night = Shop::new(30);
+    let past = "--deadline=2020-01-01T00:00:00Z";
+    let ladder = |rungs: &str| {
+        let deadline = format!("deadline: {{ ladder: [{rungs}] }}\n{LABEL}");
+        spec(&night, "", &deadline, "epochs: 1", "min: 0, season: 2d");
+    };
+    let run = |more: &[&str]| night.shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat());
+    let rung = |summary: &Value| summary["ladder"]["rungs"].as_array().unwrap().last().unwrap().clone();
+
+    // The first night of all has neither a model nor an artifact.
+    ladder("last_model, naive");
+    let summary = run(&[past, "--signal-ladder"]).expect(98).summary();
+    assert_eq!(rung(&summary), "naive");
+    assert_eq!(summary["ladder"]["skipped"], serde_json::json!(["net"]));
+    let naive = night.rows("out/forecast");
+    assert!(texts(&naive, "model").iter().all(|model| model == "seasonal naive of qty by 2d"));
+    // Each value is that of the last known season, or of the one before that where there is none.
+    let mut known = std::collections::BTreeMap::new();
+    for name in &night.days[..30] {
+        let rows = crate::support::read_files(&[night.shop.path("all").join(name)]);
+        let keys = texts(&rows, "store_id").into_iter().zip(texts(&rows, "item_id")).zip(texts(&rows, "date"));
+        known.extend(keys.zip(texts(&rows, "qty")).filter(|(_, qty)| qty != "null"));
+    }
+    let columns = ["store_id", "item_id", "step", "prediction"].map(|name| texts(&naive, name));
+    let mut compared = 0;
+    for row in 0..naive.num_rows() {
+        let [store, item, step, predicted] = columns.each_ref().map(|column| column[row].clone());
+        // Steps 1 and 3 look at the day before the last, step 2 at the last.
+        let back = if step == "2" { 29 } else { 28 };
+        if let Some(qty) = known.get(&((store, item), night.date(back))) {
+            assert_eq!(predicted.parse::<f64>().unwrap(), qty.parse::<f64>().unwrap(), "step {step}");
+            compared += 1;
+        }
+    }
+    assert!(compared > naive.num_rows() / 2, "{compared} of {}", naive.num_rows());
+
+    // In time: the model. Late, a day later: the model of the night before, on what is known now.
+    let full = run(&[]).expect(0).summary();
+    assert_eq!(full.get("ladder"), None);
+    night.show(30..31);
+    ladder("last_model");
+    let summary = run(&[past, "--signal-ladder"]).expect(98).summary();
+    assert_eq!(rung(&summary), "last_model");
+    let forecast = &summary["forecasts"][0];
+    assert_eq!((&forecast["model"], &forecast["artifact"]), (&full["models"][0]["id"], &full["artifact"]));
+    assert_eq!(forecast["known_until"].as_str(), Some(&*night.date(30)));
+    let rows = night.rows("out/forecast");
+    assert!(texts(&rows, "known_until").iter().all(|known| *known == night.date(30)));
+    // It is what the model predicts by hand.
+    let args = ["predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0"];
+    night.shop.forebay(&args).expect(0);
+    assert!(night.rows("by_hand") == rows);
+
+    // Where it cannot be taken, it is refused before the run begins.
+    let wrong = |deadline: &str, predict: &str, words: &str| {
+        spec(&night, "", &format!("{deadline}\n{LABEL}"), "epochs: 1", predict);
+        let call = run(&[]);
+        assert!(call.stderr.contains(words), "{}", call.stderr);
+        call.expect(78);
+    };
+    wrong("deadline: { ladder: [naive] }", "min: 0", "season");
+    wrong("deadline: { ladder: [naive] }", "season: 1w", "one unit");
+    wrong("deadline: { ladder: [naive, last_model] }", "season: 7d", "mildest");
+}

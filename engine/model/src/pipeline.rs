@@ -156,8 +156,10 @@ pub enum DegradationLevel {
     SkipOptional,
     /// Take missing findings from the newest artifact.
     ReuseStates,
-    /// Learn nothing: apply the newest artifact as it is.
+    /// Learn nothing: apply the newest artifact as it is, and predict with the newest models.
     LastModel,
+    /// Publish seasonal naive forecasts and nothing else.
+    Naive,
 }
 
 impl DegradationLevel {
@@ -167,6 +169,7 @@ impl DegradationLevel {
             DegradationLevel::SkipOptional => "skip_optional",
             DegradationLevel::ReuseStates => "reuse_states",
             DegradationLevel::LastModel => "last_model",
+            DegradationLevel::Naive => "naive",
         }
     }
 }

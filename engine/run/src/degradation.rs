@@ -48,16 +48,20 @@ impl PreviousArtifact {
     pub fn load(session: &Session, root: &StorageLocation, name: &str) -> Option<PreviousArtifact> {
         let load = || {
             let Some(place) = Artifact::latest(&session.io, root, name)? else { return Ok(None) };
-            let artifact = Artifact::load(&session.io, &place)?;
-            let bound = artifact.bind(&session.registry, &session.sql)?;
-            let asked = analyzer_identities(&bound, &artifact.pipeline)?;
-            Ok(Some(PreviousArtifact { artifact, place, asked }))
+            PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some)
         };
         load().unwrap_or_else(|fault: Fault| {
             let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
             session.watch.on_event(Event::Warning { message });
             None
         })
+    }
+
+    /// An artifact, and where it is.
+    pub fn of(session: &Session, artifact: Artifact, place: StorageLocation) -> Result<PreviousArtifact> {
+        let bound = artifact.bind(&session.registry, &session.sql)?;
+        let asked = analyzer_identities(&bound, &artifact.pipeline)?;
+        Ok(PreviousArtifact { artifact, place, asked })
     }
 
     /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything

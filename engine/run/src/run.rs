@@ -18,7 +18,7 @@ use crate::deadline::{
 };
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
 use crate::executor::{RunExecutor, UncommittedArtifact};
-use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name};
+use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name, naive_passes};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::{PreparedRun, Session};
 use crate::training;
@@ -119,6 +119,9 @@ impl Session {
         keeper: &DeadlineMonitor,
     ) -> Result<RunReport> {
         let rung = keeper.level();
+        if rung == Some(DegradationLevel::Naive) {
+            return self.run_naive(whole, interval, keeper);
+        }
         let (pipeline, _) = &skip_optional(whole, rung);
         let artifact = match goal {
             RunMode::Apply(artifact) => Some(artifact),
@@ -189,8 +192,8 @@ impl Session {
             let replaced = if learns { asks_to_replace(&program) } else { all };
             replace_findings(&mut program, pipeline, &replaced, &answers, &mut found)?;
             if let (Some(ladder), Some(last)) = (&mut ladder, &last) {
-                let steps: BTreeSet<&String> =
-                    replaced.iter().map(|ask| &program.bound.ops[program.bound.asks[*ask].op].label).collect();
+                let asks = replaced.iter().map(|ask| &program.bound.asks[*ask]).filter(|ask| !ask.ask.per_run);
+                let steps: BTreeSet<&String> = asks.map(|ask| &program.bound.ops[ask.op].label).collect();
                 let is_used = !steps.is_empty() || !learns;
                 ladder.artifact = is_used.then(|| last.artifact.id.to_string());
                 ladder.reused = steps.into_iter().cloned().collect();
@@ -206,9 +209,10 @@ impl Session {
         };
         let run = RunExecutor { withins, job, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
         let mut ways = self.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
-        if learns {
-            let (none, pipeline) = (Pipeline::default(), pipeline);
-            add_final_passes(&mut ways, if trains { pipeline } else { &none }, &datasets);
+        if artifact.is_none() {
+            let none = Pipeline::default();
+            let runs = matches!(goal, RunMode::Run);
+            add_final_passes(&mut ways, if runs { pipeline } else { &none }, &datasets);
         }
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
         let kept = Some((keeper, ways));
@@ -242,13 +246,14 @@ impl Session {
             Some(UncommittedArtifact { artifact, .. }) if trains => {
                 self.plan_forecasts(pipeline, artifact, &trained)?
             }
+            _ if matches!(goal, RunMode::Run) => self.plan_earlier_forecasts(pipeline, &run.store)?,
             _ => Vec::new(),
         };
         let mut forecasts = Vec::new();
         for (plan, sink) in plans.iter().zip(&pipeline.predictions) {
             let name = forecast_pass_name(sink);
             keeper.begin(&name);
-            let inputs = ForecastInputs { datasets: &datasets, run: &run };
+            let inputs = ForecastInputs { datasets: &datasets, run: &run, ladder: &ladder };
             let mut forecast = self.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
             let own = forecast.passes();
             keeper.end(own.iter().all(|pass| pass.reused));
@@ -325,6 +330,12 @@ impl Session {
         let mut ways = vec![PlanOption { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
+            if *next == DegradationLevel::Naive {
+                if !whole.predictions.is_empty() {
+                    ways.push(PlanOption { rung: Some(*next), passes: naive_passes() });
+                }
+                continue;
+            }
             let (lesser, _) = skip_optional(whole, Some(*next));
             let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
             let answers = last
@@ -373,12 +384,14 @@ fn add_final_passes(ways: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTr
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
     let ahead = |pass, learned| PlannedPass { pass, total, read: None, learned, keeps: false };
-    for way in ways.iter_mut().filter(|way| way.rung < Some(DegradationLevel::LastModel)) {
-        way.passes.push(ahead(ARTIFACT.to_owned(), false));
+    for way in ways.iter_mut().filter(|way| way.rung < Some(DegradationLevel::Naive)) {
+        if way.rung < Some(DegradationLevel::LastModel) {
+            way.passes.push(ahead(ARTIFACT.to_owned(), false));
+        }
         if way.rung < Some(DegradationLevel::ReuseStates) {
             let trainings = pipeline.trainings.iter().map(training::training_pass_name);
-            let names = trainings.chain(pipeline.predictions.iter().map(forecast_pass_name));
-            way.passes.extend(names.map(|name| ahead(name, true)));
+            way.passes.extend(trainings.map(|name| ahead(name, true)));
         }
+        way.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
     }
 }

@@ -345,10 +345,7 @@ impl TrainingRun<'_> {
     }
 
     fn place(&self, trainer: &dyn Trainer) -> Result<StorageLocation> {
-        match trainer.path() {
-            Some(path) => self.session.io.resolve(path),
-            None => Ok(self.store.root().join(&format!("models/{}/{}", self.pipeline.name, self.training.name))),
-        }
+        place_of(self.session, self.pipeline, self.training, trainer, self.store)
     }
 
     fn feed(&self, trainer: &dyn Trainer) -> FeedConfig {
@@ -425,6 +422,29 @@ impl TrainingRun<'_> {
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
         Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard])
+    }
+}
+
+/// Where the model of a training goes.
+pub(crate) fn model_location(
+    session: &Session,
+    pipeline: &Pipeline,
+    training: &PipelineSink,
+    store: &StateStore,
+) -> Result<StorageLocation> {
+    place_of(session, pipeline, training, session.trainer(training)?.as_ref(), store)
+}
+
+fn place_of(
+    session: &Session,
+    pipeline: &Pipeline,
+    training: &PipelineSink,
+    trainer: &dyn Trainer,
+    store: &StateStore,
+) -> Result<StorageLocation> {
+    match trainer.path() {
+        Some(path) => session.io.resolve(path),
+        None => Ok(store.root().join(&format!("models/{}/{}", pipeline.name, training.name))),
     }
 }
 

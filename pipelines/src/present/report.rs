@@ -118,7 +118,7 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
-        &model[..model.len().min(16)],
+        if model.contains(' ') { model } else { &model[..model.len().min(16)] },
     )
 }
 

@@ -262,12 +262,13 @@ impl SpecConverter<'_> {
             wire::YamlRung::SkipOptional => DegradationLevel::SkipOptional,
             wire::YamlRung::ReuseStates => DegradationLevel::ReuseStates,
             wire::YamlRung::LastModel => DegradationLevel::LastModel,
+            wire::YamlRung::Naive => DegradationLevel::Naive,
         };
         let ladder: Vec<DegradationLevel> = wire.ladder.iter().map(rung).collect();
         if !ladder.windows(2).all(|pair| pair[0] < pair[1]) {
             let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
-            self.faults.push(fault.hint("the order is skip_optional, reuse_states, last_model"));
+            self.faults.push(fault.hint("the order is skip_optional, reuse_states, last_model, naive"));
         }
         if wire
             .webhook

@@ -125,8 +125,12 @@ pub(super) enum YamlRung {
     SkipOptional,
     /// Learn no more: findings that are missing are those of the newest artifact.
     ReuseStates,
-    /// Write with the newest artifact as it is; what was written with it stands.
+    /// Write with the newest artifact as it is; what was written with it stands. Forecasts are those of the newest
+    /// models.
     LastModel,
+    /// Publish what the last known season says as the forecasts of `predict` sinks, and nothing else: it takes seconds,
+    /// and needs neither statistics nor a model. The sinks say the `season`.
+    Naive,
 }
 
 /// What happens when a deadline passes.

@@ -41,6 +41,11 @@ pub struct PredictConfig {
     /// The greatest prediction: greater ones become it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
+    /// How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder repeats
+    /// the label of the last known season: of the same weekday, say. A series that has no value there gets that of a
+    /// season before, up to four seasons further back, else 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub season: Option<String>,
 }
 
 fn prediction() -> String {
@@ -89,6 +94,7 @@ impl PredictConfig {
             name: prediction(),
             min: None,
             max: None,
+            season: None,
         }
     }
 

@@ -6,13 +6,15 @@
 
 mod config;
 mod contract;
+mod earlier;
 mod model;
+mod naive;
 mod step;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_commit::Artifact;
+use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
 use forebay_model::{Dataset, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{
@@ -23,10 +25,12 @@ use serde_json::{Value, json};
 
 pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
 pub use self::model::{LoadedModel, ModelPredictor};
+pub(crate) use self::naive::naive_passes;
 pub use self::step::{ForecastColumns, PredictTransform};
 
 use self::contract::ForecastContract;
 use self::step::no_future;
+use crate::degradation::{PreviousArtifact, replace_findings};
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
@@ -51,6 +55,8 @@ pub(crate) struct ForecastPlan {
     pipeline: Pipeline,
     model: Arc<LoadedModel>,
     artifact: String,
+    /// Where the model is of an earlier run: what its features are made with.
+    earlier: Option<PreviousArtifact>,
 }
 
 /// Forecasts that are written and checked, and that readers do not see yet.
@@ -65,6 +71,8 @@ pub(crate) struct UnpublishedForecast<'a> {
 pub(crate) struct ForecastInputs<'a, 'r> {
     pub datasets: &'a BTreeMap<String, Dataset>,
     pub run: &'a RunExecutor<'r>,
+    /// What is done to be on time.
+    pub ladder: &'a Option<DegradationReport>,
 }
 
 impl Session {
@@ -115,7 +123,8 @@ impl Session {
             let fault = check(sink).err()?;
             Some(fault.at(sink.at.as_ref()))
         });
-        Fault::combine(faults.collect()).map_or(Ok(()), Err)
+        Fault::combine(faults.collect()).map_or(Ok(()), Err)?;
+        self.check_naive(pipeline)
     }
 
     /// The forecasts of a run, each with the model of its training.
@@ -179,24 +188,35 @@ impl Session {
             at: sink.at.clone(),
         });
         let ForecastModel { model, artifact } = model;
-        Ok(ForecastPlan { name: sink.name.clone(), pipeline: extended, model, artifact })
+        Ok(ForecastPlan { name: sink.name.clone(), pipeline: extended, model, artifact, earlier: None })
     }
 
     /// Writes a forecast with what a run has learned, and checks it.
     pub(crate) fn run_forecast<'a>(
         &'a self,
         plan: &'a ForecastPlan,
-        ForecastInputs { datasets, run }: ForecastInputs<'_, '_>,
+        ForecastInputs { datasets, run, ladder }: ForecastInputs<'_, '_>,
     ) -> Result<UnpublishedForecast<'a>> {
         let bound = bind(&plan.pipeline, &self.registry, &self.sql, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
+        let (sources, mut findings) = (run.known.sources.clone(), run.known.findings.clone());
+        let answers = plan.earlier.as_ref().map(|earlier| {
+            let answers = earlier.findings_for(&plan.pipeline, &bound);
+            answers.ok_or_else(|| {
+                let message = "the newest model was trained by another spec, whose statistics mean something else";
+                Fault::new(codes::STATE_VERSION, message).hint("run the spec once without a deadline")
+            })
+        });
         let is_known = &mut |_, state| Ok(run.known.findings.contains_key(&state));
-        let program = compile(&plan.pipeline, bound, datasets, &[sink], false, is_known)?;
-        let (sources, findings) = (run.known.sources.clone(), run.known.findings.clone());
+        let mut program = compile(&plan.pipeline, bound, datasets, &[sink], false, is_known)?;
+        if let Some(answers) = answers.transpose()? {
+            let all = (0..program.bound.asks.len()).collect();
+            replace_findings(&mut program, &plan.pipeline, &all, &answers, &mut findings)?;
+        }
         let known = RunState { sources, findings, ..RunState::default() };
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
-        run.ladder = None;
+        run.ladder.clone_from(ladder);
         let staged = run.run_passes()?;
         Ok(UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() })
     }

@@ -1,0 +1,229 @@
+//! The seasonal naive forecast: what the last known season says. It needs no statistic and no model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float32Type, Schema};
+use forebay_commit::{DegradationReport, StateStore};
+use forebay_execute::RunState;
+use forebay_model::{
+    DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, codes,
+};
+use forebay_plan::{bind, compile};
+use forebay_storage::{BackgroundTasks, ScratchDir};
+use serde_json::json;
+
+use super::{ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, UnpublishedForecast};
+use crate::backfill::BackfillStage;
+use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
+use crate::degradation::degradation_report;
+use crate::executor::RunExecutor;
+use crate::report::RunReport;
+use crate::session::{Session, datasets};
+
+/// What naive forecasts are called as a pass.
+const NAIVE: &str = "naive";
+
+/// Seasons that are looked through beyond the horizon for a series that has gaps.
+const SEASONS_BACK: u64 = 4;
+
+/// Predicts the value one season before, or the last known one of the seasons before that; 0 for series without any.
+#[derive(Debug)]
+struct SeasonalNaive {
+    id: String,
+    columns: Vec<String>,
+    horizon: Option<String>,
+}
+
+impl ModelPredictor for SeasonalNaive {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn artifact(&self) -> &str {
+        ""
+    }
+
+    fn horizon(&self) -> Option<&str> {
+        self.horizon.as_deref()
+    }
+
+    fn columns(&self) -> Vec<String> {
+        self.columns.clone()
+    }
+
+    fn check(&self, _: &Schema) -> Result<()> {
+        Ok(())
+    }
+
+    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Float32Array> {
+        let columns = columns.iter().map(|column| Ok(cast(column, &DataType::Float32)?)).collect::<Result<Vec<_>>>()?;
+        let columns: Vec<&Float32Array> = columns.iter().map(|column| column.as_primitive::<Float32Type>()).collect();
+        let known = |row: usize| {
+            let values = columns.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row));
+            values.into_iter().find(|value| value.is_finite()).unwrap_or(0.0)
+        };
+        Ok((0..rows).map(|row| Some(known(row))).collect())
+    }
+}
+
+/// The steps of a naive forecast: those up to `future_rows`, and the lags that it repeats.
+fn naive_node(pipeline: &Pipeline, from: &str, name: &str, season: &str) -> Result<(PipelineNode, SeasonalNaive)> {
+    let label = pipeline.label.as_ref().ok_or_else(|| {
+        let fault = Fault::new(codes::MISSING_FIELD, "the naive forecast repeats the target, and there is no `label`");
+        fault.hint("declare it: `label: { column: <target>, horizon: 7d }`")
+    })?;
+    let (node, place) = step_of_future(pipeline, from)?;
+    let future = &node.steps[place];
+    let horizon = future.config["horizon"].as_str().unwrap_or_default();
+    let wrong = || {
+        let message = format!("`season: {season}` and the horizon {horizon} are not lengths of one unit");
+        Fault::new(codes::BAD_VALUE, message).hint("write both in one unit, such as 7d and 28d")
+    };
+    let ((season_count, unit), (horizon_count, horizon_unit)) =
+        (length(season).ok_or_else(wrong)?, length(horizon).ok_or_else(wrong)?);
+    if unit != horizon_unit || season_count == 0 {
+        return Err(wrong());
+    }
+    let seasons = 1..=horizon_count.div_ceil(season_count) + SEASONS_BACK;
+    let lags: Vec<String> = seasons.map(|number| format!("{}{unit}", number * season_count)).collect();
+    let mut lag = json!({ "columns": [label.column], "by": lags });
+    for beside in ["time", "keys"] {
+        if !future.config[beside].is_null() {
+            lag[beside] = future.config[beside].clone();
+        }
+    }
+    let mut steps = node.steps[..=place].to_vec();
+    steps.push(Step { kind: "lag".to_owned(), config: lag, at: future.at.clone() });
+    let columns: Vec<String> = lags.iter().map(|lag| format!("{}_lag_{lag}", label.column)).collect();
+    let id = format!("seasonal naive of {} by {season}", label.column);
+    let naive = SeasonalNaive { id, columns, horizon: Some(label.horizon.clone()) };
+    Ok((PipelineNode { name: name.to_owned(), steps, optional: false, ..node.clone() }, naive))
+}
+
+/// The node before a step whose steps add rows of the future, and the place of the one that does.
+fn step_of_future<'p>(pipeline: &'p Pipeline, from: &str) -> Result<(&'p PipelineNode, usize)> {
+    let mut name = from;
+    while let Some(node) = pipeline.node(name) {
+        if let Some(place) = node.steps.iter().position(|step| step.kind == "future_rows") {
+            return Ok((node, place));
+        }
+        let NodeInput::From(input) = &node.input else { break };
+        name = input;
+    }
+    Err(super::step::no_future())
+}
+
+/// `7d` as 7 and `d`.
+fn length(text: &str) -> Option<(u64, &str)> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    Some((digits.parse().ok()?, &text[digits.len()..]))
+}
+
+/// The passes of a run that publishes naive forecasts. What they cost is known once one did.
+pub(crate) fn naive_passes() -> Vec<PlannedPass> {
+    vec![PlannedPass { pass: NAIVE.to_owned(), total: 0, read: Some(0), learned: false, keeps: false }]
+}
+
+impl Session {
+    /// Refuses a ladder with the rung `naive` where it could not be taken.
+    pub(super) fn check_naive(&self, pipeline: &Pipeline) -> Result<()> {
+        let Some(deadline) = &pipeline.deadline else { return Ok(()) };
+        if !deadline.ladder.contains(&DegradationLevel::Naive) {
+            return Ok(());
+        }
+        if pipeline.predictions.is_empty() {
+            let fault = Fault::new(codes::MISSING_FIELD, "the rung `naive` publishes forecasts, and no sink has one");
+            let hint = "add a `predict` sink, or leave `naive` out of the ladder";
+            return Err(fault.hint(hint).at(deadline.at.as_ref()));
+        }
+        let faults = pipeline.predictions.iter().filter_map(|sink| {
+            let fault = self.naive_plan(pipeline, sink).err()?;
+            Some(fault.at(sink.at.as_ref()))
+        });
+        Fault::combine(faults.collect()).map_or(Ok(()), Err)
+    }
+
+    /// The naive forecast of a sink.
+    fn naive_plan(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<ForecastPlan> {
+        let config = self.predict_config(sink)?;
+        let season = config.season.as_deref().ok_or_else(|| {
+            let fault = Fault::new(codes::MISSING_FIELD, "the rung `naive` needs to know the season of the forecast");
+            fault.hint("say `season: 7d` under `predict`, or leave `naive` out of the ladder")
+        })?;
+        let mut name = format!("{}_naive", sink.name);
+        while pipeline.node(&name).is_some() || pipeline.source(&name).is_some() {
+            name.push('_');
+        }
+        let (node, naive) = naive_node(pipeline, &sink.from, &name, season)?;
+        let model = ForecastModel { model: LoadedModel::new(Arc::new(naive)), artifact: String::new() };
+        // Nothing else of the pipeline is looked at.
+        let mut own = pipeline.clone();
+        own.nodes.push(node);
+        (own.sinks, own.trainings, own.predictions) = Default::default();
+        self.plan_forecast(&own, &PipelineSink { from: name, ..sink.clone() }, &config, model)
+    }
+
+    /// Publishes naive forecasts, and nothing else.
+    pub(crate) fn run_naive(
+        &self,
+        pipeline: &Pipeline,
+        interval: Option<&Interval>,
+        keeper: &DeadlineMonitor,
+    ) -> Result<RunReport> {
+        let rung = Some(DegradationLevel::Naive);
+        keeper.plan(vec![PlanOption { rung, passes: naive_passes() }], std::iter::empty());
+        keeper.begin(NAIVE);
+        let store = StateStore::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
+        let mut later = BackgroundTasks::default();
+        let sources = self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
+        let datasets = datasets(&sources);
+        later.join_all()?;
+        let ladder = degradation_report(pipeline, rung).map(|ladder| {
+            let left_out = pipeline.sinks.iter().chain(&pipeline.trainings).map(|sink| sink.name.clone());
+            DegradationReport { skipped: left_out.collect(), ..ladder }
+        });
+        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
+        let plans = pipeline.predictions.iter().map(|sink| self.naive_plan(pipeline, sink));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        let (mut forecasts, mut passes) = (Vec::new(), Vec::new());
+        for plan in &plans {
+            let bound = bind(&plan.pipeline, &self.registry, &self.sql, &datasets)?;
+            let asks = bound.asks.clone();
+            let mut findings = BTreeMap::new();
+            let sink = plan.pipeline.sinks.len() - 1;
+            let program = compile(&plan.pipeline, bound, &datasets, &[sink], false, &mut |ask, state| {
+                store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)
+            })?;
+            let known = RunState { sources: sources.clone(), findings, ..RunState::default() };
+            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
+            let mut run = RunExecutor { ladder: ladder.clone(), ..run };
+            let staged = run.run_passes()?;
+            let mut forecast = UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() };
+            passes.extend(forecast.passes());
+            forecasts.push(forecast);
+        }
+        self.wait_for_previous_run(BackfillStage::Done)?;
+        keeper.end(false);
+        let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
+        Ok(RunReport {
+            pipeline: pipeline.name.clone(),
+            artifact: None,
+            artifact_path: None,
+            outputs: Vec::new(),
+            models: Vec::new(),
+            forecasts,
+            future: Vec::new(),
+            passes,
+            interval: interval.cloned(),
+            again: Vec::new(),
+            nothing_new: false,
+            deadline: None,
+            ladder,
+            spilled_bytes: scratch.spilled_bytes(),
+        })
+    }
+}
