@@ -126,7 +126,6 @@ pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
                 if let Some(top) = config.whole("top_k") {
                     let mut ranked = tokens.clone();
                     by_count(&mut ranked);
-                    refuse_tie(&ranked, top as usize)?;
                     tokens.retain(|token| ranked.iter().position(|known| known == token) < Some(top as usize));
                 }
             }
@@ -155,14 +154,6 @@ pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
         })?;
     }
     Ok(table)
-}
-
-/// Which of equally frequent categories are kept is not said: such chains are not drawn.
-fn refuse_tie(ranked: &[(String, i64)], top: usize) -> ChainResult<()> {
-    match (ranked.get(top.wrapping_sub(1)), ranked.get(top)) {
-        (Some((_, a)), Some((_, b))) if a == b => Err("a tie at the border".into()),
-        _ => Ok(()),
-    }
 }
 
 pub fn ordinal(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
@@ -202,8 +193,8 @@ fn categories(config: StepConfigReader<'_>, counts: BTreeMap<String, i64>) -> Ch
     let mut ranked: Vec<(String, i64)> = counts.into_iter().collect();
     ranked.retain(|(_, count)| *count >= config.whole("min_count").unwrap_or(1));
     if let Some(top) = config.whole("top_k") {
+        // By text ascending as they come: of equally frequent categories the first in byte order are kept.
         ranked.sort_by_key(|(_, count)| -count);
-        refuse_tie(&ranked, top as usize)?;
         ranked.truncate(top as usize);
     }
     let mut words: Vec<String> = ranked.into_iter().map(|(word, _)| word).collect();

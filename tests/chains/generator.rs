@@ -501,7 +501,8 @@ impl StepGenerator<'_> {
             "join" => {
                 let (with, on) = self.unique.clone()?;
                 let how = self.random.pick(&["left", "inner"]);
-                json!({ "with": with, "on": on, "how": how, "suffix": format!("_j{}", self.number) })
+                let name = self.random.pick(&["suffix", "prefix"]);
+                json!({ "with": with, "on": on, "how": how, name: format!("j{}_", self.number) })
             }
             "as_of_join" => self.as_of()?,
             "pooled" => self.pooled()?,
@@ -552,6 +553,7 @@ impl StepGenerator<'_> {
             }
             "min_max" => {
                 self.add_option(&mut config, 40, "lo", &halves[..2]);
+                self.add_option(&mut config, 40, "hi", &halves[2..4]);
                 self.add_option(&mut config, 40, "zero_range", &[json!("sigmoid"), json!("lower"), json!("middle")]);
                 self.add_group_keys(&mut config, &columns);
             }
@@ -564,7 +566,11 @@ impl StepGenerator<'_> {
                 self.add_option(&mut config, 100, "q", &[json!(2), json!(3), json!(4), json!(10)]);
                 self.add_option(&mut config, 40, "exact", &[json!(true)]);
             }
-            "k_bins" => self.add_option(&mut config, 100, "bins", &[json!(2), json!(3), json!(5)]),
+            "k_bins" => {
+                self.add_option(&mut config, 100, "bins", &[json!(2), json!(3), json!(5)]);
+                self.add_option(&mut config, 50, "strategy", &[json!("quantile"), json!("uniform")]);
+                self.add_option(&mut config, 40, "exact", &[json!(true)]);
+            }
             "impute" => {
                 let kind = first?.kind;
                 let mut with = vec![];
@@ -753,7 +759,7 @@ impl StepGenerator<'_> {
             "rolling" | "expanding" | "seasonal_rolling" => {
                 self.one(|column| number(column) || column.kind == CellKind::Bool)?
             }
-            "interpolate" => self.one(|column| tame_number(column) && !PROTECTED.contains(&column.name.as_str()))?,
+            "interpolate" => self.one(|column| number(column) && !PROTECTED.contains(&column.name.as_str()))?,
             _ => self.one(tame_number)?,
         };
         config.insert("columns".into(), json!([column]));

@@ -758,14 +758,18 @@ pub fn interpolate(
                 } else if place - before > limit {
                     continue;
                 } else if first.time == last.time {
-                    return Err("values of one time around a missing one".into());
+                    a
                 } else {
                     let share = (entry.time - first.time) as f64 / (last.time - first.time) as f64;
-                    a + (b - a) * share
+                    match (a.is_infinite(), b.is_infinite()) {
+                        // As numpy's `interp` does: the line is infinite beside an infinity, and there is none
+                        // between two of either sign.
+                        (true, true) if a != b => continue,
+                        (true, _) => a,
+                        (_, true) if share > 0.0 => b,
+                        _ => a + (b - a) * share,
+                    }
                 };
-                if x.is_nan() {
-                    return Err("a line between infinities".into());
-                }
                 values[row] = nan_to_null(x, &kind);
             }
         }

@@ -26,7 +26,7 @@ pub use gc::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDir
 pub use lease::StateLease;
 pub use output::{
     IntervalEntry, Manifest, OutputFile, OutputWriter, Shard, intact_shards, record_is_intact, remove_directory,
-    shard_directory,
+    shard_directory, unique_shard_directory,
 };
 pub use partial_states::{SHARES, merge_pairwise, shares_bytes_min};
 pub use state_store::{RetainedIds, StateStore, id_texts};

@@ -1,11 +1,16 @@
 //! Output directories: files first, then the manifest that makes them visible.
 //!
 //! ```text
-//! out/features/_data/<shard id>/part-00000.parquet  immutable, whole before it has this name
-//! out/features/_manifest.json                       names the files; replaced in one step
-//! out/features/_views/<pass id>/part-00000.parquet  on local disks: links to the files of all shards
-//! out/features/current -> _views/<pass id>          on local disks, for tools that read directories
+//! out/features/_data/<shard id>/part-00000.parquet        immutable, whole before it has this name
+//! out/features/_data/<shard id>.<token>/part-00000.parquet  the same in buckets, and where workers write
+//! out/features/_manifest.json                             names the files; replaced in one step
+//! out/features/_views/<pass id>/part-00000.parquet        on local disks: links to the files of all shards
+//! out/features/current -> _views/<pass id>                on local disks, for tools that read directories
 //! ```
+//!
+//! On local disks a lock keeps others from publishing while files are removed. Buckets have none. There a manifest
+//! also names the directories that are being removed, and no later manifest takes one of them back. Each writing of
+//! a shard has a directory of its own, so that rows that are computed again never lie in one of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
@@ -21,6 +26,7 @@ use forebay_storage::{BackgroundTasks, EncodedBatch, FileWriter, ScratchDir, Sin
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::degradation_report::DegradationReport;
@@ -41,10 +47,16 @@ pub const ATTEMPT: &str = ".attempt-";
 pub const MANIFEST: &str = "_manifest.json";
 
 /// The version of manifests.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+
+/// The oldest version that is read: it names no removed directories.
+const FORMAT_MIN: u32 = 2;
 
 /// Where the files of an output lie, each shard's in a directory of its own.
 const DATA: &str = "_data";
+
+/// Keys per request when objects are listed.
+const LISTED_AT_ONCE: usize = 1000;
 
 /// How often others may publish between reading the manifest and replacing it.
 const PUBLISHED_MEANWHILE_MAX: usize = 100;
@@ -111,6 +123,13 @@ pub struct Manifest {
     /// Directories of the previous manifest. They are kept because readers may still have them open.
     #[serde(default)]
     pub previous: Vec<RelativePath>,
+    /// In a bucket, directories that are being removed. No later manifest names their files. Each stays here until it
+    /// is seen to be empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<RelativePath>,
+    /// How many manifests the output has had, from 1: no two of them are equal.
+    #[serde(default)]
+    pub publication: u64,
     /// Whether this run has made the links to its files.
     #[serde(skip)]
     pub is_linked: bool,
@@ -181,6 +200,11 @@ pub fn shard_directory(name: impl std::fmt::Display) -> Result<RelativePath> {
     RelativePath::new(format!("{DATA}/{name}"))
 }
 
+/// A directory for one writing of a shard: no other writing has it, before or after.
+pub fn unique_shard_directory(id: ContentId) -> Result<RelativePath> {
+    shard_directory(format_args!("{id}.{}", &Uuid::new_v4().simple().to_string()[..8]))
+}
+
 impl Manifest {
     /// Names the files of a pass.
     pub fn new(pass: ContentId, out: &StorageLocation, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
@@ -210,6 +234,8 @@ impl Manifest {
             intervals: Vec::new(),
             ladder: None,
             previous: Vec::new(),
+            removed: Vec::new(),
+            publication: 0,
             is_linked: false,
         })
     }
@@ -270,8 +296,8 @@ impl Manifest {
             Ok(manifest) => Some(manifest.format),
             Err(_) => serde_json::from_slice::<ManifestVersion>(bytes).ok().map(|version| version.format),
         };
-        if let Some(other) = format.filter(|format| *format != FORMAT) {
-            let message = format!("the manifest has format {other}, this program reads {FORMAT}");
+        if let Some(other) = format.filter(|format| !(FORMAT_MIN..=FORMAT).contains(format)) {
+            let message = format!("the manifest has format {other}, this program reads {FORMAT_MIN} to {FORMAT}");
             let fault = Fault::new(codes::STATE_VERSION, message);
             return Err(fault.hint("use the version of Forebay that wrote it, or write to another directory"));
         }
@@ -296,7 +322,7 @@ impl Manifest {
             name.is_some_and(|name| !name.contains('/'))
         };
         let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
-        let wrong = self.previous.iter().find(|path| !is_directory(path));
+        let wrong = self.previous.iter().chain(&self.removed).find(|path| !is_directory(path));
         let wrong = wrong.or(Some(&self.data).filter(|data| ***data != *DATA && !is_directory(data)));
         let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
         match wrong {
@@ -395,7 +421,7 @@ impl Manifest {
                 whole.point_current(out)?;
                 return Ok(whole);
             }
-            whole.check_files_exist(io, out, visible.as_ref())?;
+            whole.check_present(io, out, visible.as_ref())?;
             if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {
                 if !gone.is_empty() {
                     let io = io.clone();
@@ -412,19 +438,38 @@ impl Manifest {
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
-    /// Fails where files are missing that the visible manifest does not keep: a later run may have removed them since
-    /// they were found.
-    fn check_files_exist(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
-        let mut kept = visible.map_or(Ok(Vec::new()), Manifest::directories)?;
-        kept.extend(visible.into_iter().flat_map(|visible| visible.previous.clone()));
-        let kept: BTreeSet<RelativePath> = kept.into_iter().collect();
-        let is_kept = |shard: &&Shard| shard.directory().is_ok_and(|directory| kept.contains(&directory));
-        let others = self.shards.iter().filter(|shard| !is_kept(shard));
-        if intact_shards(io, out, others)?.contains(&false) {
-            let fault = Fault::new(codes::LOST_RACE, "a file was removed before it was published").file(&out.shown);
-            return Err(fault.hint("run the same command again: it writes them anew"));
+    /// Fails where files are missing or being removed: another run, a collection with another state directory, or a
+    /// person may have removed them since they were found. Files of the visible manifest and the one before it are
+    /// kept by all runs; on local disks a lost directory of them is noticed.
+    fn check_present(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
+        let mut kept: BTreeSet<RelativePath> = BTreeSet::new();
+        if let Some(visible) = visible {
+            kept.extend(visible.directories()?.into_iter().chain(visible.previous.clone()));
         }
-        Ok(())
+        let is_lost = |directory: &RelativePath| match &out.local {
+            Some(local) => !local.join(&**directory).is_dir(),
+            None => visible.is_some_and(|visible| visible.removed.contains(directory)),
+        };
+        let (mut lost, mut unkept) = (None, Vec::new());
+        for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
+            let directory = shard.directory()?;
+            if is_lost(&directory) {
+                lost.get_or_insert(directory);
+            } else if !kept.contains(&directory) {
+                unkept.push((shard, directory));
+            }
+        }
+        if lost.is_none() {
+            let whole = intact_shards(io, out, unkept.iter().map(|(shard, _)| *shard))?;
+            lost = whole.into_iter().zip(unkept).find(|(whole, _)| !whole).map(|(_, (_, directory))| directory);
+        }
+        match lost {
+            Some(directory) => {
+                let fault = Fault::new(codes::LOST_RACE, "data of the output was removed before it was published");
+                Err(fault.file(out.join(&directory).shown).hint("run the same command again: it is written anew"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Points `current` at what the manifest names, if a run ended between the two.
@@ -449,14 +494,22 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Option<Vec<StorageLocation>>> {
-        self.check_directories_exist(out)?;
         if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
             self.sync_names(out)?;
             self.make_view(local, visible.as_ref())?;
         }
-        let before = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
-        let old = visible.map(|old| old.previous).unwrap_or_default();
-        let named = Manifest { previous: before.clone(), ..self.clone() };
+        let previous = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
+        let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(previous.clone()).collect();
+        let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
+        let mut gone = match &visible {
+            Some(visible) => visible.unemptied_directories(io, out)?,
+            None => Vec::new(),
+        };
+        gone.extend(visible.map(|old| old.previous).unwrap_or_default());
+        gone.retain(|old| !needed.contains(old));
+        // The lock of a local output is held until they are removed.
+        let removed = if out.local.is_some() { Vec::new() } else { gone.clone() };
+        let named = Manifest { format: FORMAT, previous, removed, publication, ..self.clone() };
         // Every night reads and writes all of it: no blanks.
         let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
         let place = out.join(MANIFEST);
@@ -468,34 +521,38 @@ impl Manifest {
             None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(None),
             None => {}
         }
-        let mut needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(before).collect();
-        let mut gone = old;
-        gone.retain(|old| !needed.contains(old));
-        // On local disks the lock keeps other runs from publishing in between.
-        if !gone.is_empty()
-            && out.local.is_none()
-            && let Some(now) = Manifest::read(io, out)?
-        {
-            needed.extend(now.directories()?);
-        }
-        gone.retain(|old| !needed.contains(old));
         Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
     }
 
-    /// Fails where data that it names was removed since it was written, on local disks: by a collection with another
-    /// state directory, or by hand. The lock of the output is held, and nothing is removed meanwhile.
-    fn check_directories_exist(&self, out: &StorageLocation) -> Result<()> {
-        let Some(local) = &out.local else { return Ok(()) };
-        for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
-            let directory = shard.directory()?;
-            if !local.join(&*directory).is_dir() {
-                let fault = Fault::new(codes::CHANGED, "data of the output was removed before it was published");
-                return Err(fault
-                    .file(out.join(&directory).shown)
-                    .hint("run the same command again: it is written anew"));
-            }
+    /// Of the directories that are being removed, those that still hold files.
+    fn unemptied_directories(&self, io: &StorageClient, out: &StorageLocation) -> Result<Vec<RelativePath>> {
+        let holds_files = |place: &StorageLocation| Ok::<_, Fault>(!io.list(place)?.is_empty());
+        // One listing of all data is cheaper than one per directory where many are removed at once.
+        if self.removed.len() * LISTED_AT_ONCE <= self.files().count() + LISTED_AT_ONCE {
+            let there = self.removed.iter().map(|directory| Ok((holds_files(&out.join(directory))?, directory)));
+            let there = there.filter_map(|found| found.map(|(holds, of)| holds.then(|| of.clone())).transpose());
+            return there.collect();
         }
-        Ok(())
+        let data = io.list(&out.join(DATA))?;
+        let paths: BTreeSet<String> = data.iter().map(|object| object.location.to_string()).collect();
+        let is_there = |directory: &&RelativePath| {
+            let prefix = format!("{}/", out.join(directory).path);
+            paths.range(prefix.clone()..).next().is_some_and(|path| path.starts_with(&prefix))
+        };
+        Ok(self.removed.iter().filter(is_there).cloned().collect())
+    }
+
+    /// Whether a directory is being removed that it needs, according to the visible manifest of a bucket.
+    pub fn is_being_removed(&self, removed: &BTreeSet<RelativePath>) -> Result<bool> {
+        Ok(!removed.is_empty() && self.directories()?.iter().any(|directory| removed.contains(directory)))
+    }
+
+    /// The directories of an output that are being removed. Local outputs have none while they are not locked.
+    pub fn removed_directories(io: &StorageClient, out: &StorageLocation) -> Result<BTreeSet<RelativePath>> {
+        match out.local {
+            Some(_) => Ok(BTreeSet::new()),
+            None => Ok(Manifest::read(io, out)?.map(|visible| visible.removed).unwrap_or_default().into_iter().collect()),
+        }
     }
 
     /// The directories that it needs.
@@ -548,6 +605,7 @@ pub struct OutputWriter<'a> {
     sink: &'a dyn Sink,
     schema: SchemaRef,
     metadata: Vec<(String, String)>,
+    directory: RelativePath,
     data: StorageLocation,
     attempt: OutputStaging,
     open: BTreeMap<String, OpenOutputFile>,
@@ -609,15 +667,15 @@ impl Drop for ChecksummedFile {
 }
 
 impl<'a> OutputWriter<'a> {
-    /// Begins an attempt at the data directory `data` of an output.
+    /// Begins an attempt at a directory of an output.
     pub fn begin(
         io: &'a StorageClient,
         sink: &'a dyn Sink,
-        schema: SchemaRef,
-        metadata: Vec<(String, String)>,
-        data: StorageLocation,
+        (schema, metadata): (SchemaRef, Vec<(String, String)>),
+        (out, directory): (&StorageLocation, RelativePath),
         scratch: &ScratchDir,
     ) -> Result<Self> {
+        let data = out.join(&directory);
         let attempt = match &data.local {
             None => OutputStaging::Remote(scratch.clone()),
             Some(target) => {
@@ -633,6 +691,7 @@ impl<'a> OutputWriter<'a> {
             sink,
             schema,
             metadata,
+            directory,
             data,
             attempt,
             open: BTreeMap::new(),
@@ -726,7 +785,7 @@ impl<'a> OutputWriter<'a> {
         Ok(())
     }
 
-    /// Ends all files and gives the data directory its name. Paths are relative to it. With
+    /// Ends all files and gives the data directory its name. Paths are relative to the output. With
     /// `keep_columns`, no rows at all give one empty file, which tells of the columns.
     pub fn finish(mut self, keep_columns: bool) -> Result<Vec<OutputFile>> {
         let none = self.done.is_empty() && self.open.is_empty();
@@ -736,6 +795,7 @@ impl<'a> OutputWriter<'a> {
         }
         self.close_all()?;
         self.done.sort_by(|a, b| a.path.cmp(&b.path));
+        let done = self.done.iter().map(|file| file.clone().in_directory(&self.directory)).collect();
         if let OutputStaging::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             // Equal names mean equal rows: files that another attempt finished stay, for their readers.
@@ -743,7 +803,7 @@ impl<'a> OutputWriter<'a> {
                 std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes)
             };
             if target.exists() && self.done.iter().all(whole) {
-                return Ok(self.done);
+                return Ok(done);
             }
             step("name", &self.data.shown);
             if target.exists() {
@@ -753,7 +813,7 @@ impl<'a> OutputWriter<'a> {
             std::fs::rename(&attempt, &target).map_err(failed)?;
             step("have named", &self.data.shown);
         }
-        Ok(self.done)
+        Ok(done)
     }
 }
 
@@ -784,7 +844,8 @@ fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
 /// Whether the data that a pass's record names is whole.
 pub fn record_is_intact(io: &StorageClient, out: &StorageLocation, record: &Value) -> Result<bool> {
     // A record that this program cannot read names nothing: the pass is done again.
-    Manifest::from_record(record).map_or(Ok(false), |manifest| manifest.intact(io, out))
+    let Ok(manifest) = Manifest::from_record(record) else { return Ok(false) };
+    Ok(!manifest.is_being_removed(&Manifest::removed_directories(io, out)?)? && manifest.intact(io, out)?)
 }
 
 #[cfg(test)]

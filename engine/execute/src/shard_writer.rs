@@ -324,7 +324,7 @@ impl WritePass<'_> {
     pub fn finish_shard(&self, making: &ShardContext<'_>, complete: EncodedShard<'_>) -> Result<(usize, Shard)> {
         let ShardContext { target, line, .. } = making;
         let EncodedShard { part, files, end } = complete;
-        let files = target.placed(part.id, files.finish(false)?)?;
+        let files = files.finish(false)?;
         let shard = new_shard(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
         Ok((part.tasks.start, target.keep(part.id, shard)?))
     }

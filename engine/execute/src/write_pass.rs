@@ -197,7 +197,7 @@ impl WritePass<'_> {
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
             let sums = made.shards.into_iter().reduce(Shard::merged_with).unwrap_or_default();
             made.shards =
-                vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files)?, ..sums }];
+                vec![Shard { id: target.pass.to_string(), files, ..sums }];
         }
         Ok(made)
     }
@@ -310,7 +310,7 @@ impl WritePass<'_> {
         };
         run_on_all(self.threads, &each).into_iter().collect::<Result<()>>()?;
         let counts = total.into_inner().map_err(|_| poisoned_lock())?;
-        let files = target.placed(target.pass, ordered.done()?.finish(false)?)?;
+        let files = ordered.done()?.finish(false)?;
         Ok(new_shard(target.pass, Vec::new(), counts, files))
     }
 

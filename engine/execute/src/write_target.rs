@@ -1,11 +1,13 @@
 //! The output of a writing pass: where it writes shards, and where it finds those of earlier runs.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    Manifest, OutputFile, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
+    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
+    unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
@@ -27,8 +29,11 @@ pub struct WriteTarget<'a> {
     pub shards: ContentId,
     /// Selects the rows of an interval, if one is given.
     pub within: Option<IntervalFilter>,
-    /// Distinguishes the files of workers that may be writing the same shard.
-    pub attempt: Option<String>,
+    /// Whether other processes may write the same shard, or remove its earlier files: each writing then has a
+    /// directory of its own.
+    pub shared: bool,
+    /// The directories of the output that were being removed when the pass began.
+    pub removed: BTreeSet<RelativePath>,
 }
 
 impl<'a> WriteTarget<'a> {
@@ -38,22 +43,8 @@ impl<'a> WriteTarget<'a> {
         let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
-        let place = self.out.join(&self.directory(shard)?);
-        OutputWriter::begin(self.io, self.sink, schema, metadata, place, self.scratch)
-    }
-
-    /// The files of a shard, relative to the output.
-    pub fn placed(&self, shard: ContentId, files: Vec<OutputFile>) -> Result<Vec<OutputFile>> {
-        let directory = self.directory(shard)?;
-        Ok(files.into_iter().map(|file| file.in_directory(&directory)).collect())
-    }
-
-    /// The directory of a shard's files, relative to the output.
-    fn directory(&self, shard: ContentId) -> Result<RelativePath> {
-        match &self.attempt {
-            Some(attempt) => shard_directory(format_args!("{shard}.{attempt}")),
-            None => shard_directory(shard),
-        }
+        let directory = if self.shared { unique_shard_directory(shard) } else { shard_directory(shard) }?;
+        OutputWriter::begin(self.io, self.sink, (schema, metadata), (self.out, directory), self.scratch)
     }
 
     /// The wanted spans as units: the committed ones, and the rest.
@@ -78,24 +69,25 @@ impl<'a> WriteTarget<'a> {
     pub fn kept(&self, id: ContentId) -> Result<Option<Shard>> {
         let Some(record) = self.store.shard_record(&self.out.shown, id)? else { return Ok(None) };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
-        match shard.filter(|shard| shard.id == id.to_string()) {
-            Some(shard) if shard.intact(self.io, self.out)? => Ok(Some(shard)),
-            _ => Ok(None),
+        let Some(shard) = shard.filter(|shard| shard.id == id.to_string()) else { return Ok(None) };
+        if self.removed.contains(&shard.directory()?) || !shard.intact(self.io, self.out)? {
+            return Ok(None);
         }
+        Ok(Some(shard))
     }
 
-    /// Commits a shard whose files are complete. If another worker was first, its shard counts and this worker's files
+    /// Commits a shard whose files are complete. If another process was first, its shard counts and this one's files
     /// are removed.
     pub fn keep(&self, id: ContentId, shard: Shard) -> Result<Shard> {
         let record: Value =
             serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
         let record = json!({ "out": self.out.shown, "shard": record });
-        if self.attempt.is_some()
+        if self.shared
             && !self.store.put_shard_record_if_absent(&self.out.shown, id, &record)?
             && let Some(first) = self.kept(id)?
         {
             if first.files != shard.files {
-                remove_directory(self.io, &self.out.join(&self.directory(id)?))?;
+                remove_directory(self.io, &self.out.join(&shard.directory()?))?;
             }
             return Ok(first);
         }

@@ -28,7 +28,6 @@ use forebay_threads::{lock, poisoned_lock};
 use forebay_window::WindowReach;
 use serde::Serialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::backfill::BackfillStage;
 use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, pass_names};
@@ -607,8 +606,9 @@ impl<'a> RunExecutor<'a> {
         let within = self.withins.get(&pass).map(|(_, within)| within.clone());
         let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
-        let attempt = self.on_worker.then(|| Uuid::new_v4().simple().to_string()[..8].to_owned());
-        Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, attempt })
+        let shared = self.on_worker || out.local.is_none();
+        let removed = Manifest::removed_directories(io, out)?;
+        Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, shared, removed })
     }
 
     fn materialize(&mut self, op: OpId, id: ContentId, report: &mut PassReport) -> Result<()> {
@@ -625,9 +625,8 @@ impl<'a> RunExecutor<'a> {
             let (schema, files, rows) = self.retry_with_fallback(&windows, |run| {
                 let gathering = run.materialize_pass().open(op)?;
                 let schema = gathering.schema.clone();
-                let data = place.join(&directory);
-                let mut files =
-                    OutputWriter::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
+                let (content, data) = ((schema.clone(), Vec::new()), (&place, directory.clone()));
+                let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, data, &run.scratch)?;
                 let mut waiting = Vec::new();
                 let (mut rows, mut bytes) = (0, 0);
                 let bytes_max = session.memory().output_bytes();
@@ -648,7 +647,6 @@ impl<'a> RunExecutor<'a> {
                 Ok((schema, files.finish(true)?, total))
             })?;
             report.rows_out = rows;
-            let files = files.into_iter().map(|file| file.in_directory(&directory)).collect();
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard])?;
             session.check_fence()?;

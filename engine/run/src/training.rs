@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_commit::{
     Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, record_is_intact, shard_directory,
+    unique_shard_directory,
 };
 use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
@@ -409,7 +410,7 @@ impl TrainingRun<'_> {
     ) -> Result<Manifest> {
         let artifact = self.artifact.files(self.session.options.threads)?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
-        let directory = shard_directory(id)?;
+        let directory = if out.local.is_some() { shard_directory(id) } else { unique_shard_directory(id) }?;
         let mut written = Vec::new();
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from(bytes)));
         for (path, bytes) in files.chain(artifact) {

@@ -37,7 +37,7 @@ pub struct MultiHot {
     /// Categories seen less often give zeros.
     #[serde(default = "one")]
     pub min_count: u64,
-    /// At most so many categories, the most frequent ones.
+    /// At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// Writes `<column><suffix>` instead of replacing the column.

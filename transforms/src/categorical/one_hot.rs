@@ -36,7 +36,7 @@ pub struct OneHot {
     /// Categories seen less often give zeros.
     #[serde(default = "one")]
     pub min_count: u64,
-    /// At most so many categories, the most frequent ones.
+    /// At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// One vector, or one column for each listed category.

@@ -34,7 +34,8 @@ pub struct VocabularyEncoder {
     /// Tokens seen less often are out of vocabulary.
     #[serde(default = "one")]
     pub min_count: u64,
-    /// At most so many tokens, the most frequent ones, after `min_count`.
+    /// At most so many tokens after `min_count`: the most frequent ones. Equally frequent ones are taken in the `order`
+    /// of ids, for `value` in byte order.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// Tokens that take the first ids, in this order, whether they occur or not.

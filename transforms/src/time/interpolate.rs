@@ -20,7 +20,8 @@ use crate::shared::{bad_value, doubles, output_name, to_float_type};
 /// known in advance and for cleaning, not for features of what is forecast; `fill_forward` does
 /// not look ahead. In: columns of numbers. Out: `dtype`. What comes before the first value of a
 /// series and after its last stays missing, as null. Values of equal time are not averaged: the
-/// last one before the row and the first one after it count. Rows are filled only where they are;
+/// last one before the row and the first one after it count. Beside an infinity the line is infinite; between
+/// infinities of either sign there is none, and the value stays missing. Rows are filled only where they are;
 /// none are added. State per series: some 32 bytes per column; the series are read twice, forward
 /// and backward. Follows pandas' `interpolate(method="time", limit_area="inside")`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -136,7 +137,10 @@ fn interpolate_linearly(
         let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
         let now = times.is_valid(row).then(|| times.value(row))?;
         let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
-        Some(if whole > 0.0 { lerp(from, to, passed / whole) } else { from })
+        let line = if whole > 0.0 { lerp(from, to, passed / whole) } else { from };
+        // As numpy's `interp`: an infinite start leaves no slope, the end decides then.
+        let is_line = !line.is_nan() || !to.is_infinite();
+        is_line.then_some(if line.is_nan() { from } else { line })
     });
     Ok(each.collect())
 }

@@ -34,8 +34,6 @@ pub struct InvariantChecks {
     /// Who published what, in order: the turn, the actor, and its attempt.
     pub publications: Vec<(u64, ActorId, RunAttempt)>,
     pub computations: usize,
-    /// By coordinator: how many runs have ended for it.
-    pub ended: BTreeMap<ActorId, u64>,
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -105,6 +103,8 @@ impl InvariantChecks {
         }
         *latest = number;
         self.publications.push((turn, by, attempt));
+        let is_removed = |file: &OutputFile| file.path.parent_of(2).is_some_and(|of| manifest.removed.contains(&of));
+        self.committed.retain(|_, (_, shard)| !shard.files.iter().any(is_removed));
         self.before = self.visible.replace(manifest);
         Ok(())
     }
