@@ -551,7 +551,9 @@ impl Manifest {
     pub fn removed_directories(io: &StorageClient, out: &StorageLocation) -> Result<BTreeSet<RelativePath>> {
         match out.local {
             Some(_) => Ok(BTreeSet::new()),
-            None => Ok(Manifest::read(io, out)?.map(|visible| visible.removed).unwrap_or_default().into_iter().collect()),
+            None => {
+                Ok(Manifest::read(io, out)?.map(|visible| visible.removed).unwrap_or_default().into_iter().collect())
+            }
         }
     }
 

@@ -196,8 +196,7 @@ impl WritePass<'_> {
         if !has_files(&made.shards) {
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
             let sums = made.shards.into_iter().reduce(Shard::merged_with).unwrap_or_default();
-            made.shards =
-                vec![Shard { id: target.pass.to_string(), files, ..sums }];
+            made.shards = vec![Shard { id: target.pass.to_string(), files, ..sums }];
         }
         Ok(made)
     }

@@ -1,6 +1,6 @@
 //! What must be true after every change of the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use forebay_commit::{Manifest, OutputFile, Shard};
@@ -31,6 +31,8 @@ pub struct InvariantChecks {
     published: BTreeMap<u64, u64>,
     /// By shard: since which turn its record names whole files.
     committed: BTreeMap<String, (u64, Shard)>,
+    /// The directories that any manifest named as being removed.
+    removed: BTreeSet<RelativePath>,
     /// Who published what, in order: the turn, the actor, and its attempt.
     pub publications: Vec<(u64, ActorId, RunAttempt)>,
     pub computations: usize,
@@ -78,7 +80,12 @@ impl InvariantChecks {
             }
             _ => {}
         }
-        self.committed.retain(|_, (_, shard)| missing_file(objects, shard.files.iter()).is_none());
+        // A record may arrive after its directory was given up.
+        let removed = &self.removed;
+        let is_removed = |file: &OutputFile| file.path.parent_of(2).is_some_and(|of| removed.contains(&of));
+        self.committed.retain(|_, (_, shard)| {
+            !shard.files.iter().any(is_removed) && missing_file(objects, shard.files.iter()).is_none()
+        });
         let readers = [("see", &self.visible), ("may still be reading", &self.before)];
         for (what, manifest) in readers {
             if let Some(manifest) = manifest
@@ -103,8 +110,7 @@ impl InvariantChecks {
         }
         *latest = number;
         self.publications.push((turn, by, attempt));
-        let is_removed = |file: &OutputFile| file.path.parent_of(2).is_some_and(|of| manifest.removed.contains(&of));
-        self.committed.retain(|_, (_, shard)| !shard.files.iter().any(is_removed));
+        self.removed.extend(manifest.removed.iter().cloned());
         self.before = self.visible.replace(manifest);
         Ok(())
     }

@@ -38,8 +38,11 @@ const COORDINATORS: usize = 2;
 const WORKERS: usize = 3;
 
 /// One whole output after the other; each has some of the shards of the one before.
-const RUNS: u64 = 3;
+const RUNS: u64 = 5;
 const SHARDS: usize = 4;
+
+/// After so many runs the first shards come back: their directories may just be being removed.
+const PERIOD: u64 = 3;
 
 /// Seconds without an answer after which a worker counts as gone.
 const LEASE_SECONDS: f64 = 6.0;
@@ -95,7 +98,8 @@ fn shard_id(number: usize) -> ContentId {
 
 /// The shards of a run.
 fn shards(run: u64) -> impl Iterator<Item = usize> {
-    run as usize..run as usize + SHARDS
+    let first = (run % PERIOD) as usize * SHARDS / 2;
+    first..first + SHARDS
 }
 
 impl SimulatedActor {

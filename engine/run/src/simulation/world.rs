@@ -12,7 +12,7 @@ use object_store::path::Path;
 use crate::simulation::check::InvariantChecks;
 
 /// Turns after which nothing goes wrong any more.
-const TROUBLED_TURNS: u64 = 600;
+const TROUBLED_TURNS: u64 = 1000;
 
 /// Turns after which a run that has not ended never will.
 const TURNS_MAX: u64 = 20_000;
