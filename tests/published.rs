@@ -403,3 +403,49 @@ fn a_run_whose_files_were_removed_publishes_nothing() {
     shop.forebay(&["run", "spec.yaml", "--state=other"]).expect(0);
     assert!(shop.visible("out").num_rows() > 0);
 }
+
+#[test]
+fn directories_that_a_bucket_has_given_up_are_never_published_again() {
+    let shop = TestDirectory::new();
+    history(&shop);
+    fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    let command = || server.command(&shop, &["run", "spec.yaml", "--state=s3://lake/state"]);
+    let choose = |least: i64| {
+        let table = "  table: { from: features, parquet: { path: s3://lake/out } }\n";
+        spec(&shop, &format!("      - filter: \"qty > {least}\"\n"), table);
+    };
+    let publish = |least: i64| {
+        choose(least);
+        ProgramOutput::from(command().output().unwrap()).expect(0);
+    };
+    let path = shop.path("buckets/lake/out/_manifest.json");
+    let manifest = || -> Value { serde_json::from_slice(&fs::read(&path).unwrap()).unwrap() };
+    let files = |directory: &Value| content(&shop.path("buckets/lake/out").join(directory.as_str().unwrap())).len();
+    publish(1);
+    let first = manifest()["data"].clone();
+    assert_eq!((&manifest()["format"], &manifest()["publication"], files(&first)), (&json!(3), &json!(1), 1));
+    publish(2);
+    publish(3);
+    assert_eq!((&manifest()["removed"], files(&first)), (&json!([first]), 0));
+    // The rows of the first run again: they lie in a directory that was never removed.
+    publish(1);
+    let again = manifest();
+    assert!(again["data"] != first && files(&again["data"]) == 1, "{again}");
+    assert!(!again["removed"].as_array().unwrap().contains(&first), "it was seen to be empty: {again}");
+    // A run that ends before it has removed anything leaves that to the next one.
+    choose(4);
+    drop(StoppedRun::at(command(), "remove s3://lake/out/"));
+    let left = manifest()["removed"][0].clone();
+    assert_eq!(files(&left), 1);
+    publish(5);
+    assert!(manifest()["removed"].as_array().unwrap().contains(&left) && files(&left) == 0, "{}", manifest());
+    // Manifests of the version before name no directories of this kind.
+    let mut older = manifest();
+    older["format"] = json!(2);
+    let fields = older.as_object_mut().unwrap();
+    fields.retain(|name, _| !["removed", "publication"].contains(&name.as_str()));
+    fs::write(&path, older.to_string()).unwrap();
+    publish(6);
+    assert_eq!((&manifest()["format"], &manifest()["publication"]), (&json!(3), &json!(1)));
+}

@@ -228,7 +228,8 @@ impl RandomChain {
         }
         let call = wait_or_kill(&mut command())?;
         if call.code != 0 {
-            return Err(ChainFailure::new(format!("exit {}", call.code), call.stderr));
+            let code = call.stderr.split(['[', ']']).find(|word| word.starts_with("FB")).unwrap_or_default().to_owned();
+            return Err(ChainFailure::new(format!("exit {} {code}", call.code), call.stderr));
         }
         Ok(shop.visible("out"))
     }

@@ -158,6 +158,7 @@ fn zero(kind: &CellKind) -> CellValue {
     match kind {
         CellKind::Bool => CellValue::Bool(false),
         CellKind::F32 | CellKind::F64 => CellValue::Float(0.0),
+        CellKind::Date | CellKind::Time(_) => CellValue::Null,
         _ => CellValue::Int(0),
     }
 }
@@ -872,6 +873,13 @@ pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDe
             for wanted in config.list("compute") {
                 let entry_kind = CellKind::F64;
                 let statistic = InterpretedStatistic::new(wanted, config, &entry_kind, Some(unit.unwrap_or(1)))?;
+                if unit.is_none() && ["slope", "since_nonzero"].contains(&statistic.name) {
+                    return Err("no unit of time".into());
+                }
+                let kept = ["mean", "sum", "count", "std", "var", "min", "max"];
+                if aggregate.is_none() && !kept.contains(&statistic.name) {
+                    return Err("not kept for each time".into());
+                }
                 let to = match statistic.name {
                     "count" | "n_unique" => INT64,
                     _ => statistic.float.clone(),

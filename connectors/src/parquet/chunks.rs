@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int32Type};
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, codes, logical_type};
 use forebay_storage::{ScanRequest, StorageClient};
@@ -20,8 +20,14 @@ use crate::guard::catch_decode_panic;
 
 use super::fetch::{CachedFile, PageSource, RowGroupFetch};
 use super::footer::{Footer, FooterCache};
+use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
+use super::stored::FileChunkReader;
+
+/// Parts of a row group that are closer together in a store are asked for together. Smaller than for whole row groups:
+/// the pages between belong to other parts, and requests go out side by side.
+const PART_GAP_BYTES: u64 = 128 << 10;
 
 /// Chunks of one span.
 pub(super) struct ParquetScan {
@@ -36,6 +42,7 @@ pub(super) struct ParquetScan {
 /// A file of which row groups are being read.
 struct ParquetPieceScan {
     blob: FileHandle,
+    footers: Arc<FooterCache>,
     footer: Arc<Footer>,
     plan: FileProjection,
     file: Arc<str>,
@@ -106,6 +113,7 @@ impl ParquetScan {
         let skipped = all - rows(&groups);
         Ok(ParquetPieceScan {
             blob,
+            footers: self.footers.clone(),
             plan,
             skipped,
             file: piece.path.into(),
@@ -192,17 +200,50 @@ impl ParquetPieceScan {
         let rows = rows_of(&self.footer, index, self.row_range);
         let reader = match self.plan.reads {
             true => {
-                let pages = self.page_source(io, index)?;
                 let batch_rows = request.batch_rows.min(rows as usize).max(1);
-                let layout = self.reader_layout(index)?;
-                Some(
-                    build_reader(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
-                        .map_err(|error| self.decode_fault(index, error))?,
-                )
+                let reader = match self.indexed_part(io, index)? {
+                    Some((pages, layout)) => {
+                        build_reader(pages, layout, ProjectionMask::all(), 0, self.row_range, batch_rows)
+                    }
+                    None => {
+                        let (pages, layout) = (self.page_source(io, index)?, self.reader_layout(index)?);
+                        build_reader(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
+                    }
+                };
+                Some(reader.map_err(|error| self.decode_fault(index, error))?)
             }
             false => None,
         };
         Ok(RowGroupScan { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
+    }
+
+    /// The pages of a part of a row group, and the metadata of them alone; `None` where the whole row group is read, or
+    /// its pages have no index.
+    fn indexed_part(&self, io: &StorageClient, index: usize) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
+        let (Some(rows), leaves) = (self.row_range, &self.plan.leaves) else { return Ok(None) };
+        let size = self.footer.stamp.size;
+        let key = (self.content, index, leaves.clone());
+        let metadata = self.footers.page_indexes.find_or_read(key, || {
+            let file = FileChunkReader { blob: &self.blob, path: &self.file, size };
+            read_page_index(&file, &self.footer, index, leaves)
+        })?;
+        let Some(metadata) = metadata else { return Ok(None) };
+        let content = CachedFile { io: io.clone(), id: self.content };
+        let pages = match &self.blob {
+            FileHandle::Local(file) => PageSource::Local(file.clone(), size, Some(content)),
+            FileHandle::Remote(_, place, etag) => {
+                let ranges = page_ranges(&metadata, rows);
+                RowGroupFetch::start_ranges(content, place, etag.as_deref(), ranges, PART_GAP_BYTES).finish(size)?
+            }
+        };
+        let whole = self.plan.layout(&self.footer, index);
+        let wanted = wanted_roots(&self.footer, leaves);
+        let fields = whole.fields().iter().enumerate().filter(|(root, _)| wanted.contains(root));
+        let fields: Fields = fields.map(|(_, field)| field.clone()).collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, whole.metadata().clone()));
+        let layout = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new().with_schema(schema))
+            .map_err(|error| self.decode_fault(index, error.into()))?;
+        Ok(Some((pages, layout)))
     }
 
     fn page_source(&mut self, io: &StorageClient, index: usize) -> Result<PageSource> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
 use forebay_model::{ContentId, Result};
-use forebay_storage::{RangeFetch, StorageClient, StorageLocation};
+use forebay_storage::{COALESCE_BYTES_DEFAULT, RangeFetch, StorageClient, StorageLocation};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
@@ -154,18 +154,30 @@ impl RowGroupFetch {
         group: &RowGroupMetaData,
         leaves: &[usize],
     ) -> Self {
+        let whole = leaves.iter().map(|leaf| group.column(*leaf).byte_range());
+        let ranges = whole.map(|(start, length)| start..start + length);
+        RowGroupFetch::start_ranges(content, place, etag, ranges, COALESCE_BYTES_DEFAULT)
+    }
+
+    /// Asks for parts of them; those that are closer together than `gap` are asked for together.
+    pub(super) fn start_ranges(
+        content: CachedFile,
+        place: &StorageLocation,
+        etag: Option<&str>,
+        wanted: impl IntoIterator<Item = Range<u64>>,
+        gap: u64,
+    ) -> Self {
         let mut known = Vec::new();
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for leaf in leaves {
-            let (start, length) = group.column(*leaf).byte_range();
-            match content.io.cached_range(content.id, start, length as usize) {
-                Some(bytes) => known.push((start, bytes)),
-                None => ranges.push(start..start + length),
+        for range in wanted {
+            match content.io.cached_range(content.id, range.start, (range.end - range.start) as usize) {
+                Some(bytes) => known.push((range.start, bytes)),
+                None => ranges.push(range),
             }
         }
         ranges.sort_unstable_by_key(|range| range.start);
         let starts = ranges.iter().map(|range| range.start).collect();
-        RowGroupFetch { fetch: content.io.fetch(place, etag, ranges), content, starts, known }
+        RowGroupFetch { fetch: content.io.fetch_apart(place, etag, ranges, gap), content, starts, known }
     }
 
     /// Waits for them.

@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
 
 use super::checksums::footer_checksum_matches;
+use super::page_index::PageIndexCache;
 use crate::files::blob::{self, FileHandle};
 use crate::files::stamp::FileStamp;
 use crate::guard::catch_decode_panic;
@@ -42,6 +43,8 @@ pub(super) struct Footer {
 #[derive(Debug, Default)]
 pub(super) struct FooterCache {
     kept: Mutex<FooterCacheState>,
+    /// Where pages lie, of the row groups that were read in parts.
+    pub(super) page_indexes: PageIndexCache,
 }
 
 #[derive(Debug, Default)]

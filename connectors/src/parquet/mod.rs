@@ -11,6 +11,7 @@ mod fetch;
 mod footer;
 mod notes;
 mod numbers;
+mod page_index;
 mod pages;
 mod plan;
 mod prune;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use arrow::datatypes::{FieldRef, Fields, Schema};
 use forebay_model::{Dataset, Fault, FileRange, Result, Span, codes, nearest_word};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::PartitionPolicy;
 use crate::files::blob::{FileHandle, changed_fault};
@@ -21,6 +22,7 @@ use super::config::ParquetSource;
 use super::extent::row_group_extents;
 use super::footer::{Footer, FooterCache};
 use super::notes::{self, FooterSummary};
+use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
 
 const ENDINGS: &[&str] = &[".parquet", ".parq", ".pq"];
@@ -42,13 +44,14 @@ fn clear_unmatched_extents(facts: &mut FooterSummary, watch: &[String], in_files
     }
 }
 
-/// Whether reading from the middle of a row group skips the pages before. Pages of repeated values do not tell their
-/// rows, and columns in a remote store are fetched whole.
-fn can_skip(blob: &FileHandle, footer: &Footer, columns: &[String]) -> bool {
+/// Whether reading from the middle of a row group skips the pages before. Without an index, pages of repeated values do
+/// not tell their rows, and columns in a remote store are fetched whole.
+fn can_skip(blob: &FileHandle, footer: &Footer, group: &RowGroupMetaData, columns: &[String]) -> bool {
     let stored = footer.metadata.file_metadata().schema_descr();
     let wanted = |leaf: &usize| columns.iter().any(|name| name == stored.get_column_root(*leaf).name());
-    let is_repeated = |leaf: usize| stored.column(leaf).max_rep_level() > 0;
-    matches!(blob, FileHandle::Local(_)) && !(0..stored.num_columns()).filter(wanted).any(is_repeated)
+    let wanted: Vec<usize> = (0..stored.num_columns()).filter(wanted).collect();
+    let is_repeated = |leaf: &usize| stored.column(*leaf).max_rep_level() > 0;
+    has_page_index(group, &wanted) || (matches!(blob, FileHandle::Local(_)) && !wanted.iter().any(is_repeated))
 }
 
 /// Pieces of a row group of about the same number of rows each.
@@ -129,16 +132,16 @@ impl ParquetReader {
             return Err(changed_fault(&piece.path));
         }
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
-        let rows_max = runs.filter(|runs| can_skip(&blob, &footer, runs.columns)).map(|runs| runs.rows_max.max(1));
         let mut first_row = piece.first_row;
         let mut pieces = Vec::with_capacity(to - from);
         for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
             let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
             let row_groups = Some((at, at + 1));
             let whole = FileRange { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
-            match rows_max {
-                Some(rows_max) if rows > rows_max => pieces.extend(row_runs(&whole, rows, rows_max)),
-                _ => pieces.push(whole),
+            let runs = runs.filter(|runs| rows > runs.rows_max);
+            match runs.filter(|runs| can_skip(&blob, &footer, group, runs.columns)) {
+                Some(runs) => pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1))),
+                None => pieces.push(whole),
             }
             first_row += rows;
         }

@@ -174,10 +174,10 @@ fn restore_metadata(column: &ColumnChunkMetaData) -> Result<ColumnChunkMetaData>
 }
 
 /// A file from which the decoder reads.
-struct FileChunkReader<'a> {
-    blob: &'a FileHandle,
-    path: &'a str,
-    size: u64,
+pub(super) struct FileChunkReader<'a> {
+    pub(super) blob: &'a FileHandle,
+    pub(super) path: &'a str,
+    pub(super) size: u64,
 }
 
 impl Length for FileChunkReader<'_> {

@@ -8,6 +8,8 @@ use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
 use forebay_model::{Dataset, Span, codes};
 use forebay_storage::{RowRuns, ScanRequest, StorageClient};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
@@ -83,21 +85,51 @@ fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
     assert_eq!(counted.sum::<usize>(), 233);
 }
 
+/// Lists are divided where pages tell their rows; without an index, only columns of single values are.
 #[test]
-fn row_groups_of_lists_are_read_whole() {
+fn parts_of_row_groups_hold_lists_by_the_index_of_pages() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..1000).map(|i| Some(vec![Some(i); 3])));
-    let ids = Int32Array::from_iter_values(0..1000);
-    let batch = [("id", Arc::new(ids) as ArrayRef), ("list", Arc::new(lists) as ArrayRef)];
-    put(dir.path(), "a.parquet", &[RecordBatch::try_from_iter(batch).unwrap()]);
-    let io = StorageClient::new().unwrap();
-    let source = source("parquet", json!({"path": dir.path()}));
-    let dataset = source.discover(&io, &[]).unwrap();
-    let parts = |columns: &[String]| {
-        source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns })).unwrap().len()
+    let list = |i: i32| (i % 7 > 0).then(|| (0..i % 5).map(|x| (x != 2).then_some(i + x)).collect::<Vec<_>>());
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..3000).map(list));
+    let words = StringArray::from_iter((0..3000).map(|i| (i % 11 > 0).then(|| format!("word {}", i % 300))));
+    let ids = Int32Array::from_iter_values(0..3000);
+    let columns = [("id", Arc::new(ids) as ArrayRef), ("list", Arc::new(lists)), ("word", Arc::new(words))];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
+    let write = |name: &str, is_indexed: bool| {
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1700));
+        let properties = properties.set_data_page_row_count_limit(130).set_write_batch_size(10);
+        let properties = properties.set_dictionary_page_size_limit(600).set_offset_index_disabled(!is_indexed);
+        let properties = properties.set_statistics_enabled(EnabledStatistics::Chunk).build();
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
     };
-    assert_eq!(parts(&["id".to_owned(), "list".to_owned()]), 1);
-    assert_eq!(parts(&["id".to_owned()]), 10);
+    write("indexed.parquet", true);
+    write("plain.parquet", false);
+    put(dir.path(), "ours.parquet", std::slice::from_ref(&batch));
+    let io = StorageClient::new().unwrap();
+    for (name, parts_of_lists, parts_of_ids) in [("indexed", 18 + 13, 18 + 13), ("plain", 2, 18 + 13), ("ours", 31, 31)]
+    {
+        let source = source("parquet", json!({"path": dir.path().join(format!("{name}.parquet"))}));
+        let dataset = source.discover(&io, &[]).unwrap();
+        let cut = |columns: &[&str]| -> Vec<Span> {
+            let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+            source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns: &columns })).unwrap()
+        };
+        assert_eq!(cut(&["word", "id"]).len(), parts_of_ids, "{name}");
+        let spans = cut(&["list", "id"]);
+        assert_eq!(spans.len(), parts_of_lists, "{name}");
+        for columns in [vec!["id", "list", "word"], vec!["list"], vec!["word", "list"]] {
+            let columns = columns.into_iter().map(str::to_owned).collect();
+            let request = ScanRequest { columns, batch_rows: 64, ..request(&dataset) };
+            let all = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
+            let parts = Dataset { spans: spans.clone(), ..dataset.clone() };
+            let parts = chunks(&io, source.as_ref(), &parts, &request).unwrap();
+            assert_rows(&whole(&parts), &whole(&all));
+            assert_eq!(keys(&parts), keys(&all), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{RowSequence, SampleOrder};
 
 /// The version of the cursor and of the order: both must be known to go on.
-pub const ORDER_VERSION: u32 = 5;
+pub const ORDER_VERSION: u32 = 6;
 
 /// The largest cursor.
 pub const CURSOR_BYTES_MAX: usize = 4096;

@@ -36,8 +36,8 @@ pub struct SeriesPeriod {
 pub struct GapCompletion {
     /// The time from one row to the next; a step that is no multiple of it is a fault.
     pub every: LengthSpec,
-    /// The value of a missing period: a missing value (`null`, the default), `zero`, or the one
-    /// before it (`forward`).
+    /// The value of a missing period: a missing value (`null`, the default), `zero` (dates and times stay missing), or
+    /// the one before it (`forward`).
     #[serde(default)]
     pub fill: Option<GapFill>,
 }

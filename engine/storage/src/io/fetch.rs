@@ -15,6 +15,9 @@ use crate::io::error::{replaced_fault, storage_fault};
 /// Bytes of a large object that are asked for at a time: one request must not outlast its time-out.
 pub const BLOCK_BYTES: u64 = 8 << 20;
 
+/// Ranges with no more bytes between them are asked for together, unless told otherwise.
+pub const COALESCE_BYTES_DEFAULT: u64 = OBJECT_STORE_COALESCE_DEFAULT;
+
 /// Ranges of an object that are being read. Dropping it gives the read up.
 pub struct RangeFetch {
     io: StorageClient,
@@ -30,6 +33,17 @@ impl StorageClient {
     /// Begins to read ranges of an object; those that are close together are asked for together.
     /// With an `etag`, an object that has another one is a fault.
     pub fn fetch(&self, place: &StorageLocation, etag: Option<&str>, ranges: Vec<Range<u64>>) -> RangeFetch {
+        self.fetch_apart(place, etag, ranges, COALESCE_BYTES_DEFAULT)
+    }
+
+    /// The same; only ranges with no more than `gap` bytes between them are asked for together.
+    pub fn fetch_apart(
+        &self,
+        place: &StorageLocation,
+        etag: Option<&str>,
+        ranges: Vec<Range<u64>>,
+        gap: u64,
+    ) -> RangeFetch {
         // Weak etags match nothing.
         let etag = etag.filter(|etag| !etag.starts_with("W/")).map(str::to_owned);
         let keep = match (&self.cache, &etag) {
@@ -64,7 +78,7 @@ impl StorageClient {
                         }
                     }
                 };
-                coalesce_ranges(&ranges, one, OBJECT_STORE_COALESCE_DEFAULT).await
+                coalesce_ranges(&ranges, one, gap).await
             })
         });
         RangeFetch { io: self.clone(), shown, task: Some(task), found: None, keep }

@@ -34,7 +34,7 @@ use crate::io::read_cache::ReadCache;
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 pub use disk_cache::{CacheStats, DiskCache};
-pub use fetch::RangeFetch;
+pub use fetch::{COALESCE_BYTES_DEFAULT, RangeFetch};
 pub use location::StorageLocation;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.

@@ -1,0 +1,172 @@
+//! Parts of row groups, by the index of their pages.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use forebay_model::{ContentId, Fault, Result};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::file::page_index::offset_index::PageLocation;
+use parquet::schema::types::{SchemaDescriptor, Type};
+
+use super::footer::Footer;
+use super::stored::FileChunkReader;
+use crate::guard::catch_decode_panic;
+
+/// Bytes of indexes to keep per source.
+const KEPT_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of the index of one row group that are read at most. A file that claims more is read without its index.
+const INDEX_BYTES_MAX: u64 = 16 << 20;
+
+/// The wanted columns of one row group, and where their pages lie: the metadata of a file that holds nothing else.
+/// `None` where the index is not sound.
+type IndexedRowGroup = Option<Arc<ParquetMetaData>>;
+
+/// The file, the row group and the stored columns of an index.
+type IndexKey = (ContentId, usize, Vec<usize>);
+
+/// The last few page indexes.
+#[derive(Debug, Default)]
+pub(super) struct PageIndexCache {
+    kept: Mutex<(HashMap<IndexKey, IndexedRowGroup>, usize)>,
+}
+
+impl PageIndexCache {
+    /// An index, from memory or as `read` gives it.
+    pub(super) fn find_or_read(
+        &self,
+        key: IndexKey,
+        read: impl FnOnce() -> Result<IndexedRowGroup>,
+    ) -> Result<IndexedRowGroup> {
+        if let Some(known) = self.kept.lock().ok().and_then(|kept| kept.0.get(&key).cloned()) {
+            return Ok(known);
+        }
+        let index = read()?;
+        if let Ok(mut kept) = self.kept.lock() {
+            kept.1 += index.as_ref().map_or(0, |index| index.memory_size());
+            if kept.1 > KEPT_BYTES_MAX {
+                *kept = (HashMap::new(), 0);
+            }
+            kept.0.insert(key, index.clone());
+        }
+        Ok(index)
+    }
+}
+
+/// Whether a file tells where the pages of these stored columns lie. Pages begin with whole rows then.
+pub(super) fn has_page_index(group: &RowGroupMetaData, leaves: &[usize]) -> bool {
+    leaves.iter().all(|leaf| index_range(group, *leaf).is_some())
+}
+
+fn index_range(group: &RowGroupMetaData, leaf: usize) -> Option<Range<u64>> {
+    let column = group.column(leaf);
+    let start = u64::try_from(column.offset_index_offset()?).ok()?;
+    let length = u64::try_from(column.offset_index_length()?).ok().filter(|length| *length > 0)?;
+    Some(start..start.checked_add(length)?)
+}
+
+/// Reads where the pages of stored columns of a row group lie.
+pub(super) fn read_page_index(
+    file: &FileChunkReader<'_>,
+    footer: &Footer,
+    group: usize,
+    leaves: &[usize],
+) -> Result<IndexedRowGroup> {
+    let whole = footer.metadata.row_group(group);
+    let ranges: Option<Vec<Range<u64>>> = leaves.iter().map(|leaf| index_range(whole, *leaf)).collect();
+    let Some(ranges) = ranges.filter(|ranges| !ranges.is_empty()) else { return Ok(None) };
+    let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
+    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+    if end - start > INDEX_BYTES_MAX || end > file.size {
+        return Ok(None);
+    }
+    let read = catch_decode_panic::<_, ParquetError>(|| {
+        let mut reader = ParquetMetaDataReader::new_with_metadata(narrowed_metadata(footer, group, leaves)?)
+            .with_column_index_policy(PageIndexPolicy::Skip)
+            .with_offset_index_policy(PageIndexPolicy::Required);
+        reader.read_page_indexes(file)?;
+        reader.finish()
+    });
+    match read {
+        Ok(metadata) if is_sound(&metadata) => Ok(Some(Arc::new(metadata))),
+        // What cannot be understood is done without.
+        Err(ParquetError::External(error)) => match error.downcast::<Fault>() {
+            Ok(fault) => Err(*fault),
+            Err(_) => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// The metadata of a file that holds some columns of one row group and nothing else.
+fn narrowed_metadata(footer: &Footer, group: usize, leaves: &[usize]) -> parquet::errors::Result<ParquetMetaData> {
+    let (stored, whole) = (footer.metadata.file_metadata(), footer.metadata.row_group(group));
+    let schema = stored.schema_descr();
+    let fields = schema.root_schema().get_fields();
+    let fields = wanted_roots(footer, leaves).into_iter().map(|root| fields[root].clone()).collect();
+    let root = Type::group_type_builder(schema.root_schema().name()).with_fields(fields).build()?;
+    let schema = Arc::new(SchemaDescriptor::new(Arc::new(root)));
+    let columns = leaves.iter().map(|leaf| whole.column(*leaf).clone()).collect();
+    let row_group = RowGroupMetaData::builder(schema.clone()).set_num_rows(whole.num_rows());
+    let row_group = row_group.set_total_byte_size(whole.total_byte_size()).set_column_metadata(columns).build()?;
+    let created_by = stored.created_by().map(str::to_owned);
+    let file = FileMetaData::new(stored.version(), whole.num_rows(), created_by, None, schema, None);
+    Ok(ParquetMetaData::new(file, vec![row_group]))
+}
+
+/// The columns that stored columns belong to, by number.
+pub(super) fn wanted_roots(footer: &Footer, leaves: &[usize]) -> BTreeSet<usize> {
+    let schema = footer.metadata.file_metadata().schema_descr();
+    leaves.iter().map(|leaf| schema.get_column_root_idx(*leaf)).collect()
+}
+
+/// The pages of each column of the only row group.
+fn page_lists(metadata: &ParquetMetaData) -> impl Iterator<Item = &[PageLocation]> {
+    let groups = metadata.offset_index().into_iter().flatten();
+    groups.flatten().map(|column| column.page_locations.as_slice())
+}
+
+/// Whether the pages of each column follow each other inside of the column, from its first row on.
+fn is_sound(metadata: &ParquetMetaData) -> bool {
+    let group = metadata.row_group(0);
+    let each = group.columns().iter().zip(page_lists(metadata)).map(|(column, pages)| {
+        let (start, length) = column.byte_range();
+        let inside = |page: &PageLocation| {
+            let end = page.offset.checked_add(i64::from(page.compressed_page_size));
+            page.compressed_page_size > 0
+                && page.offset >= start as i64
+                && end.is_some_and(|end| end as u64 <= start + length)
+        };
+        let in_order = pages.windows(2).all(|pair| {
+            pair[0].first_row_index < pair[1].first_row_index
+                && pair[0].offset + i64::from(pair[0].compressed_page_size) <= pair[1].offset
+        });
+        let rows = pages.first().map(|page| page.first_row_index).zip(pages.last().map(|page| page.first_row_index));
+        rows.is_some_and(|(first, last)| first == 0 && last < group.num_rows()) && in_order && pages.iter().all(inside)
+    });
+    let sound: Vec<bool> = each.collect();
+    sound.len() == group.num_columns() && sound.into_iter().all(|is_sound| is_sound)
+}
+
+/// The bytes that hold some rows of the only row group: of each column its dictionary and the pages with these rows.
+pub(super) fn page_ranges(metadata: &ParquetMetaData, (from, to): (u64, u64)) -> Vec<Range<u64>> {
+    let group = metadata.row_group(0);
+    let mut ranges = Vec::new();
+    for (column, pages) in group.columns().iter().zip(page_lists(metadata)) {
+        let (start, first_page) = (column.byte_range().0, pages.first().map_or(0, |page| page.offset as u64));
+        if start < first_page {
+            ranges.push(start..first_page);
+        }
+        let ends = pages.iter().skip(1).map(|page| page.first_row_index as u64).chain([group.num_rows() as u64]);
+        let holds = |(page, end): &(&PageLocation, u64)| (page.first_row_index as u64) < to && *end > from;
+        let held: Vec<&PageLocation> = pages.iter().zip(ends).filter(holds).map(|(page, _)| page).collect();
+        if let (Some(first), Some(last)) = (held.first(), held.last()) {
+            ranges.push(first.offset as u64..(last.offset + i64::from(last.compressed_page_size)) as u64);
+        }
+    }
+    ranges
+}
