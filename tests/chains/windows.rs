@@ -768,6 +768,7 @@ pub fn interpolate(
                         (true, true) if a != b => continue,
                         (true, _) => a,
                         (_, true) if share > 0.0 => b,
+                        (_, true) => a,
                         _ => a + (b - a) * share,
                     }
                 };
