@@ -5,6 +5,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+
 use crate::bucket::S3Server;
 use crate::support::{ProgramOutput, TestDirectory};
 
@@ -147,4 +152,52 @@ fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
     let taken = shop.write("taken.yaml", &text.replace(&shop.at("cache"), &shop.at("taken")));
     let fault = server.forebay(&shop, &["feed", &taken, "--state", &shop.at("state")]);
     assert!(fault.stderr.contains("the cache of the feed cannot be used"), "{}", fault.stderr);
+}
+
+/// A small window takes parts of row groups from a bucket, too, also where a column holds vectors: as many rows mix as
+/// on a local disk, each part asks for its own pages, and the rows are the same.
+#[test]
+fn a_small_window_mixes_row_groups_of_a_bucket() {
+    const ROWS: usize = 200_000;
+    const PARTS: u64 = 4 * 13;
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake/all")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    let ids = Int64Array::from_iter_values(0..ROWS as i64);
+    let numbers = Float32Array::from_iter_values((0..2 * ROWS).map(|at| at as f32));
+    let element = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors = FixedSizeListArray::new(element, 2, Arc::new(numbers), None);
+    let all = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef), ("pair", Arc::new(vectors))]).unwrap();
+    let path = shop.path("buckets/lake/all/a.parquet");
+    let groups = WriterProperties::builder().set_max_row_group_row_count(Some(ROWS / 4)).set_dictionary_enabled(false);
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, all.schema(), Some(groups.build())).unwrap();
+    writer.write(&all).unwrap();
+    writer.close().unwrap();
+    age(&path);
+    let stored = path.metadata().unwrap().len();
+    let feed = |name: &str, data: &str| {
+        let text = format!(
+            "version: 1\nname: small\nsources: {{ all: {{ parquet: {{ path: {data:?} }} }} }}\n\
+             feed: {{ dense: [id, pair], batch_rows: 4096, window_rows: 20000, last: short }}\n"
+        );
+        let (spec, state) = (shop.write(&format!("{name}.yaml"), &text), shop.at(&format!("state-{name}")));
+        let gets = Arc::new(AtomicU64::new(0));
+        let counted = gets.clone();
+        server.inject_failures(move |asked| {
+            let of_data = asked.method == "GET" && asked.target.contains("a.parquet");
+            counted.fetch_add(u64::from(of_data), Ordering::SeqCst);
+            None
+        });
+        let call = server.forebay(&shop, &["feed", &spec, "--json", "--state", &state]).expect(0);
+        assert!(!call.stderr.contains("true permutation"), "{}", call.stderr);
+        (call.summary(), gets.load(Ordering::SeqCst))
+    };
+    let (local, none) = feed("local", &shop.at("buckets/lake/all"));
+    let (remote, gets) = feed("remote", "s3://lake/all");
+    assert_eq!((local["rows"].as_u64(), none), (Some(ROWS as u64), 0));
+    assert_eq!((&remote["rows"], &remote["quality"]), (&local["rows"], &local["quality"]));
+    assert!(remote["quality"].as_f64().unwrap() > 0.95, "{remote}");
+    // The index once per row group and reader; the pages of two columns per part; the footer, and some repetitions.
+    assert!((PARTS..3 * PARTS).contains(&gets), "{gets} requests for {stored} bytes");
 }

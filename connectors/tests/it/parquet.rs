@@ -109,8 +109,7 @@ fn parts_of_row_groups_hold_lists_by_the_index_of_pages() {
     write("plain.parquet", false);
     put(dir.path(), "ours.parquet", std::slice::from_ref(&batch));
     let io = StorageClient::new().unwrap();
-    for (name, parts_of_lists, parts_of_ids) in [("indexed", 30, 30), ("plain", 2, 30), ("ours", 30, 30)]
-    {
+    for (name, parts_of_lists, parts_of_ids) in [("indexed", 30, 30), ("plain", 2, 30), ("ours", 30, 30)] {
         let source = source("parquet", json!({"path": dir.path().join(format!("{name}.parquet"))}));
         let dataset = source.discover(&io, &[]).unwrap();
         let cut = |columns: &[&str]| -> Vec<Span> {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
-    unique_shard_directory,
+    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory, unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
