@@ -1,6 +1,7 @@
 //! Forecasts: one run that learns, trains and predicts; what is published is whole, or is not published.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Float32Type, UInt32Type};
@@ -8,6 +9,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value;
 
 use crate::support::{ProgramOutput, TestDirectory, ready_made};
+use crate::watched::WatchedCommand;
 
 /// Days of demand that come one by one.
 struct Shop {
@@ -270,4 +272,55 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
     wrong("deadline: { ladder: [naive] }", "min: 0", "season");
     wrong("deadline: { ladder: [naive] }", "season: 1w", "one unit");
     wrong("deadline: { ladder: [naive, last_model] }", "season: 7d", "mildest");
+}
+
+/// Kills that are tried.
+const KILLS: usize = 7;
+
+#[test]
+fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
+    let night = Shop::new(29);
+    spec(&night, "", LABEL, "epochs: 1", "min: 0");
+    let job =
+        |more: &[&str]| night.shop.command(&[&["run", "spec.yaml", "--json", "--signal-nothing-new"], more].concat());
+    let call = |more: &[&str]| -> ProgramOutput { job(more).watched().into() };
+    call(&[]).expect(0);
+    let before = night.rows("out/forecast");
+    night.show(29..30);
+    let keep = |from: &str, to: &str| {
+        for dir in ["out", ".forebay"] {
+            let _ = std::fs::remove_dir_all(night.shop.path(to).join(dir));
+            std::fs::create_dir_all(night.shop.path(to)).unwrap();
+            let copied = std::process::Command::new("cp")
+                .args(["-a".as_ref(), night.shop.path(from).join(dir).as_os_str(), night.shop.path(to).as_os_str()])
+                .status();
+            assert!(copied.unwrap().success());
+        }
+    };
+    keep("", "kept");
+    let log: ProgramOutput = job(&[]).env("FOREBAY_KILL_LOG", night.shop.path("steps")).watched().into();
+    log.expect(0);
+    let after = night.rows("out/forecast");
+    assert!(after != before);
+    let steps = std::fs::read_to_string(night.shop.path("steps")).unwrap().lines().count();
+    let mut kills = 0;
+    // The last steps publish: they are tried one by one.
+    let late = (1..=3).map(|back| steps - back);
+    for moment in (0..KILLS - 3).map(|kill| kill * steps / (KILLS - 3)).chain(late) {
+        keep("kept", "");
+        let killed = job(&[]).env("FOREBAY_KILL_AT", moment.to_string()).watched();
+        // How often temporary files grow differs from run to run: a late step may not come.
+        assert!(killed.status.signal() == Some(9) || killed.status.success(), "step {moment} of {steps}");
+        kills += usize::from(killed.status.signal() == Some(9));
+        let shown = night.rows("out/forecast");
+        assert!(shown == before || shown == after, "step {moment} of {steps}: something between shows");
+        let again = call(&[]);
+        assert!([0, 99].contains(&again.code), "{}", again.stderr);
+        assert!(night.rows("out/forecast") == after, "step {moment} of {steps}: another forecast");
+    }
+    assert!(kills >= KILLS - 3, "{kills} kills");
+    // What the next night needs is in use.
+    night.shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    night.shop.forebay(&["cache", "verify"]).expect(0);
+    call(&[]).expect(99);
 }

@@ -49,7 +49,7 @@ params:
   out: {{ type: string, default: out }}
 sources:
   demand: {{ parquet: {{ path: history }}, time: date, keys: [store_id, item_id] }}
-  all: {{ parquet: {{ path: all }}, time: date, keys: [store_id, item_id] }}
+  all: {{ parquet: {{ path: all }} }}
 steps:
   plan:
     sql: "SELECT date, item_id, CAST(max(price) AS DOUBLE) AS planned FROM \"all\" GROUP BY date, item_id"
@@ -158,6 +158,70 @@ fn the_known_rows_know_nothing_of_rows_of_the_future() {
     let ahead = pass(&night, night["outputs"][1]["rows"].as_u64().unwrap());
     assert!(table["rows_in"].as_u64().unwrap() - table["rows_kept"].as_u64().unwrap() < 5 * 60, "{table}");
     assert_eq!(ahead["rows_in"], ahead["rows_out"], "{ahead}");
+}
+
+#[test]
+fn rows_of_the_future_begin_where_an_interval_ends() {
+    let fixture = FutureFixture::new(FUTURE, STEPS);
+    fixture.spec(FUTURE, STEPS, AHEAD);
+    // All days are there; a run of an interval sees only those before its end. The plan has no `time`: it does not end.
+    fixture.show(0..40);
+    for days in [[21, 27], [27, 30]] {
+        let [from, to] = days.map(|day| date_of(&fixture.days[day]));
+        fixture.run(&["--interval", &from, &to]).expect(0);
+    }
+    let ahead = fixture.shop.visible("out/ahead");
+    std::fs::remove_dir_all(fixture.shop.path("history")).unwrap();
+    std::fs::create_dir(fixture.shop.path("history")).unwrap();
+    fixture.show(0..30);
+    fixture.run(&["--param=out=whole", "--state=whole-state"]).expect(0);
+    assert!(ahead.num_rows() > 0 && fixture.shop.visible("whole/ahead") == ahead);
+}
+
+#[test]
+fn rows_that_are_sorted_and_united_have_a_future_too() {
+    // An as-of join sorts the known rows and those of the future together, here and on workers.
+    let steps = "
+      - as_of_join: { with: changes, columns: [listed] }
+      - lag: { columns: [qty], by: [7d] }
+      - drop: [price, promotion, event]
+";
+    let fixture = FutureFixture::new(FUTURE, steps);
+    fixture.spec(FUTURE, steps, AHEAD);
+    let text = std::fs::read_to_string(fixture.shop.path("spec.yaml")).unwrap();
+    let changes =
+        "SELECT date, store_id, item_id, price AS listed FROM \\\"all\\\" WHERE EXTRACT(DAY FROM date) % 3 = 0";
+    let text = text.replace("  features:", &format!("  changes:\n    sql: \"{changes}\"\n  features:"));
+    let text = text.replace("known: [planned,", "known: [listed,").replace("date_month, date_day_of_week, ", "");
+    fixture.shop.write("spec.yaml", &text);
+    fixture.show(0..30);
+    fixture.run(&[]).expect(0);
+    let ahead = by_key(&fixture.shop.visible("out/ahead"), &["date", "store_id", "item_id"], "qty");
+    fixture.run(&["--param=out=away", "--state=away-state", "--local-workers=2"]).expect(0);
+    assert!(fixture.shop.visible("away/ahead") == fixture.shop.visible("out/ahead"));
+    fixture.show(30..37);
+    fixture.run(&[]).expect(0);
+    let known = by_key(&fixture.shop.visible("out/table"), &["date", "store_id", "item_id"], "qty");
+    let both: Vec<_> = ahead.iter().filter_map(|(key, row)| Some((row, known.get(key)?))).collect();
+    assert!(both.len() > 7 * 30 && both.iter().all(|(row, come)| row == come), "{} rows", both.len());
+
+    // A history in two sources.
+    let shop = TestDirectory::new();
+    shop.write("a.csv", "at,who,y\n1,a,1\n1,b,2\n2,a,3\n");
+    shop.write("b.csv", "at,who,y\n3,b,4\n4,a,5\n");
+    let source = |name: &str| format!("  {name}: {{ csv: {{ path: {name}.csv }}, time: at, keys: [who] }}\n");
+    let text = format!(
+        "version: 1\nname: united\nsources:\n{}{}steps:\n  ahead:\n    union: [a, b]\n    do:\n      \
+         - future_rows: {{ horizon: 2t, every: 1t }}\n      - lag: {{ columns: [y], by: [2t, 3t] }}\n\
+         sinks:\n  out: {{ from: ahead, split: future, parquet: {{ path: out }} }}\n",
+        source("a"),
+        source("b")
+    );
+    shop.write("spec.yaml", &text);
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = by_key(&shop.visible("out"), &["at", "who", "y", "y_lag_2t", "y_lag_3t"], "").into_keys();
+    let rows: Vec<String> = rows.map(|row| row.join(" ")).collect();
+    assert_eq!(rows, ["5 a null null 3", "5 b null 4 null", "6 a null 5 null", "6 b null null 4"]);
 }
 
 #[test]

@@ -61,6 +61,6 @@ fn summary_text(pipeline: &Pipeline) -> String {
         pipeline.name,
         pipeline.sources.len(),
         steps,
-        pipeline.sinks.len() + pipeline.trainings.len()
+        pipeline.sinks.len() + pipeline.trainings.len() + pipeline.predictions.len()
     )
 }
