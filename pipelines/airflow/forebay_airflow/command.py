@@ -36,6 +36,7 @@ def command_line(
     threads: int | str | None = None,
     deadline: datetime | str | None = None,
     signal_nothing_new: bool = False,
+    signal_ladder: bool = False,
 ) -> list[str]:
     """The words of `forebay run SPEC ...`."""
     words = [forebay, command, spec, "--json"]
@@ -50,4 +51,6 @@ def command_line(
         words += ["--deadline", instant(deadline)]
     if signal_nothing_new:
         words.append("--signal-nothing-new")
+    if signal_ladder:
+        words.append("--signal-ladder")
     return words

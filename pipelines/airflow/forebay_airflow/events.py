@@ -62,8 +62,10 @@ def summary_sentence(summary: dict[str, Any]) -> str:
         return f"{summary['status']}: {fault_text(summary.get('fault') or {})}"
     if summary.get("nothing_new"):
         return f"{summary['pipeline']}: nothing new; the artifact is {summary.get('artifact')}"
-    said = [f"{summary['pipeline']}: artifact {summary.get('artifact')}"]
+    artifact = summary.get("artifact")
+    said = [f"{summary['pipeline']}: artifact {artifact}" if artifact else f"{summary['pipeline']}: no artifact"]
     said += [f"{out['rows']:,} rows to {out['path']}" for out in summary.get("outputs", [])]
+    said += [f"{out['rows']:,} forecasts to {out['path']}" for out in summary.get("forecasts", [])]
     if rungs := (summary.get("ladder") or {}).get("rungs"):
         said.append(f"to be on time: {', '.join(rungs)}")
     return "; ".join(said)

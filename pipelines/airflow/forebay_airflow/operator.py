@@ -29,7 +29,8 @@ Interval = tuple[datetime | str, datetime | str]
 class ForebayRunOperator(BaseOperator):
     """Runs a Forebay pipeline.
 
-    The summary of the run is the task's XCom. Exit code 99 skips the task, 75 lets Airflow retry, 64, 65 and
+    The summary of the run is the task's XCom. Exit code 98 is a run that degraded to be on time: the task is done,
+    its log warns, and `ladder` in the XCom says how. 99 skips the task, 75 lets Airflow retry, 64, 65 and
     78 fail it for good. Killing the task stops the process. Each asset among the outlets gets an event with
     the artifact's id and the rows of each sink.
 
@@ -50,6 +51,7 @@ class ForebayRunOperator(BaseOperator):
     :param run_directory: where files of running processes lie; shared by workers and triggerer if deferrable
     :param forebay_conn_id: a connection of type `forebay`, see `ForebayHook`
     :param signal_nothing_new: whether a run that finds nothing new skips the task
+    :param signal_ladder: whether a run that degraded to be on time exits with 98
     :param deferrable: whether the task gives its worker slot back while the process runs
     :param poll_s: seconds between looks at the process
     :param grace_s: seconds that the process has to end when stopped; then it is killed
@@ -94,6 +96,7 @@ class ForebayRunOperator(BaseOperator):
         run_directory: str | None = None,
         forebay_conn_id: str | None = None,
         signal_nothing_new: bool = True,
+        signal_ladder: bool = True,
         deferrable: bool = False,
         poll_s: float = POLL_S,
         grace_s: float = GRACE_S,
@@ -117,6 +120,7 @@ class ForebayRunOperator(BaseOperator):
         self.run_directory = run_directory
         self.forebay_conn_id = forebay_conn_id
         self.signal_nothing_new = signal_nothing_new
+        self.signal_ladder = signal_ladder
         self.deferrable = deferrable
         self.poll_s = poll_s
         self.grace_s = grace_s
@@ -145,6 +149,7 @@ class ForebayRunOperator(BaseOperator):
             threads=self.threads,
             deadline=self.deadline,
             signal_nothing_new=self.signal_nothing_new,
+            signal_ladder=self.signal_ladder,
         )
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -194,6 +199,8 @@ class ForebayRunOperator(BaseOperator):
         discovered = [event for line in Run(run.directory).lines() if (event := events.parse(line))]
         try:
             done = judge(exit_code, summary, errors)
+            if rungs := (done.get("ladder") or {}).get("rungs"):
+                self.log.warning("the run degraded to be on time: %s", rungs[-1])
             self._tell_assets(context, done)
             self._lineage(context, "COMPLETE", summary=done, seen=discovered)
             return done
@@ -216,7 +223,9 @@ class ForebayRunOperator(BaseOperator):
             "pipeline": summary.get("pipeline"),
             "artifact": summary.get("artifact"),
             "artifact_path": summary.get("artifact_path"),
-            "rows": {output["sink"]: output["rows"] for output in summary.get("outputs", [])},
+            "rows": {
+                output["sink"]: output["rows"] for output in summary.get("outputs", []) + summary.get("forecasts", [])
+            },
         }
         for outlet in self.outlets:
             if isinstance(outlet, Asset):

@@ -14,6 +14,7 @@ USAGE = 64
 DATA = 65
 TRY_AGAIN = 75
 CONFIGURATION = 78
+DEGRADED = 98
 NOTHING_NEW = 99
 
 #: Trying again gives the same: the spec, the command line or the data have to change first.
@@ -26,10 +27,10 @@ ERRORS_CHARS_MAX = 2000
 def judge(exit_code: int | None, summary: dict[str, Any] | None, errors: str) -> dict[str, Any]:
     """The summary of a run that is done; raises what Airflow needs to hear of any other.
 
-    99 skips the task; 75 and whatever is unknown fail this attempt, and Airflow retries; 64, 65 and 78
-    fail the task for good. No exit code means that the process is gone without having said anything.
+    98 is a run that degraded to be on time: it is done, and its summary says how. 99 skips the task; 75 and
+    whatever is unknown fail this attempt, and Airflow retries; 64, 65 and 78 fail the task for good. No exit code means that the process is gone without having said anything.
     """
-    if exit_code == DONE:
+    if exit_code in (DONE, DEGRADED):
         if summary is None:
             raise AirflowException("forebay ended well but printed no summary: is it older than this package?")
         return summary

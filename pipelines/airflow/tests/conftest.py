@@ -128,6 +128,10 @@ code = int(os.environ.get("STUB_EXIT", "0"))
 if code == 0:
     say(event="summary", status="done", version=1, pipeline="demand", artifact="a1", artifact_path="st/artifacts/a1",
         outputs=[dict(sink="table", path="out", data="out/_data/1", rows=7, files=1, bytes=99)], nothing_new=False)
+elif code == 98:
+    say(event="summary", status="done", version=1, pipeline="demand", artifact=None, artifact_path=None, outputs=[],
+        forecasts=[dict(sink="forecast", path="out/f", rows=70)], nothing_new=False,
+        ladder=dict(rungs=["last_model", "naive"], skipped=["table", "net"]))
 elif code != 99 and not os.environ.get("STUB_MUTE"):
     say(event="summary", status="failed", version=1, fault=dict(code="FB0201", domain="data",
         message="no file matches `x`", hint="look again", file="x", exit_code=code))

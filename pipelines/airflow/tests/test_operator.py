@@ -29,7 +29,7 @@ def test_done(operator: Callable[..., Any], context: dict[str, Any], stub: Stub,
         stub.calls()[0]["argv"]
         == (
             "run demand.yaml --json --interval 2016-05-21T00:00:00Z 2016-05-22T00:00:00Z "
-            "--run-id nightly.features.scheduled__2016-05-21 --state st --signal-nothing-new"
+            "--run-id nightly.features.scheduled__2016-05-21 --state st --signal-nothing-new --signal-ladder"
         ).split()
     )
     assert context["outlet_events"][features].extra == {
@@ -64,6 +64,18 @@ def test_exit_codes(
         operator(code).execute(context)
     assert type(caught.value) is kind
     assert text in str(caught.value)
+
+
+def test_a_degraded_run_is_done_and_says_how(
+    operator: Callable[..., Any], context: dict[str, Any], capsys: Any
+) -> None:
+    forecast = Asset("file:///forecast")
+    summary = operator(98, outlets=[forecast]).execute(context)
+    assert summary["ladder"]["rungs"] == ["last_model", "naive"]
+    assert context["outlet_events"][forecast].extra["rows"] == {"forecast": 70}
+    log = "".join(capsys.readouterr())
+    assert "the run degraded to be on time: naive" in log
+    assert "demand: no artifact; 70 forecasts to out/f; to be on time: last_model, naive" in log
 
 
 def test_without_a_summary_standard_error_tells(operator: Callable[..., Any], context: dict[str, Any]) -> None:

@@ -23,13 +23,14 @@ def test_all_options() -> None:
         threads=2,
         deadline=datetime(2016, 5, 22, 6, 30, tzinfo=timezone.utc),
         signal_nothing_new=True,
+        signal_ladder=True,
     )
     assert (
         words
         == (
             "forebay run demand.yaml --json --param as_of=2016-05-22 --param strict=true --param days=3 "
             "--interval 2016-05-21T00:00:00Z 2016-05-22T00:00:00Z --run-id r1 --state st --memory 4GiB --threads 2 "
-            "--deadline 2016-05-22T06:30:00Z --signal-nothing-new"
+            "--deadline 2016-05-22T06:30:00Z --signal-nothing-new --signal-ladder"
         ).split()
     )
 
