@@ -50,6 +50,7 @@ mod support;
 mod torn;
 mod train;
 mod train_device;
+mod train_trees;
 mod trust;
 mod valid_specs;
 mod watched;

@@ -7,9 +7,13 @@ demand   Generated demand a week ahead (pipelines/specs/forecast.yaml): the wMAP
          weeks, beside the seasonal naive forecast (the demand a week before), and beside the same layers
          in PyTorch on the same batches in the same order (`--torch PYTHON`: an interpreter with torch, such
          as the one that pipelines/python/test leaves; left out where there is none).
+trees    Boosted trees on generated demand (benches/specs/train_trees.yaml), over all rows and for each
+         store: RMSE and wMAPE of the last four weeks, beside Python's LightGBM on the same rows with the same
+         settings.
 
 The exit code is 1 where the AUC is more than 0.01 below scikit-learn's, where the network is no better
-than the naive forecast, or where its loss is more than 3 % above PyTorch's."""
+than the naive forecast, where its loss is more than 3 % above PyTorch's, or where the trees' RMSE is more than 1 % above
+LightGBM's."""
 
 import argparse
 import json
@@ -27,13 +31,14 @@ from measure import REPO, build, generate, measured, summary, table, tail
 HERE = Path(__file__).resolve().parent
 AUC_BELOW_MAX = 0.01
 LOSS_ABOVE_MAX = 0.03
+TREES_ABOVE_MAX = 0.01
 
 
 def arguments():
     parser = argparse.ArgumentParser(
         prog="benches/train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="flights,demand", help="some of the models [flights,demand]")
+    parser.add_argument("--only", default="flights,demand,trees", help="some of the models [flights,demand,trees]")
     parser.add_argument("--flights", type=Path, default=REPO.parent / "shared" / "data", help="real data [../shared/data]")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of demand to generate [1000000]")
     parser.add_argument("--torch", type=Path, default=REPO / "target" / "python-venv" / "bin" / "python")
@@ -46,6 +51,7 @@ def arguments():
 
 
 FLIGHTS = HERE.parent / "specs" / "train_flights.yaml"
+TREES = HERE.parent / "specs" / "train_trees.yaml"
 FORECAST = REPO / "pipelines" / "specs" / "forecast.yaml"
 
 
@@ -60,7 +66,8 @@ def trained(options, spec, out, params):
         sys.exit(f"forebay failed with {cost.code}:\n{tail(log)}")
     events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     seconds = [event["seconds"] for event in events if event["event"] == "training_epoch"]
-    return summary(log)["models"][0], seconds, cost
+    models = summary(log)["models"]
+    return (models[0] if len(models) == 1 else models), seconds, cost
 
 
 def flights(options, out):
@@ -131,6 +138,54 @@ def demand(options, out):
     return sound
 
 
+def trees(options, out):
+    work = options.work or out
+    data = generate(options.forebay, "demand", options.rows, work / f"demand_{options.rows}", "--series", 1000, "--period", "month")
+    days = pq.ParquetDataset(data).read(columns=["date"]).column("date").to_numpy().astype("datetime64[D]")
+    until = days.max() - 27
+    models, seconds, _ = trained(options, TREES, out, {"history": data, "out": out, "train_until": until})
+    rows = pq.read_table(out / "table" / "current").to_pandas()
+    late = rows.date.to_numpy().astype("datetime64[D]") >= until
+    lines, sound = [("", "trees", "RMSE", "wMAPE", "seconds")], True
+    for model, took in zip(models, seconds):
+        ours = model["epochs"][0]
+        assert (late.sum(), (~late).sum()) == (model["validation_rows"], model["rows"]), "the rows are others"
+        theirs = lightgbm_trees(options, rows, late, model["sink"] == "by_store")
+        lines.append((model["sink"], f"{ours['step']:,}", f"{ours['validation']['rmse']:.5f}", f"{ours['validation']['wmape']:.5f}", f"{took:.2f}"))
+        lines.append(("  LightGBM", f"{theirs['trees']:,}", f"{theirs['rmse']:.5f}", f"{theirs['wmape']:.5f}", f"{theirs['seconds']:.2f}"))
+        sound &= ours["validation"]["rmse"] < theirs["rmse"] * (1 + TREES_ABOVE_MAX)
+    print(f"\ntrees: {(~late).sum():,} rows, validated on {late.sum():,}")
+    table(lines)
+    return sound
+
+
+def lightgbm_trees(options, rows, late, by_store):
+    """LightGBM on the same rows: one model, or one for each store."""
+    import time
+
+    import lightgbm
+
+    ids = ["date_day_of_week", "item_id"] + ([] if by_store else ["store_id"])
+    columns = [name for name in rows.columns if name.startswith(("qty_lag", "qty_mean", "qty_std"))] + ["price"] + ids
+    settings = {"objective": "l2", "learning_rate": 0.1, "num_leaves": 31, "num_threads": options.threads, "verbose": -1}
+    predicted = np.zeros(len(rows))
+    count, seconds = 0, 0.0
+    for _, part in rows.groupby("store") if by_store else [(None, rows)]:
+        own = late[part.index]
+        learn, rest = part[~own], part[own]
+        began = time.perf_counter()
+        known = lightgbm.Dataset(learn[columns].to_numpy(float), learn.qty, categorical_feature=[columns.index(name) for name in ids])
+        valid = known.create_valid(rest[columns].to_numpy(float), rest.qty)
+        stop = lightgbm.early_stopping(30, verbose=False)
+        model = lightgbm.train(settings, known, 500, valid_sets=[valid], callbacks=[stop])
+        seconds += time.perf_counter() - began
+        count += model.best_iteration
+        predicted[rest.index] = model.predict(rest[columns].to_numpy(float))
+    errors = (predicted - rows.qty)[late]
+    wmape = errors.abs().sum() / rows.qty[late].abs().sum()
+    return {"trees": count, "rmse": np.sqrt((errors**2).mean()), "wmape": wmape, "seconds": seconds}
+
+
 def in_torch(options, out, params, model):
     batches = options.batches
     if batches is None:
@@ -156,7 +211,7 @@ def main():
     sound = True
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="forebay-train-") as scratch:
-            sound &= {"flights": flights, "demand": demand}[name](options, Path(scratch))
+            sound &= {"flights": flights, "demand": demand, "trees": trees}[name](options, Path(scratch))
     sys.exit(0 if sound else 1)
 
 

@@ -39,9 +39,10 @@ pub use format::{ConfigResult, ConnectorFormat};
 pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
-    Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, LearningRateDecay, LossFunction,
-    MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor,
-    TrainConfig, TrainingDevice, TrialComparison, check_accelerator,
+    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnMajorProduct,
+    DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE,
+    MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor, TrainConfig,
+    TrainingDevice, TrialComparison, check_accelerator,
 };
 
 use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};
@@ -66,7 +67,7 @@ pub fn sink_formats() -> &'static [ConnectorFormat] {
 
 /// What sinks can train.
 pub fn trainers() -> &'static [ConnectorFormat] {
-    const TRAINERS: &[ConnectorFormat] = &[entry::<TrainConfig>("train")];
+    const TRAINERS: &[ConnectorFormat] = &[train::FORMAT];
     TRAINERS
 }
 
@@ -117,7 +118,7 @@ impl ConnectorRegistry for BuiltInConnectors {
 
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         match format {
-            "train" => Ok(train::into_trainer(parse_config::<TrainConfig>(format, config)?)),
+            "train" => train::trainer(format, config),
             _ => Err(unknown_format_fault("trainer", format, trainers())),
         }
     }

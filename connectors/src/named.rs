@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::{ArrowSink, ArrowSource, CsvSink, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig};
+use crate::{
+    ArrowSink, ArrowSource, BoostingConfig, CsvSink, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig,
+};
 
 /// A configuration that a source can have.
 pub trait SourceFormat: Serialize {
@@ -37,4 +39,5 @@ named! {
     ArrowSink: SinkFormat "arrow";
     CsvSink: SinkFormat "csv";
     TrainConfig: TrainerFormat "train";
+    BoostingConfig: TrainerFormat "train";
 }

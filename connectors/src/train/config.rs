@@ -1,7 +1,6 @@
 //! What a spec says about a training.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_feed::{CategoricalType, NonFinite};
 use forebay_model::{Fault, Result, codes};
@@ -345,9 +344,4 @@ impl Trainer for TrainConfig {
         }
         choose::train_where_chosen(self, course)
     }
-}
-
-/// The trainer of a configuration.
-pub(crate) fn into_trainer(config: TrainConfig) -> Arc<dyn Trainer> {
-    Arc::new(config)
 }

@@ -1,13 +1,16 @@
 //! Models in files, and what they predict.
 
+use arrow::array::ArrayRef;
+use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{TrainingContext, TrainingReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::boosting::{BoostedModel, BoostingCard, BoostingLoss};
 use super::compute::{ModelInput, SLICE_ROWS, SliceWorkspace};
 use super::config::{LossFunction, OnNonFinite, TrainConfig};
-use super::network::{ModelParameters, ModelShape};
+use super::network::{EmbeddingTable, ModelParameters, ModelShape};
 use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
 /// The version of model files.
@@ -35,6 +38,9 @@ pub struct ModelCard {
     pub label: String,
     /// What becomes of numbers that are not finite.
     pub non_finite: OnNonFinite,
+    /// Boosted trees, where it is those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boosting: Option<BoostingCard>,
 }
 
 /// Where a model comes from.
@@ -58,7 +64,13 @@ pub struct ModelOrigin {
 pub struct Predictor {
     /// What it says of itself.
     pub card: ModelCard,
-    parameters: ModelParameters,
+    model: PredictorModel,
+}
+
+#[derive(Debug)]
+enum PredictorModel {
+    Network(ModelParameters),
+    Boosted(BoostedModel),
 }
 
 /// The files of a model.
@@ -78,8 +90,45 @@ pub(super) fn write_model(
         loss: config.loss(),
         label: course.rows.features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
         non_finite: config.non_finite,
+        boosting: None,
     };
     let model = write_tensors(&named_tensors(shape, parameters, ""), serde_json::to_string(&card).map_err(json)?)?;
+    let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
+    Ok(vec![(MODEL_FILE.to_owned(), model), (LEARNED_FILE.to_owned(), learned)])
+}
+
+/// The files of boosted trees; `encode` makes a file of them and of words.
+pub(super) fn write_boosted_model(
+    course: &TrainingContext<'_>,
+    non_finite: OnNonFinite,
+    boosting: BoostingCard,
+    learned: &TrainingReport,
+    encode: impl FnOnce(String) -> Result<Vec<u8>>,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let json = |error| Fault::internal("a model cannot be described").cause(error);
+    let features = &course.rows.features;
+    let categorical = features.categorical.iter();
+    let embeddings = categorical.map(|field| EmbeddingTable {
+        column: field.column.clone(),
+        ids: field.width as usize,
+        rows: 0,
+        width: 0,
+    });
+    let card = ModelCard {
+        format: FORMAT,
+        origin: serde_json::from_value(course.origin.clone()).map_err(json)?,
+        shape: ModelShape {
+            dense: features.dense.clone(),
+            embeddings: embeddings.collect(),
+            hidden: Vec::new(),
+            added: false,
+        },
+        loss: if boosting.loss == BoostingLoss::Logistic { LossFunction::Logistic } else { LossFunction::SquaredError },
+        label: features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
+        non_finite,
+        boosting: Some(boosting),
+    };
+    let model = encode(serde_json::to_string(&card).map_err(json)?)?;
     let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
     Ok(vec![(MODEL_FILE.to_owned(), model), (LEARNED_FILE.to_owned(), learned)])
 }
@@ -94,19 +143,47 @@ impl Predictor {
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
         let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
+        if let Some(boosting) = &card.boosting {
+            let model = PredictorModel::Boosted(BoostedModel::read(bytes, boosting, &card.shape)?);
+            return Ok(Predictor { model, card });
+        }
         // A shape is believed once the file has room for its numbers.
         card.shape.parameter_count().filter(|numbers| *numbers <= bytes.len() / 4).ok_or_else(invalid_model_fault)?;
-        Ok(Predictor { parameters: file.parameters(&card.shape, "")?, card })
+        Ok(Predictor { model: PredictorModel::Network(file.parameters(&card.shape, "")?), card })
     }
 
-    /// Predictions for rows: numbers side by side, and ids side by side, in the order of the card.
+    /// Boosted trees and what they say of themselves, where it is those.
+    pub(super) fn into_boosted(self) -> Option<(BoostingCard, BoostedModel)> {
+        match self.model {
+            PredictorModel::Boosted(model) => Some((self.card.boosting?, model)),
+            PredictorModel::Network(_) => None,
+        }
+    }
+
+    /// Boosted trees take columns as they are: predictions for rows, where the model is those. Columns come in the
+    /// order of [`BatchFeatures::columns`].
+    pub fn predict_columns(
+        &self,
+        features: &BatchFeatures,
+        columns: &[ArrayRef],
+        rows: usize,
+    ) -> Result<Option<Vec<f32>>> {
+        match &self.model {
+            PredictorModel::Boosted(model) => model.predict(features, columns, rows).map(Some),
+            PredictorModel::Network(_) => Ok(None),
+        }
+    }
+
+    /// Predictions for rows of a network: numbers side by side, and ids side by side, in the order of the card. None
+    /// of boosted trees.
     pub fn predict(&self, rows: usize, dense: &[f32], ids: &[i32]) -> Vec<f32> {
+        let PredictorModel::Network(parameters) = &self.model else { return Vec::new() };
         let all = ModelInput { rows, dense, ids, labels: &[], weights: &[], mask: &[] };
         let mut workspace = SliceWorkspace::new(&self.card.shape);
         let mut predicted = Vec::with_capacity(rows);
         for number in 0..rows.div_ceil(SLICE_ROWS) {
             let rows = all.slice(number);
-            workspace.forward(&self.card.shape, &self.parameters, &rows);
+            workspace.forward(&self.card.shape, parameters, &rows);
             predicted.extend(workspace.outputs(rows.rows).iter().map(|output| self.card.loss.prediction(*output)));
         }
         predicted

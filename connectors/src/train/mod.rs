@@ -1,4 +1,5 @@
-//! The trainer: linear and logistic models and layers with relu, over numbers and embeddings.
+//! The trainers: linear and logistic models and layers with relu, over numbers and embeddings; boosted trees
+//! (`boosting`).
 //!
 //! A batch is cut into slices of fixed size, whose gradients are added up in their order: the same
 //! rows, configuration and seed give the same bits on any number of threads.
@@ -7,12 +8,14 @@
 //! or a `device` with kernels of its own.
 
 mod adam;
+mod boosting;
 mod choose;
 mod compute;
 mod config;
 mod device;
 mod engine;
 mod file;
+mod format;
 mod gradient;
 mod matrix;
 mod metrics;
@@ -25,7 +28,9 @@ mod state;
 mod tensors;
 mod trainer;
 
-pub(crate) use config::into_trainer;
+pub use boosting::{
+    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ErrorSums, GroupModelCard,
+};
 pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig};
 pub use device::{
     Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, MatrixProduct, TrialComparison,
@@ -34,6 +39,7 @@ pub use device::{
 #[cfg(feature = "cuda")]
 pub(crate) use device::{KERNELS, SOURCE};
 pub use file::{MODEL_FILE, ModelCard, ModelOrigin, Predictor};
+pub(crate) use format::{FORMAT, trainer};
 pub use network::{EmbeddingTable, ModelShape};
 pub use place::{Precision, TrainingDevice};
 pub(crate) use predict::read_predictor;

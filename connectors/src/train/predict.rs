@@ -1,4 +1,4 @@
-//! A trained network as a predictor of rows.
+//! A trained model as a predictor of rows.
 
 use std::sync::Arc;
 
@@ -49,6 +49,9 @@ impl ModelPredictor for Predictor {
             return Ok(Float32Array::new_null(0));
         }
         let features = model_features(&self.card);
+        if let Some(predicted) = self.predict_columns(&features, columns, rows)? {
+            return Ok(Float32Array::from(predicted));
+        }
         let fields = columns.iter().enumerate();
         let fields = fields.map(|(number, array)| Column::new(number.to_string(), array.data_type().clone(), true));
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns.to_vec())?;
@@ -72,6 +75,7 @@ fn model_features(card: &ModelCard) -> BatchFeatures {
         dense: card.shape.dense.clone(),
         categorical: categorical.collect(),
         categorical_type: CategoricalType::I32,
+        beside: card.boosting.iter().flat_map(|boosting| boosting.by.clone()).collect(),
         non_finite: card.non_finite.feed_policy(),
         ..BatchFeatures::default()
     }

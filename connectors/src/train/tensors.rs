@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use super::network::{ModelParameters, ModelShape};
 
 /// The one key of the file's own words: maps of several have no order.
-const KEY: &str = "forebay";
+pub const WORDS_KEY: &str = "forebay";
 
 /// Tensors by name.
 pub type NamedTensors<'a> = Vec<(String, Vec<usize>, &'a [f32])>;
@@ -39,7 +39,7 @@ pub fn write_tensors(tensors: &NamedTensors<'_>, words: String) -> Result<Vec<u8
     for ((name, size, _), bytes) in tensors.iter().zip(&bytes) {
         views.push((name.as_str(), TensorView::new(Dtype::F32, size.clone(), bytes).map_err(fault)?));
     }
-    safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), words)]))).map_err(fault)
+    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)]))).map_err(fault)
 }
 
 /// A file that was read.
@@ -54,7 +54,7 @@ impl<'a> TensorFile<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<TensorFile<'a>> {
         let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| invalid_model_fault().cause(error))?;
         let words =
-            head.metadata().as_ref().and_then(|words| words.get(KEY)).cloned().ok_or_else(invalid_model_fault)?;
+            head.metadata().as_ref().and_then(|words| words.get(WORDS_KEY)).cloned().ok_or_else(invalid_model_fault)?;
         let tensors = SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
         Ok(TensorFile { tensors, words })
     }

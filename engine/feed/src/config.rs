@@ -90,6 +90,11 @@ pub struct FeedConfig {
     /// What becomes of rows that do not fill a last step: `drop` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<RemainderPolicy>,
+    /// Columns that a trainer reads as they are, such as those that name the groups of its models. Batches do not
+    /// have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub beside: Vec<String>,
 }
 
 /// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and

@@ -30,4 +30,5 @@ pub use runtime::{BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, Fee
 pub use slot::{
     ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory, NonFinite,
     NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator, SlotMemory, ValueType,
+    id_values, real_values,
 };

@@ -41,8 +41,8 @@ pub use predict::{
     ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
 };
 pub use report::{
-    DeadlineOutcome, ForecastReport, FutureReport, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport,
-    RunReport, TrainingReport,
+    DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport, OriginColumn,
+    OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
 };
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};

@@ -107,6 +107,35 @@ pub struct TrainingReport {
     pub best_epoch: u64,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
+    /// The models of groups, where there is one for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<GroupTrainingReport>,
+}
+
+/// The models of groups.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupTrainingReport {
+    /// Groups with rows to learn from.
+    pub groups: u64,
+    /// Models that this run trained.
+    pub trained: u64,
+    /// Models that stand from an earlier run: neither their rows nor their configuration has changed.
+    pub reused: u64,
+    /// Groups that have no model of their own: the model over all rows predicts for them.
+    pub fallbacks: u64,
+    /// Some of these, with the reason: at most 100.
+    pub fallback_reasons: Vec<GroupFallback>,
+}
+
+/// A group without a model of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupFallback {
+    /// The values that name it.
+    pub group: Vec<Option<String>>,
+    /// Its rows to learn from.
+    pub rows: u64,
+    /// Why it has no model.
+    pub reason: String,
 }
 
 /// One published forecast.

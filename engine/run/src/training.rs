@@ -14,7 +14,7 @@ use forebay_commit::{
 };
 use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, codes,
+    ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
 };
 use forebay_plan::{BoundPipeline, unknown_column};
 use forebay_storage::failpoint::step;
@@ -68,6 +68,7 @@ pub struct TrainingContext<'a> {
     /// What the model should say of where it comes from.
     pub origin: Value,
     id: ContentId,
+    out: &'a StorageLocation,
     training: &'a TrainingRun<'a>,
 }
 
@@ -105,6 +106,30 @@ impl TrainingContext<'_> {
     /// How far an earlier run came with this training.
     pub fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
         self.training.store.get_checkpoint(self.id)
+    }
+
+    /// A part of a training that an earlier run finished; parts count from 0.
+    pub fn finished_part(&self, part: u64) -> Result<Option<Vec<u8>>> {
+        self.training.store.get_checkpoint(part_id(self.id, part))
+    }
+
+    /// Keeps a part that is finished, until the model is published. All parts before it are kept.
+    pub fn save_part(&self, part: u64, bytes: &[u8]) -> Result<()> {
+        self.training.store.put_checkpoint(part_id(self.id, part), bytes, self.training.scratch)
+    }
+
+    /// A file of the model that is published where this one will be; `None` where there is none.
+    pub fn published_file(&self, name: &str) -> Result<Option<Bytes>> {
+        let io = &self.training.session.io;
+        let Some(manifest) = Manifest::read(io, self.out)? else { return Ok(None) };
+        io.get(&self.out.join(&manifest.data).join(name))
+    }
+
+    /// Temporary files within the limits of the run.
+    pub fn scratch(&self) -> Arc<dyn ScratchSpace> {
+        let memory = self.training.session.memory();
+        let bytes = memory.states_bytes();
+        self.training.scratch.scratch_with_budget(memory, bytes)
     }
 
     /// Keeps how far this run has come.
@@ -267,6 +292,11 @@ impl UnpublishedModel {
             .map_err(|fault| fault.at(training.at.as_ref()).pass(training_pass_name(&training)))?;
         later.join_all()?;
         store.drop_checkpoint(id)?;
+        let mut part = 0;
+        while store.get_checkpoint(part_id(id, part))?.is_some() {
+            store.drop_checkpoint(part_id(id, part))?;
+            part += 1;
+        }
         let data = out.join(&published.data).shown;
         Ok(ModelReport { sink: training.name, path: out.shown, data, id: id.to_string(), reused, learned })
     }
@@ -320,6 +350,7 @@ impl TrainingRun<'_> {
                         "horizon": self.pipeline.label.as_ref().map(|label| &label.horizon),
                     }),
                     id,
+                    out: &out,
                     training: self,
                 };
                 let trained = trainer.train(&course)?;
@@ -447,6 +478,13 @@ fn place_of(
         Some(path) => session.io.resolve(path),
         None => Ok(store.root().join(&format!("models/{}/{}", pipeline.name, training.name))),
     }
+}
+
+/// Names a part of a training.
+fn part_id(training: ContentId, part: u64) -> ContentId {
+    let mut id = IdBuilder::new("part of a training");
+    id.id(training).text(&part.to_string());
+    id.finish()
 }
 
 /// Names a model in a directory: where it goes changes nothing about it, but each place has a record.

@@ -42,6 +42,13 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
             let _ = write!(text, "\n{description}\n");
         }
         fields(text, schema, body);
+        // Configurations that a field tells apart: `model` of `train`.
+        for choice in body["anyOf"].as_array().into_iter().flatten().filter(|choice| choice.get("$ref").is_some()) {
+            let body = resolved(schema, choice);
+            let _ = write!(text, "\n#### `model`: {}\n", type_of(schema, &body["properties"]["model"]));
+            let _ = write!(text, "\n{}\n", body["description"].as_str().unwrap_or_default());
+            fields(text, schema, body);
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use forebay_storage::EpochReport;
 
 use super::units;
 
+/// Groups without a model of their own that a summary names at most; the JSON summary names more.
+const FALLBACKS_SHOWN: usize = 10;
+
 /// The step that a training is at.
 pub(super) fn step(sink: &str, epoch: u64, (step, steps): (u64, u64), loss: f64) -> String {
     let (step, steps) = (units::grouped(step), units::grouped(steps));
@@ -39,6 +42,17 @@ pub(super) fn summary(model: &ModelReport) -> String {
     for report in &learned.epochs {
         let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
         text += &format!("  {}{}\n", epoch(report), if best { " (taken)" } else { "" });
+    }
+    if let Some(groups) = &learned.groups {
+        let counts = [groups.groups, groups.trained, groups.reused, groups.fallbacks].map(units::grouped);
+        let [all, trained, reused, fallbacks] = counts;
+        text += &format!(
+            "  {all} groups: {trained} trained, {reused} unchanged, {fallbacks} without a model of their own\n"
+        );
+        for fallback in groups.fallback_reasons.iter().take(FALLBACKS_SHOWN) {
+            let values: Vec<&str> = fallback.group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
+            text += &format!("    {}: {}\n", values.join(", "), fallback.reason);
+        }
     }
     text + &format!("  {}\n", model.data)
 }

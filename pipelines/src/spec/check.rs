@@ -312,7 +312,39 @@ impl<'a> SchemaChecker<'a> {
         found
     }
 
+    /// Variants that a field tells apart: those without it are the first one.
+    fn check_discriminated(&mut self, node: &YamlNode, field: &str, variants: &[&'a Value], at: ValueContext<'_>) {
+        let words = |variant: &&'a Value| {
+            let property = variant.get("properties").and_then(|properties| properties.get(field));
+            property.map_or(Vec::new(), |property| self.field_words(property))
+        };
+        let given = node.entries().iter().find(|(key, _)| key.text == field).map(|(_, value)| value);
+        let Some((value, YamlData::Text(text))) = given.map(|value| (value, &value.data)) else {
+            return variants.first().into_iter().for_each(|variant| self.check(node, variant, at));
+        };
+        match variants.iter().find(|variant| words(variant).contains(&text.as_str())) {
+            Some(variant) => self.check(node, variant, at),
+            None => {
+                let all: Vec<&str> = variants.iter().flat_map(words).collect();
+                let path = format!("{}.{field}", at.path);
+                self.report_unknown_word(text, &all, value, ValueContext { path: &path, ..at });
+            }
+        }
+    }
+
+    /// The words that a field can be.
+    fn field_words(&self, property: &'a Value) -> Vec<&'a str> {
+        let property = self.resolve(property);
+        let variants = self.alternatives(property);
+        if variants.is_empty() { unit_words(property) } else { variants.into_iter().flat_map(unit_words).collect() }
+    }
+
     fn check_variant(&mut self, node: &YamlNode, schema: &'a Value, variants: &[&'a Value], at: ValueContext<'_>) {
+        if let Some(field) = schema.pointer("/discriminator/propertyName").and_then(Value::as_str)
+            && matches!(node.data, YamlData::Map(_))
+        {
+            return self.check_discriminated(node, field, variants, at);
+        }
         let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
         let mut keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
         if keyed.len() + words.len() < 2 && schema.get("title").is_none() {

@@ -108,6 +108,9 @@ pub struct BatchFeatures {
     pub label: Option<FeatureField>,
     /// The weight, `f32`.
     pub weight: Option<FeatureField>,
+    /// Columns that are read with the others and are no part of batches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
     /// Batches of sequences.
     pub series: Option<SequenceOptions>,
     /// What becomes of values that are not finite.
@@ -115,13 +118,14 @@ pub struct BatchFeatures {
 }
 
 impl BatchFeatures {
-    /// The columns that must be read, in this order: dense, categorical, label, weight, keys,
+    /// The columns that must be read, in this order: dense, categorical, label, weight, those beside them, keys,
     /// time, and which rows are delivered.
     pub fn columns(&self) -> Vec<String> {
         let fields = self.dense.iter().chain(&self.categorical).chain(&self.label).chain(&self.weight);
         let series =
             self.series.iter().flat_map(|series| series.keys.iter().chain(&series.time).chain(&series.delivered));
-        fields.map(|field| field.column.clone()).chain(series.cloned()).collect()
+        let beside = self.beside.iter().cloned();
+        fields.map(|field| field.column.clone()).chain(beside).chain(series.cloned()).collect()
     }
 
     /// Steps of a row: one without series.

@@ -17,6 +17,7 @@ pub use features::{BatchFeatures, CategoricalType, DenseType, FeatureField, NonF
 pub use layout::{ALIGN, BatchLayout, PartLayout, PartRole, ValueType};
 pub use memory::{HostMemory, SlotAllocator, SlotMemory};
 pub(crate) use nontemporal::{prefetch, store_fence};
+pub use numeric_values::{id_values, real_values};
 pub use packed_rows::PackedRows;
 pub(crate) use series::{SeriesPacker, SeriesSteps};
 pub(crate) use slot_packer::{NO_ROW, TILE_ROWS, TilePacker};

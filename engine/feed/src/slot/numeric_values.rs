@@ -45,6 +45,26 @@ macro_rules! numbers {
     }};
 }
 
+/// The values of a column as numbers, `width` for each row. Missing ones become what the field says.
+pub fn real_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<f32>> {
+    FeatureValues::new(field, array, 0, false)?.reals()
+}
+
+/// The values of a column as categorical ids, `width` for each row. Missing ones become what the field says; those
+/// that do not fit 32 bits are a fault.
+pub fn id_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<i32>> {
+    let column = FeatureValues::new(field, array, 0, true)?;
+    let narrow = |(place, id): (usize, &i64)| {
+        i32::try_from(*id).map_err(|_| {
+            Fault::new(codes::OVERFLOW, format!("{id} of `{}` is no 32-bit id", column.name))
+                .column(&column.name)
+                .rows([column.row(place / column.width)])
+                .hint("make ids of it with `vocabulary` or `hash_bucket` before")
+        })
+    };
+    column.wholes()?.iter().enumerate().map(narrow).collect()
+}
+
 impl FeatureValues {
     /// A fault where the column is of a type or width that the field does not have.
     pub fn new(field: &FeatureField, array: &ArrayRef, first_row: u64, whole: bool) -> Result<FeatureValues> {

@@ -25,7 +25,8 @@ pub(super) fn choose_features(
     let label = config.label.clone().or_else(|| default_label(pipeline, schema));
     let named = [&label, &config.weight].into_iter().flatten();
     let named = named.chain(config.dense.iter().flatten()).chain(config.categorical.iter().flatten());
-    let named: BTreeSet<&str> = named.map(FeatureColumn::column).collect();
+    let beside = config.beside.iter().map(String::as_str);
+    let named: BTreeSet<&str> = named.map(FeatureColumn::column).chain(beside).collect();
     let ids = id_columns(bound);
     let free = schema.fields().iter().filter(|field| !named.contains(field.name().as_str()));
     let (categorical, others): (Vec<_>, Vec<_>) =
@@ -59,9 +60,11 @@ pub(super) fn choose_features(
         categorical_type: config.categorical_type,
         label: fields(label.as_slice(), None).pop(),
         weight: fields(config.weight.as_slice(), None).pop(),
+        beside: config.beside.clone(),
         series: None,
         non_finite: config.non_finite,
     };
+    faults.extend(config.beside.iter().filter_map(|name| check_plain_column(name, schema).err()));
     if faults.is_empty() && features.columns().is_empty() {
         let fault = Fault::new(codes::EMPTY, "no column is a number, so there is nothing to feed");
         faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
@@ -88,11 +91,7 @@ fn resolve_series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> 
     let of_sources = || pipeline.sources.iter().find_map(|source| source.time.clone());
     let time = wanted.time.clone().or_else(of_sources).ok_or_else(|| needed("column of times", "time"))?;
     for name in keys.iter().chain([&time]) {
-        let field = schema.field_with_name(name).map_err(|_| unknown_column(name, schema))?;
-        if field.data_type().is_nested() {
-            let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
-            return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
-        }
+        check_plain_column(name, schema)?;
     }
     if wanted.steps == 0 {
         return Err(Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing").hint("set `steps` to 1 or more"));
@@ -100,6 +99,16 @@ fn resolve_series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> 
     let data_type = schema.field_with_name(&time)?.data_type().clone();
     let within = wanted.within.as_deref().map(|text| parse_ticks(text, &time, &data_type)).transpose()?;
     Ok(SequenceOptions { steps: wanted.steps, keys, time: Some(time), within, delivered: Some(DELIVERED.to_owned()) })
+}
+
+/// Refuses columns of lists and structs as names of series and groups.
+fn check_plain_column(name: &str, schema: &Schema) -> Result<()> {
+    let field = schema.field_with_name(name).map_err(|_| unknown_column(name, schema))?;
+    if field.data_type().is_nested() {
+        let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
+        return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
+    }
+    Ok(())
 }
 
 /// A length of time in ticks of the time column.

@@ -1,0 +1,270 @@
+//! What a spec says about boosted trees.
+
+use forebay_feed::{CategoricalType, FeatureColumn, FeedCache, FeedConfig, FeedOrder, NonFinite};
+use forebay_model::{Fault, Result};
+use forebay_run::{Trainer, TrainingContext, TrainingOutput};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::boost::BoostingOptions;
+use super::loss::{BoostingLoss, Objective};
+use super::split::SplitLimits;
+use super::trainer;
+use crate::format::{ConfigResult, ConnectorConfig};
+use crate::train::config::{MISSING_ID, OnNonFinite};
+
+/// Trains gradient-boosted trees on the rows of a step, after everything else, and publishes them as the other
+/// models are: one model, or one for each group of rows (`by`).
+///
+/// Rows are read once and held in memory as numbers and bins; those of groups that do not fit are divided on the local
+/// disk first, so that all rows of a group come together. Trees are grown leaf by leaf over histograms of 256 bins.
+/// Numbers that are missing (null or NaN) go to the side of each split that suits them. Categorical ids are split as
+/// sets of ids. Where the split has a part `validation`, boosting stops once `patience_rounds` rounds in a row have not
+/// lowered the loss on it, and takes the trees of the best round. The same rows and spec give the same model, to the
+/// bit, on any number of threads.
+///
+/// With `by`, the model over all rows is trained, too. It predicts for groups with fewer than `min_rows` rows, for
+/// groups whose training fails, and for groups that were not there. A group whose rows have not changed keeps its model
+/// from the run before.
+///
+/// ```
+/// use forebay_connectors::BoostingConfig;
+/// let trees = BoostingConfig { label: Some("qty".into()), by: vec!["store_id".into()], ..BoostingConfig::default() };
+/// assert_eq!(trees.leaves, 31);
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BoostingConfig {
+    /// The directory of the model; a folder of the state directory when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The kind of model.
+    pub model: BoostedModelKind,
+    /// The columns that name the groups, each with a model of its own. They are no features.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
+    /// Rows of a group at least: the model over all rows predicts for smaller ones. 100 when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub min_rows: Option<u64>,
+    /// Rows that one model learns from at most, evenly spaced ones of all; all rows when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub sample_rows: Option<u64>,
+    /// What is made small.
+    pub loss: BoostingLoss,
+    /// The quantile that `loss: quantile` predicts, such as 0.9.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<f64>,
+    /// The power of the variance of `loss: tweedie`, between 1 and 2: 1.5 when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tweedie_power: Option<f64>,
+    /// The column that is predicted; that of the pipeline's `label` when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Columns of numbers; when left out, those that a `feed` would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense: Option<Vec<String>>,
+    /// Columns of ids; when left out, those that a `feed` would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categorical: Option<Vec<String>>,
+    /// The column with the weight of each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// What becomes of labels and weights that are not finite. Among features, NaN is a missing number.
+    pub non_finite: OnNonFinite,
+    /// The part of the split that boosting is validated on; `validation` when left out, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<String>,
+    /// Trees of a model at most.
+    #[schemars(range(min = 1))]
+    pub rounds: u32,
+    /// What the values of each tree are multiplied by.
+    pub learning_rate: f64,
+    /// Leaves of a tree at most.
+    #[schemars(range(min = 2))]
+    pub leaves: u32,
+    /// Rows of a leaf at least.
+    #[schemars(range(min = 1))]
+    pub min_leaf_rows: u32,
+    /// Added to the second derivatives of a leaf: shrinks the values of small leaves.
+    pub l2: f64,
+    /// Rounds in a row without a lower loss on the validation rows after which boosting stops.
+    #[schemars(range(min = 1))]
+    pub patience_rounds: u32,
+    /// Keeps what is read of a remote store on a local disk; the model does not depend on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<FeedCache>,
+}
+
+/// The kind of model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BoostedModelKind {
+    /// Gradient-boosted decision trees.
+    #[default]
+    Gbdt,
+}
+
+/// Rows of a group at least unless told otherwise.
+const MIN_ROWS_DEFAULT: u64 = 100;
+
+/// The power of `loss: tweedie` unless told otherwise.
+const TWEEDIE_POWER_DEFAULT: f64 = 1.5;
+
+/// The quantile where the loss is not that of one.
+const QUANTILE_DEFAULT: f64 = 0.5;
+
+/// The widest tree.
+const LEAVES_MAX: u32 = 65_536;
+
+impl Default for BoostingConfig {
+    fn default() -> Self {
+        BoostingConfig {
+            path: None,
+            model: BoostedModelKind::Gbdt,
+            by: Vec::new(),
+            min_rows: None,
+            sample_rows: None,
+            loss: BoostingLoss::default(),
+            quantile: None,
+            tweedie_power: None,
+            label: None,
+            dense: None,
+            categorical: None,
+            weight: None,
+            non_finite: OnNonFinite::default(),
+            validation: None,
+            rounds: 200,
+            learning_rate: 0.1,
+            leaves: 31,
+            min_leaf_rows: 20,
+            l2: 0.0,
+            patience_rounds: 30,
+            cache: None,
+        }
+    }
+}
+
+impl BoostingConfig {
+    pub(super) fn objective(&self) -> Objective {
+        let power = self.tweedie_power.unwrap_or(TWEEDIE_POWER_DEFAULT);
+        Objective::new(self.loss, power, self.quantile.unwrap_or(QUANTILE_DEFAULT))
+    }
+
+    pub(super) fn options(&self) -> BoostingOptions {
+        BoostingOptions {
+            objective: self.objective(),
+            rounds: self.rounds,
+            learning_rate: self.learning_rate,
+            leaves: self.leaves as usize,
+            limits: SplitLimits { leaf_rows_min: self.min_leaf_rows, l2: self.l2 },
+            patience_rounds: self.patience_rounds,
+        }
+    }
+
+    pub(super) fn min_rows(&self) -> u64 {
+        self.min_rows.unwrap_or(MIN_ROWS_DEFAULT)
+    }
+
+    /// What determines a model beside its rows, the columns of these, and the group that it is for.
+    pub(super) fn model_identity(&self) -> Result<Value> {
+        let same = BoostingConfig {
+            path: None,
+            by: Vec::new(),
+            min_rows: None,
+            label: None,
+            dense: None,
+            categorical: None,
+            weight: None,
+            validation: None,
+            cache: None,
+            ..self.clone()
+        };
+        let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
+        Ok(json!({ "trainer": "boosted trees", "version": trainer::VERSION, "config": config }))
+    }
+}
+
+impl ConnectorConfig for BoostingConfig {
+    fn check(&self) -> ConfigResult<()> {
+        let wrong = |field: &str, message: String| Err((message, field.to_owned()));
+        let inside = |value: f64, low: f64, high: f64| value > low && value < high;
+        match (self.loss == BoostingLoss::Quantile, self.quantile) {
+            (true, None) => return wrong("quantile", "`loss: quantile` needs `quantile`, such as 0.9".to_owned()),
+            (false, Some(_)) => return wrong("quantile", "`quantile` is for `loss: quantile`".to_owned()),
+            (_, Some(value)) if !inside(value, 0.0, 1.0) => {
+                return wrong("quantile", format!("{value} is not between 0 and 1"));
+            }
+            _ => {}
+        }
+        match (self.loss == BoostingLoss::Tweedie, self.tweedie_power) {
+            (false, Some(_)) => return wrong("tweedie_power", "`tweedie_power` is for `loss: tweedie`".to_owned()),
+            (_, Some(power)) if !inside(power, 1.0, 2.0) => {
+                return wrong("tweedie_power", format!("{power} is not between 1 and 2"));
+            }
+            _ => {}
+        }
+        if self.min_rows.is_some() && self.by.is_empty() {
+            return wrong("min_rows", "`min_rows` is for groups: add `by`".to_owned());
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return wrong("learning_rate", format!("{} is not a number above 0", self.learning_rate));
+        }
+        if !(self.l2 >= 0.0 && self.l2.is_finite()) {
+            return wrong("l2", format!("{} is not a number from 0 on", self.l2));
+        }
+        if !(2..=LEAVES_MAX).contains(&self.leaves) {
+            return wrong("leaves", format!("a tree has between 2 and {LEAVES_MAX} leaves"));
+        }
+        let counts = [
+            ("rounds", u64::from(self.rounds)),
+            ("min_leaf_rows", u64::from(self.min_leaf_rows)),
+            ("patience_rounds", u64::from(self.patience_rounds)),
+            ("min_rows", self.min_rows.unwrap_or(1)),
+            ("sample_rows", self.sample_rows.unwrap_or(1)),
+        ];
+        match counts.into_iter().find(|(_, count)| *count == 0) {
+            Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Trainer for BoostingConfig {
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn feed(&self) -> FeedConfig {
+        let features = |names: &Vec<String>| names.iter().map(|name| FeatureColumn::from(name.as_str())).collect();
+        FeedConfig {
+            dense: self.dense.as_ref().map(features),
+            categorical: self.categorical.as_ref().map(features),
+            label: self.label.as_deref().map(FeatureColumn::from),
+            weight: self.weight.as_deref().map(FeatureColumn::from),
+            missing_id: Some(MISSING_ID),
+            categorical_type: CategoricalType::I32,
+            non_finite: NonFinite::Fail,
+            cache: self.cache.clone(),
+            order: FeedOrder::Sequential,
+            beside: self.by.clone(),
+            ..FeedConfig::default()
+        }
+    }
+
+    fn validation(&self) -> Option<&str> {
+        self.validation.as_deref()
+    }
+
+    fn identity(&self) -> Result<Value> {
+        let mut identity = self.model_identity()?;
+        identity["by"] = json!([self.by, self.min_rows()]);
+        Ok(identity)
+    }
+
+    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
+        trainer::run(self, course)
+    }
+}

@@ -1,0 +1,196 @@
+//! Losses, and their first and second derivatives by the result of the trees.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What boosted trees make small.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BoostingLoss {
+    /// The square of the error: predicts the mean.
+    #[default]
+    SquaredError,
+    /// The absolute error: predicts the median.
+    AbsoluteError,
+    /// The deviance of counts: predicts a mean from 0 on, as the exponential of the sum of trees.
+    Poisson,
+    /// The deviance of amounts of which many are 0 (`tweedie_power`): predicts a mean from 0 on.
+    Tweedie,
+    /// The pinball loss: predicts the quantile that `quantile` names.
+    Quantile,
+    /// The negative logarithm of the probability of labels between 0 and 1: predicts a probability.
+    Logistic,
+}
+
+/// A loss with its parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Objective {
+    SquaredError,
+    AbsoluteError,
+    Poisson,
+    Tweedie(f64),
+    Quantile(f64),
+    Logistic,
+}
+
+/// What Poisson's second derivative is multiplied by, so that steps stay small: the exponential of 0.7.
+const POISSON_DAMPING: f64 = 2.013_752_707_470_477;
+
+impl Objective {
+    pub fn new(loss: BoostingLoss, tweedie_power: f64, quantile: f64) -> Objective {
+        match loss {
+            BoostingLoss::SquaredError => Objective::SquaredError,
+            BoostingLoss::AbsoluteError => Objective::AbsoluteError,
+            BoostingLoss::Poisson => Objective::Poisson,
+            BoostingLoss::Tweedie => Objective::Tweedie(tweedie_power),
+            BoostingLoss::Quantile => Objective::Quantile(quantile),
+            BoostingLoss::Logistic => Objective::Logistic,
+        }
+    }
+
+    /// Why a label cannot be learned.
+    pub fn refuse(self, label: f32) -> Option<&'static str> {
+        match self {
+            Objective::Poisson | Objective::Tweedie(_) if label < 0.0 => {
+                Some("is negative, and this loss is of counts")
+            }
+            Objective::Logistic if !(0.0..=1.0).contains(&label) => {
+                Some("is not between 0 and 1, as probabilities are")
+            }
+            _ => None,
+        }
+    }
+
+    /// The result for rows of which nothing is known.
+    pub fn base(self, labels: &[f32], weights: &[f32]) -> f64 {
+        match self {
+            Objective::AbsoluteError => weighted_quantile(pairs(labels, weights).collect(), 0.5),
+            Objective::Quantile(quantile) => weighted_quantile(pairs(labels, weights).collect(), quantile),
+            _ => {
+                let (sum, weight) = pairs(labels, weights).fold((0.0, 0.0), |(sum, total), (label, weight)| {
+                    (sum + f64::from(label) * f64::from(weight), total + f64::from(weight))
+                });
+                let mean = if weight > 0.0 { sum / weight } else { 0.0 };
+                match self {
+                    Objective::Poisson | Objective::Tweedie(_) => mean.max(1e-6).ln(),
+                    Objective::Logistic => {
+                        let share = mean.clamp(1e-6, 1.0 - 1e-6);
+                        (share / (1.0 - share)).ln()
+                    }
+                    _ => mean,
+                }
+            }
+        }
+    }
+
+    /// First and second derivative by the result.
+    pub fn derivatives(self, output: f64, label: f32) -> (f64, f64) {
+        let wanted = f64::from(label);
+        match self {
+            Objective::SquaredError => (output - wanted, 1.0),
+            Objective::AbsoluteError => (sign(output - wanted), 1.0),
+            Objective::Quantile(quantile) => (if wanted < output { 1.0 - quantile } else { -quantile }, 1.0),
+            Objective::Poisson => {
+                let mean = output.exp();
+                (mean - wanted, mean * POISSON_DAMPING)
+            }
+            Objective::Tweedie(power) => {
+                let (below, above) = (((1.0 - power) * output).exp(), ((2.0 - power) * output).exp());
+                (above - wanted * below, (2.0 - power) * above - (1.0 - power) * wanted * below)
+            }
+            Objective::Logistic => {
+                let share = 1.0 / (1.0 + (-output).exp());
+                (share - wanted, share * (1.0 - share))
+            }
+        }
+    }
+
+    /// The loss of a result.
+    pub fn value(self, output: f64, label: f32) -> f64 {
+        let wanted = f64::from(label);
+        let error = output - wanted;
+        match self {
+            Objective::SquaredError => error * error,
+            Objective::AbsoluteError => error.abs(),
+            Objective::Quantile(quantile) => (if error > 0.0 { 1.0 - quantile } else { -quantile }) * error,
+            Objective::Poisson => output.exp() - wanted * output,
+            Objective::Tweedie(power) => {
+                ((2.0 - power) * output).exp() / (2.0 - power) - wanted * ((1.0 - power) * output).exp() / (1.0 - power)
+            }
+            Objective::Logistic => output.max(0.0) + (-output.abs()).exp().ln_1p() - wanted * output,
+        }
+    }
+
+    /// The prediction that a result means.
+    pub fn prediction(self, output: f64) -> f32 {
+        match self {
+            Objective::Poisson | Objective::Tweedie(_) => output.exp() as f32,
+            Objective::Logistic => (1.0 / (1.0 + (-output).exp())) as f32,
+            _ => output as f32,
+        }
+    }
+
+    /// The quantile of the errors that a leaf takes in place of a Newton step, where the loss has corners.
+    pub fn leaf_quantile(self) -> Option<f64> {
+        match self {
+            Objective::AbsoluteError => Some(0.5),
+            Objective::Quantile(quantile) => Some(quantile),
+            _ => None,
+        }
+    }
+}
+
+fn sign(value: f64) -> f64 {
+    if value == 0.0 { 0.0 } else { value.signum() }
+}
+
+fn pairs<'a>(labels: &'a [f32], weights: &'a [f32]) -> impl Iterator<Item = (f32, f32)> + 'a {
+    labels.iter().enumerate().map(|(row, label)| (*label, weights.get(row).copied().unwrap_or(1.0)))
+}
+
+/// The smallest value at which the weight of all values up to it reaches the share.
+pub fn weighted_quantile(mut values: Vec<(f32, f32)>, share: f64) -> f64 {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let wanted = share * values.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>();
+    let mut reached = 0.0;
+    for (value, weight) in &values {
+        reached += f64::from(*weight);
+        if reached >= wanted && *weight > 0.0 {
+            return f64::from(*value);
+        }
+    }
+    values.last().map_or(0.0, |(value, _)| f64::from(*value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derivatives_are_those_of_the_loss() {
+        let objectives = [
+            (Objective::SquaredError, 2.0),
+            (Objective::AbsoluteError, 1.0),
+            (Objective::Quantile(0.9), 1.0),
+            (Objective::Poisson, 1.0),
+            (Objective::Tweedie(1.5), 1.0),
+            (Objective::Logistic, 1.0),
+        ];
+        for (objective, factor) in objectives {
+            for (output, label) in [(0.3, 0.0), (-1.2, 1.0), (0.9, 0.5), (1.5, 1.0)] {
+                let step = 1e-6;
+                let slope =
+                    (objective.value(output + step, label) - objective.value(output - step, label)) / (2.0 * step);
+                let (first, _) = objective.derivatives(output, label);
+                assert!((slope - factor * first).abs() < 1e-6, "{objective:?} at {output}, {label}: {slope}, {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_weigh() {
+        let values = vec![(3.0, 1.0), (1.0, 2.0), (2.0, 1.0)];
+        assert_eq!([0.1, 0.5, 0.6, 1.0].map(|share| weighted_quantile(values.clone(), share)), [1.0, 1.0, 2.0, 3.0]);
+        assert_eq!(weighted_quantile(vec![(5.0, 0.0), (7.0, 1.0)], 0.0), 7.0);
+    }
+}

@@ -1,0 +1,25 @@
+//! Gradient-boosted decision trees: one model over all rows, or one for each group of rows.
+//!
+//! `rows` reads, `partitions` divides rows by group, `trainer` trains what has changed. The trees themselves:
+//! `bins` and `matrix` make bins of features, `grow` grows a tree over `histogram`s with the best `split`s, `boost`
+//! adds trees up. Each sum is made in the order of rows by one thread, so threads change no bit.
+
+mod bins;
+mod boost;
+mod config;
+mod encode;
+mod grow;
+mod histogram;
+mod loss;
+mod matrix;
+mod model;
+mod partitions;
+mod rows;
+mod split;
+mod table;
+mod trainer;
+mod tree;
+
+pub use config::{BoostedModelKind, BoostingConfig};
+pub use loss::BoostingLoss;
+pub use model::{BoostedModel, BoostingCard, ErrorSums, GroupModelCard};

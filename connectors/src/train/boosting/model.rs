@@ -1,0 +1,155 @@
+//! Boosted trees of all groups, as they are stored and as they predict.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow::array::ArrayRef;
+use forebay_feed::BatchFeatures;
+use forebay_model::Result;
+use serde::{Deserialize, Serialize};
+
+use super::encode::decode_ensembles;
+use super::loss::{BoostingLoss, Objective};
+use super::rows::{GroupName, feature_table, group_columns, group_name};
+use super::tree::TreeEnsemble;
+use crate::train::network::ModelShape;
+use crate::train::tensors::invalid_model_fault;
+
+/// What boosted trees say of themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoostingCard {
+    /// What was made small.
+    pub loss: BoostingLoss,
+    /// The power of the variance, where the loss has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tweedie_power: Option<f64>,
+    /// The quantile, where the loss has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<f64>,
+    /// The columns that name groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
+    /// The models: first that over all rows, then those of groups.
+    pub models: Vec<GroupModelCard>,
+}
+
+/// One model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupModelCard {
+    /// The values that name its group; none of the model over all rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group: GroupName,
+    /// Names everything that determines it.
+    pub id: String,
+    /// Rows that it learned from.
+    pub rows: u64,
+    /// Rows that it was validated on.
+    pub validation_rows: u64,
+    /// The mean loss on the rows that it learned from, after its last tree.
+    pub learned_loss: f64,
+    /// Sums over the validation rows.
+    pub errors: ErrorSums,
+}
+
+/// Sums over rows, of which metrics are made. Those of several groups add up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorSums {
+    /// Weights.
+    pub weight: f64,
+    /// Losses.
+    pub loss: f64,
+    /// Squares of errors.
+    pub square: f64,
+    /// Absolute errors.
+    pub absolute: f64,
+    /// Absolute labels.
+    pub labels: f64,
+}
+
+impl ErrorSums {
+    /// Adds one row.
+    pub fn add(&mut self, objective: Objective, output: f64, label: f32, weight: f64) {
+        let error = f64::from(objective.prediction(output)) - f64::from(label);
+        self.weight += weight;
+        self.loss += weight * objective.value(output, label);
+        self.square += weight * error * error;
+        self.absolute += weight * error.abs();
+        self.labels += weight * f64::from(label).abs();
+    }
+
+    /// Adds the rows of another sum.
+    pub fn merge(&mut self, other: ErrorSums) {
+        self.weight += other.weight;
+        self.loss += other.loss;
+        self.square += other.square;
+        self.absolute += other.absolute;
+        self.labels += other.labels;
+    }
+
+    /// Metrics by name; none of no rows.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let found = [
+            ("loss", self.loss / self.weight),
+            ("rmse", (self.square / self.weight).sqrt()),
+            ("mae", self.absolute / self.weight),
+            ("wmape", self.absolute / self.labels),
+        ];
+        let told = found.into_iter().filter(|(_, value)| value.is_finite());
+        told.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// Boosted trees that can predict.
+#[derive(Debug)]
+pub struct BoostedModel {
+    objective: Objective,
+    /// In the order of the card.
+    ensembles: Vec<TreeEnsemble>,
+    groups: HashMap<GroupName, usize>,
+}
+
+impl BoostedModel {
+    /// From the bytes of a model's file and what it says of itself.
+    pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
+        let ensembles = decode_ensembles(bytes, (shape.dense_width(), shape.ids()))?;
+        if ensembles.len() != card.models.len() || ensembles.is_empty() {
+            return Err(invalid_model_fault());
+        }
+        let groups = card.models.iter().enumerate().skip(1);
+        let groups = groups.map(|(number, model)| (model.group.clone(), number)).collect();
+        let objective = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
+        Ok(BoostedModel { objective, ensembles, groups })
+    }
+
+    /// The trees, in the order of the card.
+    pub fn into_ensembles(self) -> Vec<TreeEnsemble> {
+        self.ensembles
+    }
+
+    /// Predictions for rows, whose columns come in the order of [`BatchFeatures::columns`].
+    pub fn predict(&self, features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<Vec<f32>> {
+        let table = feature_table(features, columns, rows)?;
+        let names = columns.get(features.dense.len() + features.categorical.len()..).unwrap_or(&[]);
+        let names = group_columns(names)?;
+        let mut last: Option<(GroupName, usize)> = None;
+        let mut predictions = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let number = if names.is_empty() {
+                0
+            } else {
+                let name = group_name(&names, row);
+                match last.take_if(|(known, _)| *known == name) {
+                    Some(known) => last.insert(known).1,
+                    None => {
+                        let number = self.groups.get(&name).copied().unwrap_or(0);
+                        last.insert((name, number)).1
+                    }
+                }
+            };
+            predictions.push(self.objective.prediction(self.ensembles[number].predict(table.row(row))));
+        }
+        Ok(predictions)
+    }
+}
