@@ -37,7 +37,7 @@ fn other_data_and_orders_are_refused() {
 #[test]
 fn other_versions_and_bytes_are_refused() {
     let bytes = FeedCursor::start(&sequence("a", 1, 1)).encode().unwrap();
-    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":5", "\"version\":6");
+    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":6", "\"version\":7");
     assert_eq!(FeedCursor::decode(later.as_bytes()).unwrap_err().code(), codes::STATE_VERSION);
     for bad in [&bytes[..20], b"", b"{}", &[b' '; 10_000]] {
         assert_eq!(FeedCursor::decode(bad).unwrap_err().code(), codes::CORRUPT);
