@@ -48,6 +48,7 @@ impl PooledSample<'_> {
         match statistic {
             SeriesStatistic::Count => return Some(n),
             SeriesStatistic::Sum => return Some(neumaier_sum(values.iter().copied())),
+            SeriesStatistic::NUnique if values.is_empty() => return Some(0.0),
             _ if values.is_empty() => return None,
             _ => {}
         }
@@ -134,4 +135,18 @@ fn neumaier_sum(values: impl Iterator<Item = f64>) -> f64 {
         sum = next;
     }
     if lost.is_finite() { sum + lost } else { sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_window_counts_nothing_and_has_no_mean() {
+        let sample = PooledSample { times: &[], values: &[], now: 0, unit: 1.0, ddof: 1 };
+        for statistic in [SeriesStatistic::Count, SeriesStatistic::Sum, SeriesStatistic::NUnique] {
+            assert_eq!(sample.of(statistic), Some(0.0), "{statistic:?}");
+        }
+        assert_eq!(sample.of(SeriesStatistic::Mean), None);
+    }
 }
