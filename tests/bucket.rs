@@ -1,7 +1,7 @@
 //! A server that speaks S3 over HTTP, and what goes wrong between it and those who ask it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use md5::{Digest, Md5};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
@@ -66,6 +67,7 @@ pub struct S3Server {
 }
 
 struct S3ServerState {
+    root: PathBuf,
     service: S3Service,
     rule: Mutex<Option<FailureRule>>,
     asked: Mutex<BTreeMap<(String, String), u64>>,
@@ -94,6 +96,7 @@ impl S3Server {
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
         service.set_auth(SimpleAuth::from_single("key", SECRET));
         let shared = Arc::new(S3ServerState {
+            root: root.to_owned(),
             service: service.build(),
             rule: Mutex::default(),
             asked: Mutex::default(),
@@ -190,12 +193,43 @@ impl S3ServerState {
             "GET" | "HEAD" => None,
             _ => Some(self.writers.lock().await),
         };
+        let (bucket, is_listing) = (
+            request.uri().path().trim_matches('/').to_owned(),
+            request.method() == "GET" && request.uri().query().is_some_and(|query| query.contains("list-type=2")),
+        );
         let answer = Service::call(&self.service, request).await.unwrap();
         drop(writer);
+        if is_listing {
+            let (mut parts, body) = answer.into_parts();
+            let text = String::from_utf8(body.collect().await.unwrap().to_bytes().into()).unwrap();
+            parts.headers.remove(header::CONTENT_LENGTH);
+            let body = Full::new(Bytes::from(self.with_etags(&bucket, &text))).map_err(|never| match never {});
+            return Response::from_parts(parts, body.boxed_unsync());
+        }
         if answer.status().is_success() && wanted.is_some() && wanted.as_ref() != answer.headers().get(header::ETAG) {
             return empty_response(StatusCode::PRECONDITION_FAILED);
         }
         answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
+    }
+}
+
+impl S3ServerState {
+    /// A listing with the etags of files that were laid there; those of uploads are kept elsewhere.
+    fn with_etags(&self, bucket: &str, listing: &str) -> String {
+        let mut with = String::with_capacity(listing.len() * 2);
+        let mut objects = listing.split("<Contents>");
+        with.extend(objects.next());
+        for object in objects {
+            with.push_str("<Contents>");
+            let key = object.split("<Key>").nth(1).and_then(|rest| rest.split("</Key>").next()).unwrap_or_default();
+            let is_source = ["demand/", "in/"].iter().any(|folder| key.starts_with(folder));
+            if let Some(bytes) = is_source.then(|| std::fs::read(self.root.join(bucket).join(key)).ok()).flatten() {
+                let sum: String = Md5::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+                with.push_str(&format!("<ETag>&quot;{sum}&quot;</ETag>"));
+            }
+            with.push_str(object);
+        }
+        with
     }
 }
 
@@ -219,7 +253,7 @@ async fn answer(
         Some(RequestFailure::Refused(status)) => Ok(empty_response(StatusCode::from_u16(status).unwrap())),
         Some(RequestFailure::Says(status, code)) => {
             let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
-            let body = http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+            let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
             Ok(Response::builder().status(status).body(body).unwrap())
         }
         Some(RequestFailure::After(first)) => {

@@ -1,6 +1,8 @@
 //! The whole job on a server that speaks S3 over HTTP: sources, state and sinks in a bucket.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use crate::bucket::{RequestFailure, S3Server, SECRET};
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
@@ -67,4 +69,34 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_named() {
     let call = server.forebay(&shop, &args);
     assert_ne!(call.code, 0);
     assert!(call.stderr.contains("s3://nowhere/demand"), "{}", call.stderr);
+}
+
+#[test]
+fn files_are_read_without_asking_for_them_first() {
+    let (shop, server) = S3Server::over_demand();
+    let asked: Arc<Mutex<BTreeMap<(String, String), u64>>> = Arc::default();
+    let seen = asked.clone();
+    server.inject_failures(move |request| {
+        let file = request.target.split('?').next().unwrap_or_default().to_owned();
+        if file.contains("/lake/demand/") {
+            *seen.lock().unwrap().entry((request.method.clone(), file)).or_default() += 1;
+        }
+        None
+    });
+    let summary = run(&server, &shop, "state").expect(0).summary();
+    server.stop_failures();
+    let asked = asked.lock().unwrap();
+    assert!(asked.keys().all(|(method, _)| method == "GET"), "{asked:?}");
+    // The footer once, and each of the passes.
+    let reads = summary["passes"].as_array().unwrap().len() as u64;
+    assert!(asked.values().all(|count| *count <= 1 + reads), "{reads} passes: {asked:?}");
+    let storage = &summary["storage"];
+    assert!(storage["requests"].as_u64().unwrap() >= asked.values().sum(), "{storage}");
+    let bytes: u64 = std::fs::read_dir(shop.path("buckets/lake/demand"))
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(storage["bytes_read"].as_u64().unwrap() > bytes / 2, "{storage}");
+    assert!(storage["bytes_written"].as_u64().unwrap() > 0 && storage["wait_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(storage["retries"], 0);
 }

@@ -71,7 +71,7 @@ impl RowFormat for ArrowSource {
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
         let known = SchemaInterner::default();
         let found = inspect_parallel(files, |file| {
-            let schema = reader::schema(&rows::open(io, &file.path)?)?;
+            let schema = reader::schema(&rows::open(io, file)?)?;
             Ok(known.one(logical_fields(schema.fields())))
         })?;
         let mut schemas = FileSchemas::default();

@@ -23,7 +23,7 @@ pub(super) fn fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile
     let headers = match (&config.columns, config.header) {
         (Some(columns), false) => return Ok(declared_fields(columns)),
         _ => inspect_parallel(files, |file| {
-            header::open_records(config, &rows::open(io, &file.path)?).map(|opened| opened.names)
+            header::open_records(config, &rows::open(io, file)?).map(|opened| opened.names)
         })?,
     };
     // A file without any byte has no header, no rows, and nothing to say.
@@ -75,7 +75,7 @@ fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fie
         if rows_left == 0 {
             break;
         }
-        let file = rows::open(io, &file.path)?;
+        let file = rows::open(io, file)?;
         let wanted: Vec<_> = fields.iter().cloned().collect();
         for batch in reader::rows(config, &file, &wanted, rows_left.min(8192))?.1 {
             let batch = batch?;

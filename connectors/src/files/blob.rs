@@ -1,5 +1,6 @@
 //! The bytes of one file, wherever it is.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -19,6 +20,9 @@ pub(crate) const READ_BYTES_FIRST: u64 = 256 << 10;
 /// several in memory.
 const READ_BYTES_MAX: u64 = 8 << 20;
 
+/// Blocks of a sequential reader that are on their way at a time.
+const BLOCKS_AHEAD_MAX: usize = 16;
+
 /// An open file.
 #[derive(Clone)]
 pub(crate) enum FileHandle {
@@ -28,22 +32,48 @@ pub(crate) enum FileHandle {
     Remote(StorageClient, StorageLocation, Option<String>),
 }
 
+fn gone_fault(path: &str) -> Fault {
+    let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
+    fault.hint("run again when nobody changes the data")
+}
+
+/// Whether a path is a URL of an object.
+pub(crate) fn is_remote(path: &str) -> bool {
+    path.contains("://")
+}
+
+/// The object of an etag. Reads of it fail where another one is there.
+pub(crate) fn open_version(io: &StorageClient, path: &str, etag: &str) -> Result<FileHandle> {
+    Ok(FileHandle::Remote(io.clone(), io.resolve(path)?, Some(etag.to_owned())))
+}
+
+/// Opens an object that had so many bytes by reading its end, which tells its stamp. `None` where it is not that long
+/// any more.
+pub(crate) fn open_tail(
+    io: &StorageClient,
+    path: &str,
+    (size, bytes): (u64, u64),
+) -> Result<Option<(FileHandle, FileStamp, Bytes)>> {
+    let place = io.resolve(path)?;
+    let found = io.get_unversioned(&place, size.saturating_sub(bytes)..size)?;
+    Ok(found.filter(|(meta, _)| meta.size == size).map(|(meta, tail)| {
+        let stamp = FileStamp::remote(&meta);
+        (FileHandle::Remote(io.clone(), place, meta.e_tag), stamp, tail)
+    }))
+}
+
 /// Opens a file as listed; its stamp is the one at this moment.
 pub(crate) fn open_file(io: &StorageClient, path: &str) -> Result<(FileHandle, FileStamp)> {
-    let gone = || {
-        let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
-        fault.hint("run again when nobody changes the data")
-    };
-    if path.contains("://") {
+    if is_remote(path) {
         let place = io.resolve(path)?;
-        let meta = io.head(&place)?.ok_or_else(gone)?;
+        let meta = io.head(&place)?.ok_or_else(|| gone_fault(path))?;
         let stamp = FileStamp::remote(&meta);
         return Ok((FileHandle::Remote(io.clone(), place, meta.e_tag), stamp));
     }
     let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
     match opened {
         Ok((file, meta)) => Ok((FileHandle::Local(Arc::new(file)), FileStamp::local(&meta))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone_fault(path)),
         Err(error) => Err(io_fault(path, error)),
     }
 }
@@ -72,6 +102,14 @@ pub(crate) fn changed_fault(path: &str) -> Fault {
 }
 
 impl FileHandle {
+    /// The etag by which an object is read.
+    pub(crate) fn etag(&self) -> Option<&str> {
+        match self {
+            FileHandle::Local(_) => None,
+            FileHandle::Remote(_, _, etag) => etag.as_deref().filter(|etag| !etag.starts_with("W/")),
+        }
+    }
+
     /// Some bytes.
     pub(crate) fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
@@ -154,7 +192,7 @@ impl Read for PositionedReader {
     }
 }
 
-/// Reads an object onwards, one block ahead.
+/// Reads an object onwards, some blocks ahead: the more, the further it was read. A reader of a header reads no more.
 struct RemotePrefetchReader {
     io: StorageClient,
     place: StorageLocation,
@@ -163,23 +201,26 @@ struct RemotePrefetchReader {
     asked: u64,
     length: u64,
     block: Bytes,
-    next: Option<RangeFetch>,
+    /// Blocks that are on their way.
+    next: VecDeque<RangeFetch>,
+    /// Blocks that are asked for ahead.
+    ahead: usize,
 }
 
 impl RemotePrefetchReader {
     fn new(io: StorageClient, place: StorageLocation, etag: Option<String>, size: u64) -> Self {
-        let (asked, length, block, next) = (0, READ_BYTES_FIRST, Bytes::new(), None);
-        let mut reader = RemotePrefetchReader { io, place, etag, size, asked, length, block, next };
-        reader.request_next();
+        let (asked, length, block, next) = (0, READ_BYTES_FIRST, Bytes::new(), VecDeque::new());
+        let mut reader = RemotePrefetchReader { io, place, etag, size, asked, length, block, next, ahead: 1 };
+        reader.read_ahead();
         reader
     }
 
-    fn request_next(&mut self) {
-        if self.asked < self.size {
+    fn read_ahead(&mut self) {
+        while self.asked < self.size && self.next.len() < self.ahead {
             let range = self.asked..(self.asked + self.length).min(self.size);
             self.asked = range.end;
             self.length = (self.length * 2).min(READ_BYTES_MAX);
-            self.next = Some(self.io.fetch(&self.place, self.etag.as_deref(), vec![range]));
+            self.next.push_back(self.io.fetch(&self.place, self.etag.as_deref(), vec![range]));
         }
     }
 }
@@ -187,9 +228,10 @@ impl RemotePrefetchReader {
 impl Read for RemotePrefetchReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.block.is_empty() {
-            let Some(next) = self.next.take() else { return Ok(0) };
+            let Some(next) = self.next.pop_front() else { return Ok(0) };
             self.block = next.finish().map_err(io::Error::other)?.pop().unwrap_or_default();
-            self.request_next();
+            self.ahead = (self.ahead + 1).min(BLOCKS_AHEAD_MAX);
+            self.read_ahead();
         }
         let length = buffer.len().min(self.block.len());
         buffer[..length].copy_from_slice(&self.block.split_to(length));

@@ -23,6 +23,8 @@ pub(crate) struct ListedFile {
     pub(crate) relative: String,
     /// What tells versions of it apart.
     pub(crate) stamp: FileStamp,
+    /// The object's etag, where the listing tells one by which it can be read.
+    pub(crate) etag: Option<String>,
 }
 
 /// Finds the files of some paths, in the order of their paths. Inside folders only files with
@@ -54,7 +56,7 @@ pub(crate) fn list_files(io: &StorageClient, paths: &[&str], endings: &[&str]) -
     let relative = |path: &str| path.strip_prefix(root.as_str()).unwrap_or(path).trim_start_matches('/').to_owned();
     Ok(all
         .into_iter()
-        .map(|ListingEntry { path, stamp, .. }| ListedFile { relative: relative(&path), path, stamp })
+        .map(|ListingEntry { path, stamp, etag, .. }| ListedFile { relative: relative(&path), path, stamp, etag })
         .collect())
 }
 
@@ -62,6 +64,7 @@ pub(crate) fn list_files(io: &StorageClient, paths: &[&str], endings: &[&str]) -
 struct ListingEntry {
     path: String,
     stamp: FileStamp,
+    etag: Option<String>,
     /// Whether the pattern names it, and not only a folder above it.
     is_named: bool,
     /// Whether it is a FIFO, a socket or a device. Opening one may block, and its size says nothing.
@@ -70,11 +73,13 @@ struct ListingEntry {
 
 impl ListingEntry {
     fn local(path: String, meta: &Metadata, is_named: bool) -> ListingEntry {
-        ListingEntry { path, stamp: FileStamp::local(meta), is_named, is_special: !meta.is_file() }
+        ListingEntry { path, stamp: FileStamp::local(meta), etag: None, is_named, is_special: !meta.is_file() }
     }
 
     fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> ListingEntry {
-        ListingEntry { path, stamp: FileStamp::remote(meta), is_named, is_special: false }
+        // Weak etags match nothing.
+        let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
+        ListingEntry { path, stamp: FileStamp::remote(meta), etag, is_named, is_special: false }
     }
 }
 

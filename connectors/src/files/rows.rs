@@ -1,8 +1,8 @@
 //! Formats that are read file by file, from front to back: what they share.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
@@ -59,18 +59,28 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
 
 /// A source that reads a [`RowFormat`].
 #[derive(Debug)]
-pub(crate) struct RowSource<F>(Arc<F>);
+pub(crate) struct RowSource<F> {
+    format: Arc<F>,
+    versions: Arc<ListedVersions>,
+}
+
+/// The stamps and etags of listed objects by their paths: reads of an etag fail where another one is there, so that
+/// nothing is asked of the store before they are read.
+type ListedVersions = Mutex<HashMap<String, (FileStamp, String)>>;
 
 impl<F: RowFormat> RowSource<F> {
     pub(crate) fn new(format: F) -> Self {
-        RowSource(Arc::new(format))
+        RowSource { format: Arc::new(format), versions: Arc::default() }
     }
 }
 
 /// Opens a file that was listed a moment ago.
-pub(crate) fn open(io: &StorageClient, path: &str) -> Result<InputFile> {
-    let (blob, stamp) = blob::open_file(io, path)?;
-    Ok(InputFile { blob, path: path.into(), size: stamp.size })
+pub(crate) fn open(io: &StorageClient, file: &ListedFile) -> Result<InputFile> {
+    let (blob, stamp) = match &file.etag {
+        Some(etag) => (blob::open_version(io, &file.path, etag)?, file.stamp.clone()),
+        None => blob::open_file(io, &file.path)?,
+    };
+    Ok(InputFile { blob, path: file.path.as_str().into(), size: stamp.size })
 }
 
 fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
@@ -99,16 +109,20 @@ fn with_salt(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(St
 
 impl<F: RowFormat> Source for RowSource<F> {
     fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        let files = list_files(io, &self.0.paths(), self.0.endings())?;
+        let files = list_files(io, &self.format.paths(), self.format.endings())?;
         // Some stores tell less of an object in listings than when asked for it alone, and spans
         // are opened one by one: the stamps must be of that kind.
-        let files = inspect_parallel(&files, |file| match file.path.contains("://") {
+        let files = inspect_parallel(&files, |file| match file.path.contains("://") && file.etag.is_none() {
             true => Ok(ListedFile { stamp: blob::open_file(io, &file.path)?.1, ..file.clone() }),
             false => Ok(file.clone()),
         })?;
-        let fields = self.0.fields(io, &files)?;
+        let fields = self.format.fields(io, &files)?;
+        let version = |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
+        if let Ok(mut versions) = self.versions.lock() {
+            *versions = files.iter().filter_map(version).collect();
+        }
         let mut pieces: Vec<FileRange> =
-            files.into_iter().map(|file| whole_file_piece(self.0.as_ref(), file)).collect();
+            files.into_iter().map(|file| whole_file_piece(self.format.as_ref(), file)).collect();
         let places: Vec<_> = pieces.iter().map(|piece| (piece.path.as_str(), piece.partition.as_slice())).collect();
         let partitions = hive::partition_fields(&places)?;
         let in_files = fields.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned();
@@ -122,7 +136,8 @@ impl<F: RowFormat> Source for RowSource<F> {
 
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         Ok(Box::new(RowScan {
-            format: self.0.clone(),
+            format: self.format.clone(),
+            versions: self.versions.clone(),
             io: io.clone(),
             request: request.clone(),
             pieces: span.pieces.clone().into(),
@@ -133,6 +148,7 @@ impl<F: RowFormat> Source for RowSource<F> {
 
 struct RowScan<F> {
     format: Arc<F>,
+    versions: Arc<ListedVersions>,
     io: StorageClient,
     request: ScanRequest,
     pieces: VecDeque<FileRange>,
@@ -151,9 +167,14 @@ struct RowPieceScan {
 
 impl<F: RowFormat> RowScan<F> {
     fn open_piece(&self, piece: FileRange) -> Result<RowPieceScan> {
-        let (blob, stamp) = blob::open_file(&self.io, &piece.path)?;
         let partition = with_salt(self.format.as_ref(), &piece.partition);
-        if stamp.fingerprint(&piece.relative, &partition, None) != piece.fingerprint {
+        let is_it = |stamp: &FileStamp| stamp.fingerprint(&piece.relative, &partition, None) == piece.fingerprint;
+        let listed = self.versions.lock().ok().and_then(|versions| versions.get(&piece.path).cloned());
+        let (blob, stamp) = match listed.filter(|(stamp, _)| is_it(stamp)) {
+            Some((stamp, etag)) => (blob::open_version(&self.io, &piece.path, &etag)?, stamp),
+            None => blob::open_file(&self.io, &piece.path)?,
+        };
+        if !is_it(&stamp) {
             return Err(blob::changed_fault(&piece.path));
         }
         let file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size };

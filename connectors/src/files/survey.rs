@@ -3,14 +3,48 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_model::{Fault, Result, catch_panic};
+use forebay_model::{Fault, FileRange, Result, catch_panic};
 
-/// Threads that look at files: most of their time is spent waiting for storage.
-const THREADS_MAX: usize = 16;
+use super::blob::is_remote;
+use super::list::ListedFile;
+
+/// Threads that look at local files at most, and files for which one is worth its start.
+const LOCAL_THREADS: (usize, usize) = (16, 4);
+
+/// The same of objects: nearly all of the time is spent waiting for the store.
+const REMOTE_THREADS: (usize, usize) = (32, 1);
+
+/// An item that lies in some file.
+pub(crate) trait InFile {
+    fn path(&self) -> &str;
+}
+
+impl InFile for &ListedFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl InFile for ListedFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl InFile for &FileRange {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
 
 /// Does something with each item on a few threads; results come in the items' order. All
 /// faults are reported together, up to a point.
-pub(crate) fn inspect_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub(crate) fn inspect_parallel<T: InFile + Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let is_remote = items.iter().any(|item| is_remote(item.path()));
+    let (threads_max, per_thread) = if is_remote { REMOTE_THREADS } else { LOCAL_THREADS };
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let one_thread = || {
@@ -25,7 +59,7 @@ pub(crate) fn inspect_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) 
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..THREADS_MAX.min(items.len().div_ceil(4)) {
+        for _ in 1..threads_max.min(items.len().div_ceil(per_thread)) {
             scope.spawn(one_thread);
         }
         one_thread();

@@ -109,7 +109,7 @@ impl<'a> JsonSample<'a> {
         while self.rows_left > 0 {
             let Some(open) = &mut self.open else {
                 let Some(file) = self.files.next() else { return Ok(None) };
-                self.open = Some(JsonLineReader::open(&rows::open(self.io, &file.path)?, &[], 1, false)?);
+                self.open = Some(JsonLineReader::open(&rows::open(self.io, file)?, &[], 1, false)?);
                 continue;
             };
             match open.line()? {

@@ -7,18 +7,19 @@ use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
-use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, codes, logical_type};
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type};
+use forebay_storage::{COALESCE_BYTES_DEFAULT, ScanRequest, StorageClient};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
+use tokio::task::JoinHandle;
 
-use crate::files::blob::{FileHandle, changed_fault};
+use crate::files::blob::{FileHandle, is_remote};
 use crate::files::origin;
 use crate::guard::catch_decode_panic;
 
-use super::fetch::{CachedFile, PageSource, RowGroupFetch};
+use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
 use super::footer::{Footer, FooterCache};
 use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
@@ -29,14 +30,31 @@ use super::stored::FileChunkReader;
 /// the pages between belong to other parts, and requests go out side by side.
 const PART_GAP_BYTES: u64 = 128 << 10;
 
+/// Pieces of a span whose reads are begun before the pieces before them are done.
+const PIECES_AHEAD: usize = 8;
+
 /// Chunks of one span.
 pub(super) struct ParquetScan {
+    context: Arc<ScanContext>,
+    pieces: VecDeque<PieceState>,
+    open: Option<Box<ParquetPieceScan>>,
+}
+
+/// What the pieces of a span share.
+struct ScanContext {
     io: StorageClient,
     footers: Arc<FooterCache>,
-    request: Arc<ScanRequest>,
-    pruner: Arc<RowGroupPruner>,
-    pieces: VecDeque<FileRange>,
-    open: Option<ParquetPieceScan>,
+    request: ScanRequest,
+    pruner: RowGroupPruner,
+}
+
+/// A piece that is still to be read.
+enum PieceState {
+    Listed(FileRange),
+    /// Its footer is on its way.
+    Opening(JoinHandle<Result<Box<ParquetPieceScan>>>),
+    /// Its row groups are on their way.
+    Open(Box<ParquetPieceScan>),
 }
 
 /// A file of which row groups are being read.
@@ -55,8 +73,8 @@ struct ParquetPieceScan {
     row_range: Option<(u64, u64)>,
     /// Rows of row groups that are not read, as long as no chunk tells of them.
     skipped: u64,
-    /// The row group after the present one, when it comes from afar.
-    ahead: Option<RowGroupFetch>,
+    /// The row groups, when they come from afar.
+    reads: Option<RowGroupReads>,
     /// Row groups opened so far.
     fetches: usize,
     /// The decoder's schemas by layout: most row groups share one.
@@ -75,22 +93,83 @@ struct RowGroupScan {
 }
 
 impl ParquetScan {
-    pub(super) fn new(
+    /// Begins to read a span, where it lies in a remote store.
+    pub(super) fn start(
         io: StorageClient,
         footers: Arc<FooterCache>,
         span: Span,
         request: ScanRequest,
         pruner: RowGroupPruner,
     ) -> Self {
-        let pieces = span.pieces.into();
-        ParquetScan { io, footers, request: Arc::new(request), pruner: Arc::new(pruner), pieces, open: None }
+        let context = Arc::new(ScanContext { io, footers, request, pruner });
+        let pieces = span.pieces.into_iter().map(PieceState::Listed).collect();
+        let mut scan = ParquetScan { context, pieces, open: None };
+        scan.read_ahead();
+        scan
     }
 
-    fn open_piece(&self, piece: FileRange) -> Result<ParquetPieceScan> {
-        let (blob, footer) = self.footers.open(&self.io, &piece.path)?;
-        if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
-            return Err(changed_fault(&piece.path));
+    /// Begins to read the next pieces. What fails here fails again, and is told, when the piece is read.
+    fn read_ahead(&mut self) {
+        for state in self.pieces.iter_mut().take(PIECES_AHEAD) {
+            let PieceState::Listed(piece) = state else { continue };
+            if !is_remote(&piece.path) {
+                return;
+            }
+            if let Some(known) = self.context.footers.known(&self.context.io, piece) {
+                let open = self.context.open_known(piece.clone(), known);
+                open.into_iter().for_each(|open| *state = PieceState::Open(Box::new(open)));
+            } else if let Ok(runtime) = self.context.io.runtime_handle() {
+                let (context, piece) = (self.context.clone(), piece.clone());
+                let open = move || catch_panic(|| context.open_piece(piece).map(Box::new));
+                *state = PieceState::Opening(runtime.spawn_blocking(open));
+            }
         }
+    }
+
+    fn open_next(&mut self) -> Result<Option<Box<ParquetPieceScan>>> {
+        let open = match self.pieces.pop_front() {
+            None => return Ok(None),
+            Some(PieceState::Listed(piece)) => Box::new(self.context.open_piece(piece)?),
+            Some(PieceState::Open(open)) => open,
+            Some(PieceState::Opening(open)) => {
+                let failed = |error| Fault::internal("a footer was not read").cause(error);
+                self.context.io.block_on(open)?.map_err(failed)??
+            }
+        };
+        self.read_ahead();
+        Ok(Some(open))
+    }
+
+    fn step(&mut self) -> Result<Option<Chunk>> {
+        loop {
+            if let Some(piece) = &mut self.open {
+                let step = piece.step(&self.context.io, &self.context.request);
+                let step = step.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.footer.stamp, fault))?;
+                if let Some(chunk) = step {
+                    return Ok(Some(chunk));
+                }
+                // One row group came in one request, and that cannot be half of two versions.
+                if !matches!(piece.blob, FileHandle::Remote(..)) || piece.fetches > 1 {
+                    piece.blob.check_unchanged(&piece.file, &piece.footer.stamp)?;
+                }
+                self.open = None;
+            }
+            self.open = self.open_next()?;
+            if self.open.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl ScanContext {
+    fn open_piece(&self, piece: FileRange) -> Result<ParquetPieceScan> {
+        let opened = self.footers.open_piece(&self.io, &piece)?;
+        self.open_known(piece, opened)
+    }
+
+    /// Opens a piece of a file and begins to read its row groups.
+    fn open_known(&self, piece: FileRange, (blob, footer): (FileHandle, Arc<Footer>)) -> Result<ParquetPieceScan> {
         let plan = FileProjection::new(&footer, &piece, &self.request)?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;
@@ -104,13 +183,23 @@ impl ParquetScan {
         let all = rows(&groups);
         let names = self.pruner.columns();
         if !names.is_empty() {
-            let columns = ScanRequest { columns: names, ..self.request.as_ref().clone() };
+            let columns = ScanRequest { columns: names, ..self.request.clone() };
             let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
             let keep = self.pruner.keep_row_groups(&footer, &FileProjection::new(&footer, &piece, &columns)?, &indices);
             let mut keep = keep.into_iter();
             groups.retain(|_| keep.next().unwrap_or(true));
         }
         let skipped = all - rows(&groups);
+        let reads = match &blob {
+            // Of a part of a row group only the pages may be wanted that hold it.
+            FileHandle::Remote(_, place, etag) if plan.reads && piece.row_range.is_none() => {
+                let content = CachedFile { io: self.io.clone(), id: piece.fingerprint };
+                let ranges = |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
+                let ranges = groups.iter().map(|(group, _)| ranges(*group));
+                Some(RowGroupReads::start(content, place, etag.as_deref(), ranges, COALESCE_BYTES_DEFAULT))
+            }
+            _ => None,
+        };
         Ok(ParquetPieceScan {
             blob,
             footers: self.footers.clone(),
@@ -121,33 +210,12 @@ impl ParquetScan {
             seed: RowKeys::file_seed(&piece.relative),
             groups: groups.into(),
             row_range: piece.row_range,
-            ahead: None,
+            reads,
             fetches: 0,
             layouts: Vec::new(),
             group: None,
             footer,
         })
-    }
-
-    fn step(&mut self) -> Result<Option<Chunk>> {
-        loop {
-            if let Some(piece) = &mut self.open {
-                let step = piece.step(&self.io, &self.request);
-                let step = step.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.footer.stamp, fault))?;
-                if let Some(chunk) = step {
-                    return Ok(Some(chunk));
-                }
-                // One row group came in one request, and that cannot be half of two versions.
-                if !matches!(piece.blob, FileHandle::Remote(..)) || piece.fetches > 1 {
-                    piece.blob.check_unchanged(&piece.file, &piece.footer.stamp)?;
-                }
-                self.open = None;
-            }
-            match self.pieces.pop_front() {
-                Some(piece) => self.open = Some(self.open_piece(piece)?),
-                None => return Ok(None),
-            }
-        }
     }
 }
 
@@ -233,7 +301,8 @@ impl ParquetPieceScan {
             FileHandle::Local(file) => PageSource::Local(file.clone(), size, Some(content)),
             FileHandle::Remote(_, place, etag) => {
                 let ranges = page_ranges(&metadata, rows);
-                RowGroupFetch::start_ranges(content, place, etag.as_deref(), ranges, PART_GAP_BYTES).finish(size)?
+                let ranges = std::iter::once(ranges);
+                RowGroupReads::start(content, place, etag.as_deref(), ranges, PART_GAP_BYTES).next_group(size)?
             }
         };
         let whole = self.plan.layout(&self.footer, index);
@@ -256,16 +325,14 @@ impl ParquetPieceScan {
                 let whole = PageSource::whole(file, size, &content, group, &self.plan.leaves);
                 Ok(whole.unwrap_or_else(|| PageSource::Local(file.clone(), size, Some(content))))
             }
-            FileHandle::Remote(_, place, etag) => {
-                let (metadata, etag) = (&self.footer.metadata, etag.as_deref());
-                let start = |group: usize| {
-                    RowGroupFetch::start(content.clone(), place, etag, metadata.row_group(group), &self.plan.leaves)
-                };
-                let present = self.ahead.take().unwrap_or_else(|| start(index));
-                let pages = present.finish(size)?;
-                self.ahead = self.groups.front().map(|(next, _)| start(*next));
-                Ok(pages)
-            }
+            FileHandle::Remote(_, place, etag) => match &mut self.reads {
+                Some(reads) => reads.next_group(size),
+                None => {
+                    let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
+                    let (etag, ranges) = (etag.as_deref(), std::iter::once(ranges));
+                    RowGroupReads::start(content, place, etag, ranges, COALESCE_BYTES_DEFAULT).next_group(size)
+                }
+            },
         }
     }
 

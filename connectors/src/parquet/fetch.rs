@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
 use forebay_model::{ContentId, Result};
-use forebay_storage::{COALESCE_BYTES_DEFAULT, RangeFetch, StorageClient, StorageLocation};
+use forebay_storage::{FetchedParts, PlannedReads, StorageClient, StorageLocation};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
@@ -24,8 +24,8 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 pub(super) enum PageSource {
     /// A local file and its size, read page by page; and what keeps pages that are read again.
     Local(Arc<std::fs::File>, u64, Option<CachedFile>),
-    /// The wanted columns of one row group, fetched before: where each begins, and its bytes.
-    Fetched(Vec<(u64, Bytes)>, u64),
+    /// The wanted columns of one row group, fetched before.
+    Fetched(Arc<FetchedParts>, u64),
 }
 
 /// A file of which a run keeps what it reads.
@@ -41,7 +41,27 @@ pub(super) enum PageStream {
     File(BufReader<PositionedReader>),
     /// The first bytes are known.
     Begun(Chain<Reader<Bytes>, BufReader<PositionedReader>>),
-    Bytes(Reader<Bytes>),
+    Parts(PartsReader),
+}
+
+/// A read of parts onwards from somewhere, through all that follow one another.
+pub(super) struct PartsReader {
+    parts: Arc<FetchedParts>,
+    /// The next byte after `part`.
+    at: u64,
+    part: Bytes,
+}
+
+impl Read for PartsReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.part.is_empty() {
+            self.part = self.parts.tail_at(self.at).unwrap_or_default();
+            self.at += self.part.len() as u64;
+        }
+        let length = buffer.len().min(self.part.len());
+        buffer[..length].copy_from_slice(&self.part.split_to(length));
+        Ok(length)
+    }
 }
 
 impl Read for PageStream {
@@ -49,7 +69,7 @@ impl Read for PageStream {
         match self {
             PageStream::File(file) => file.read(buffer),
             PageStream::Begun(file) => file.read(buffer),
-            PageStream::Bytes(bytes) => bytes.read(buffer),
+            PageStream::Parts(parts) => parts.read(buffer),
         }
     }
 }
@@ -80,20 +100,8 @@ impl PageSource {
             let bytes = io.read_through_cache(*id, start, length, || read_exact(file, start, length)).ok()?;
             Some((start, bytes))
         };
-        let mut parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
-        parts.sort_unstable_by_key(|(start, _)| *start);
-        Some(PageSource::Fetched(parts, size))
-    }
-
-    fn from(&self, start: u64) -> parquet::errors::Result<Bytes> {
-        let PageSource::Fetched(parts, _) = self else { return Ok(Bytes::new()) };
-        let after = parts.partition_point(|(at, _)| *at <= start);
-        let part = after.checked_sub(1).and_then(|i| parts.get(i));
-        let inside = part.filter(|(at, bytes)| start - at <= bytes.len() as u64);
-        match inside {
-            Some((at, bytes)) => Ok(bytes.slice((start - at) as usize..)),
-            None => Err(ParquetError::EOF(format!("byte {start} is outside of the row group's columns"))),
-        }
+        let parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
+        Some(PageSource::Fetched(Arc::new(FetchedParts::new(parts)), size))
     }
 }
 
@@ -109,7 +117,9 @@ impl ChunkReader for PageSource {
                 let first = io.read_through_cache(*id, start, length, || read_exact(file, start, length))?;
                 Ok(PageStream::Begun(first.reader().chain(rest(start + length as u64))))
             }
-            PageSource::Fetched(..) => Ok(PageStream::Bytes(self.from(start)?.reader())),
+            PageSource::Fetched(parts, _) => {
+                Ok(PageStream::Parts(PartsReader { parts: parts.clone(), at: start, part: Bytes::new() }))
+            }
         }
     }
 
@@ -122,71 +132,70 @@ impl ChunkReader for PageSource {
             PageSource::Local(file, _, Some(CachedFile { io, id })) => {
                 Ok(io.read_through_cache(*id, start, length, || read_exact(file, start, length))?)
             }
-            PageSource::Fetched(..) => {
-                let bytes = self.from(start)?;
-                if bytes.len() < length {
-                    return Err(ParquetError::EOF(format!(
-                        "{length} bytes at {start} lie beyond the end of the column"
-                    )));
-                }
-                Ok(bytes.slice(..length))
-            }
+            PageSource::Fetched(parts, _) => parts.slice(start..start + length as u64).ok_or_else(|| {
+                ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the column"))
+            }),
         }
     }
 }
 
-/// The wanted columns of a row group, those that are on their way from a remote store among them.
-pub(super) struct RowGroupFetch {
-    fetch: RangeFetch,
+/// The wanted columns of the row groups of a remote file, on their way in the order in which they are decoded.
+pub(super) struct RowGroupReads {
+    reads: PlannedReads,
     content: CachedFile,
-    /// Where each begins that is on its way.
-    starts: Vec<u64>,
+    groups: Vec<GroupRanges>,
+    /// The next row group.
+    next: usize,
+}
+
+/// The wanted columns of a row group.
+#[derive(Default)]
+struct GroupRanges {
+    wanted: Vec<Range<u64>>,
     /// Those that the run has read before.
     known: Vec<(u64, Bytes)>,
 }
 
-impl RowGroupFetch {
-    /// Asks for them.
+/// Where the wanted columns of a row group lie.
+pub(super) fn column_ranges(group: &RowGroupMetaData, leaves: &[usize]) -> Vec<Range<u64>> {
+    let ranges = leaves.iter().map(|leaf| group.column(*leaf).byte_range());
+    ranges.map(|(start, length)| start..start + length).collect()
+}
+
+impl RowGroupReads {
+    /// Asks for ranges of row groups; those that are closer together than `gap` are asked for together.
     pub(super) fn start(
         content: CachedFile,
         place: &StorageLocation,
         etag: Option<&str>,
-        group: &RowGroupMetaData,
-        leaves: &[usize],
-    ) -> Self {
-        let whole = leaves.iter().map(|leaf| group.column(*leaf).byte_range());
-        let ranges = whole.map(|(start, length)| start..start + length);
-        RowGroupFetch::start_ranges(content, place, etag, ranges, COALESCE_BYTES_DEFAULT)
-    }
-
-    /// Asks for parts of them; those that are closer together than `gap` are asked for together.
-    pub(super) fn start_ranges(
-        content: CachedFile,
-        place: &StorageLocation,
-        etag: Option<&str>,
-        wanted: impl IntoIterator<Item = Range<u64>>,
+        groups: impl Iterator<Item = Vec<Range<u64>>>,
         gap: u64,
     ) -> Self {
-        let mut known = Vec::new();
-        let mut ranges: Vec<Range<u64>> = Vec::new();
-        for range in wanted {
-            match content.io.cached_range(content.id, range.start, (range.end - range.start) as usize) {
-                Some(bytes) => known.push((range.start, bytes)),
-                None => ranges.push(range),
+        let divide = |ranges: Vec<Range<u64>>| {
+            let mut divided = GroupRanges::default();
+            for range in ranges {
+                match content.io.cached_range(content.id, range.start, (range.end - range.start) as usize) {
+                    Some(bytes) => divided.known.push((range.start, bytes)),
+                    None => divided.wanted.push(range),
+                }
             }
-        }
-        ranges.sort_unstable_by_key(|range| range.start);
-        let starts = ranges.iter().map(|range| range.start).collect();
-        RowGroupFetch { fetch: content.io.fetch_apart(place, etag, ranges, gap), content, starts, known }
+            divided
+        };
+        let groups: Vec<GroupRanges> = groups.map(divide).collect();
+        let wanted: Vec<Vec<Range<u64>>> = groups.iter().map(|group| group.wanted.clone()).collect();
+        RowGroupReads { reads: content.io.plan_reads(place, etag, &wanted, gap), content, groups, next: 0 }
     }
 
-    /// Waits for them.
-    pub(super) fn finish(self, size: u64) -> Result<PageSource> {
-        let RowGroupFetch { fetch, content, starts, known } = self;
-        let mut parts: Vec<(u64, Bytes)> = starts.into_iter().zip(fetch.finish()?).collect();
-        parts.iter().for_each(|(start, bytes)| content.io.cache_range(content.id, *start, bytes));
-        parts.extend(known);
-        parts.sort_unstable_by_key(|(start, _)| *start);
-        Ok(PageSource::Fetched(parts, size))
+    /// Waits for the next row group.
+    pub(super) fn next_group(&mut self, size: u64) -> Result<PageSource> {
+        let group = self.groups.get_mut(self.next).map(std::mem::take).unwrap_or_default();
+        let mut parts = self.reads.take(self.next)?;
+        self.next += 1;
+        for range in group.wanted {
+            let length = (range.end - range.start) as usize;
+            self.content.io.cache_range(self.content.id, range.start, length, || parts.slice(range));
+        }
+        group.known.into_iter().for_each(|(start, bytes)| parts.insert(start, bytes));
+        Ok(PageSource::Fetched(Arc::new(parts), size))
     }
 }

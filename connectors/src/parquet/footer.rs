@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{ContentId, Fault, Result, codes};
+use bytes::Bytes;
+use forebay_model::{ContentId, Fault, FileRange, Result, codes};
 use forebay_storage::StorageClient;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
@@ -13,6 +14,7 @@ use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOption
 use super::checksums::footer_checksum_matches;
 use super::page_index::PageIndexCache;
 use crate::files::blob::{self, FileHandle};
+use crate::files::list::ListedFile;
 use crate::files::stamp::FileStamp;
 use crate::guard::catch_decode_panic;
 
@@ -37,6 +39,15 @@ pub(super) struct Footer {
     pub(super) digest: ContentId,
     /// The file's version that it was read from.
     pub(super) stamp: FileStamp,
+    /// The object's etag, by which it is read.
+    etag: Option<String>,
+}
+
+impl Footer {
+    /// Whether it is that of the file that a piece was found in.
+    fn is_of(&self, piece: &FileRange) -> bool {
+        self.stamp.fingerprint(&piece.relative, &piece.partition, Some(self.digest)) == piece.fingerprint
+    }
 }
 
 /// The last few footers by path.
@@ -45,6 +56,8 @@ pub(super) struct FooterCache {
     kept: Mutex<FooterCacheState>,
     /// Where pages lie, of the row groups that were read in parts.
     pub(super) page_indexes: PageIndexCache,
+    /// The stamps and etags of objects by their paths, as they were listed.
+    listed: Mutex<HashMap<String, (FileStamp, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,13 +68,74 @@ struct FooterCacheState {
 }
 
 impl FooterCache {
+    /// Keeps the etags of objects as they were listed: their pieces are read by them.
+    pub(super) fn keep_versions(&self, files: &[ListedFile]) {
+        let version = |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
+        if let Ok(mut listed) = self.listed.lock() {
+            *listed = files.iter().filter_map(version).collect();
+        }
+    }
+
     /// Opens a file and gives its footer, from memory when the file has not changed.
     pub(super) fn open(&self, io: &StorageClient, path: &str) -> Result<(FileHandle, Arc<Footer>)> {
         let (blob, stamp) = blob::open_file(io, path)?;
-        if let Some(footer) = self.get(path).filter(|footer| footer.stamp == stamp) {
-            return Ok((blob, footer));
+        match self.get(path).filter(|footer| footer.stamp == stamp) {
+            Some(footer) => Ok((blob, footer)),
+            None => self.load(blob, path, stamp, None),
         }
-        let footer = Arc::new(load_footer(&blob, path, stamp)?);
+    }
+
+    /// The footer of a file as it was listed. An object that has changed since is a fault.
+    pub(super) fn open_listed(&self, io: &StorageClient, file: &ListedFile) -> Result<(FileHandle, Arc<Footer>)> {
+        let Some(etag) = &file.etag else { return self.open(io, &file.path) };
+        let blob = blob::open_version(io, &file.path, etag)?;
+        match self.get(&file.path).filter(|footer| footer.stamp == file.stamp) {
+            Some(footer) => Ok((blob, footer)),
+            None => self.load(blob, &file.path, file.stamp.clone(), None),
+        }
+    }
+
+    /// The footer of the file that a piece was found in, where it is in memory and the store checks at every read that
+    /// the file is still the same.
+    pub(super) fn known(&self, io: &StorageClient, piece: &FileRange) -> Option<(FileHandle, Arc<Footer>)> {
+        let footer = self.get(&piece.path).filter(|footer| footer.is_of(piece))?;
+        let blob = blob::open_version(io, &piece.path, footer.etag.as_deref()?).ok()?;
+        Some((blob, footer))
+    }
+
+    /// Opens the file that a piece was found in. One that has changed since is a fault.
+    pub(super) fn open_piece(&self, io: &StorageClient, piece: &FileRange) -> Result<(FileHandle, Arc<Footer>)> {
+        if let Some(known) = self.known(io, piece) {
+            return Ok(known);
+        }
+        let listed = self.listed.lock().ok().and_then(|listed| listed.get(&piece.path).cloned());
+        if let Some((stamp, etag)) = listed {
+            let blob = blob::open_version(io, &piece.path, &etag)?;
+            let (blob, footer) = self.load(blob, &piece.path, stamp, None)?;
+            return if footer.is_of(piece) { Ok((blob, footer)) } else { Err(blob::changed_fault(&piece.path)) };
+        }
+        // A whole file tells its size.
+        let tail = match piece.row_groups {
+            None if blob::is_remote(&piece.path) && piece.bytes > 0 => {
+                blob::open_tail(io, &piece.path, (piece.bytes, TAIL_BYTES))?
+            }
+            _ => None,
+        };
+        let (blob, footer) = match tail {
+            Some((blob, stamp, tail)) => self.load(blob, &piece.path, stamp, Some(tail))?,
+            None => self.open(io, &piece.path)?,
+        };
+        if footer.is_of(piece) { Ok((blob, footer)) } else { Err(blob::changed_fault(&piece.path)) }
+    }
+
+    fn load(
+        &self,
+        blob: FileHandle,
+        path: &str,
+        stamp: FileStamp,
+        tail: Option<Bytes>,
+    ) -> Result<(FileHandle, Arc<Footer>)> {
+        let footer = Arc::new(load_footer(&blob, path, stamp, tail)?);
         self.keep(path, &footer);
         Ok((blob, footer))
     }
@@ -100,14 +174,14 @@ impl FooterCache {
     }
 }
 
-fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp) -> Result<Footer> {
-    let (metadata, digest) = read_metadata(blob, path, &stamp)?;
+fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp, tail: Option<Bytes>) -> Result<Footer> {
+    let (metadata, digest) = read_metadata(blob, path, &stamp, tail)?;
     let read = catch_decode_panic::<_, ParquetError>(|| {
         let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
         Ok(arrow.schema().clone())
     });
     let schema = read.map_err(|error| footer_fault(path, error))?;
-    Ok(Footer { metadata, schema, digest, stamp })
+    Ok(Footer { metadata, schema, digest, stamp, etag: blob.etag().map(str::to_owned) })
 }
 
 fn corrupt_fault(path: &str, message: impl Into<String>) -> Fault {
@@ -119,11 +193,12 @@ fn footer_fault(path: &str, error: ParquetError) -> Fault {
     corrupt_fault(path, "the footer cannot be understood").cause(error)
 }
 
-/// Reads what a file says that it holds, with the id of the bytes that say it.
-pub(super) fn read_metadata(
+/// Reads what a file says that it holds, with the id of the bytes that say it. `tail` is its end where that is known.
+fn read_metadata(
     blob: &FileHandle,
     path: &str,
     stamp: &FileStamp,
+    tail: Option<Bytes>,
 ) -> Result<(Arc<ParquetMetaData>, ContentId)> {
     let corrupt = |message: String| corrupt_fault(path, message);
     let size = stamp.size;
@@ -131,7 +206,7 @@ pub(super) fn read_metadata(
         return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
     }
     let tail_bytes = if matches!(blob, FileHandle::Local(_)) { ENDING_BYTES } else { TAIL_BYTES };
-    let tail = blob.read(path, size - size.min(tail_bytes)..size)?;
+    let tail = tail.map_or_else(|| blob.read(path, size - size.min(tail_bytes)..size), Ok)?;
     let ending = FooterTail::try_from(&tail[tail.len() - ENDING_BYTES as usize..]).map_err(|error| {
         corrupt("the file does not end like Parquet".to_owned())
             .cause(error)

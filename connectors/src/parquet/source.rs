@@ -9,7 +9,7 @@ use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::PartitionPolicy;
-use crate::files::blob::{FileHandle, changed_fault};
+use crate::files::blob::FileHandle;
 use crate::files::cut::{RowGroupSummary, cut_spans};
 use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
 use crate::files::extent::{folder_extents, share_points};
@@ -82,7 +82,7 @@ impl ParquetReader {
         known: &SchemaInterner,
         watch: &[String],
     ) -> Result<FooterSummary> {
-        let (_, footer) = self.footers.open(io, &file.path)?;
+        let (_, footer) = self.footers.open_listed(io, file)?;
         let metadata = &footer.metadata;
         let roots = metadata.file_metadata().schema_descr();
         let fields = known.one(logical_fields(footer.schema.fields()));
@@ -127,10 +127,7 @@ impl ParquetReader {
 
     /// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
     fn row_groups(&self, io: &StorageClient, piece: &FileRange, runs: Option<RowRuns>) -> Result<Vec<FileRange>> {
-        let (blob, footer) = self.footers.open(io, &piece.path)?;
-        if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
-            return Err(changed_fault(&piece.path));
-        }
+        let (blob, footer) = self.footers.open_piece(io, piece)?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;
         let mut pieces = Vec::with_capacity(to - from);
@@ -177,6 +174,7 @@ impl Source for ParquetReader {
             (list_files(io, &self.config.paths(), ENDINGS), noted.join())
         });
         let (files, known) = (files?, SchemaInterner::default());
+        self.footers.keep_versions(&files);
         let mut noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
         // From notes, where the file is still what it was.
         let facts = files.iter().map(|file| {
@@ -228,7 +226,7 @@ impl Source for ParquetReader {
 
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
         let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
-        Ok(Box::new(ParquetScan::new(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+        Ok(Box::new(ParquetScan::start(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
     }
 
     fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {

@@ -111,7 +111,7 @@ impl WrittenFile for StoredFile {
             fingerprint: self.content_id(),
         };
         let (span, pruner) = (Span { pieces: vec![piece] }, RowGroupPruner::new(&[], &request.schema));
-        Ok(Box::new(ParquetScan::new(self.io.clone(), self.footers.clone(), span, request.clone(), pruner)))
+        Ok(Box::new(ParquetScan::start(self.io.clone(), self.footers.clone(), span, request.clone(), pruner)))
     }
 
     fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<EncodedPiece>> {

@@ -87,6 +87,34 @@ fn objects_are_read_like_files() {
 }
 
 #[test]
+fn objects_are_read_under_the_etags_of_their_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    let io = StorageClient::new().unwrap();
+    let io = io.with_store("s3://lake", Arc::new(object_store::memory::InMemory::new())).unwrap();
+    for format in ["parquet", "arrow"] {
+        let local = dir.path().join(format!("a.{format}"));
+        let place = io.resolve(&format!("s3://lake/{format}/a.{format}")).unwrap();
+        let put = |from| {
+            write(format, json!({"path": "out"}), &local, &[rows(from, 600), rows(from + 600, 400)]);
+            io.put(&place, std::fs::read(&local).unwrap().into()).unwrap();
+        };
+        put(0);
+        let source = source(format, json!({"path": place.shown}));
+        let dataset = source.discover(&io, &[]).unwrap();
+        let read = || chunks(&io, source.as_ref(), &dataset, &request(&dataset));
+        assert_eq!(whole(&read().unwrap()).num_rows(), 1000);
+        put(7);
+        let fault = read().unwrap_err();
+        assert_eq!((fault.code().name, fault.site().file.as_ref()), ("FB0208", Some(&place.shown)), "{fault}");
+        // Another reader of the dataset knows no etag.
+        let other = forebay_connectors::BuiltInConnectors.source(format, &json!({"path": place.shown})).unwrap();
+        let fault = chunks(&io, other.as_ref(), &dataset, &request(&dataset)).unwrap_err();
+        assert_eq!((fault.code().name, fault.site().file.as_ref()), ("FB0208", Some(&place.shown)), "{fault}");
+        put(0);
+    }
+}
+
+#[test]
 fn objects_that_change_or_break_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lake/a.parquet");

@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LearnPass, LearnResult, fixed_bytes};
 use crate::ordered_scan::{CheckpointHook, OrderedScan, SpanRef, SpanTimeline};
+use crate::read_ahead::ReadAhead;
 use crate::remote::RemoteExecutor;
 use crate::span_index::{SpanIndex, WorkUnit};
 
@@ -199,9 +200,14 @@ impl<'a> IncrementalLane<'a> {
             Some(RemoteExecutor { share, ..crewed.executor(work, self.learn.watch) })
         });
         let by = (self.turns.count(), away.as_ref());
+        if away.is_none() {
+            self.run.plan_reads(self.learn, todo.iter().flat_map(|part| &tasks[part.tasks.clone()]).copied())?;
+        }
         let done = sequence.run_units(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
             self.learn_unit(tasks, part, (carry, seal), (is_first, todo.len()), stop)
-        })?;
+        });
+        self.run.end_reads()?;
+        let done = done?;
         let mut left = RemoteDisposition::default();
         for made in done.parts.values() {
             let made: &UnitOutcome = made;
@@ -482,6 +488,7 @@ fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> Ordere
         narrow: Vec::new(),
         written: Vec::new(),
         computing: 1.0,
+        ahead: ReadAhead::new(learn.threads),
     }
 }
 

@@ -12,7 +12,7 @@ use forebay_plan::{
     AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, Program, RowCounts, WindowBudget,
 };
 use forebay_storage::failpoint::{reading, step};
-use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use forebay_storage::{ChunkIterator, Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::{CountingSemaphore, lock, parallel_map, poisoned_lock, run_on_all};
 
 use crate::chunk_groups::for_each_group;
@@ -20,6 +20,7 @@ use crate::chunk_source::ChunkIter;
 use crate::fused_learn::{FusedCoverage, FusedLearnFn};
 use crate::incremental_learn::IncrementalLane;
 use crate::ordered_scan::SpanRef;
+use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::remote::ClusterHandle;
 use crate::run_state::{RunState, chunk_rows_max, group_rows_max, scan_request};
 
@@ -65,7 +66,7 @@ pub type TappedChain = (OpChain, Vec<usize>);
 pub struct LaneExecution<'a> {
     pub lane: &'a AnalyzerLane,
     /// For each scan, the request; for each of its streams, the chain with its taps.
-    pub scans: Vec<(ScanRequest, Vec<TappedChain>)>,
+    pub scans: Vec<(Arc<ScanRequest>, Vec<TappedChain>)>,
     tasks: Vec<SpanRef>,
     next: AtomicUsize,
     /// Whether one thread has to read all spans in order, because of window state.
@@ -74,6 +75,8 @@ pub struct LaneExecution<'a> {
     order_free: bool,
     pub scratches: Vec<Arc<dyn ScratchSpace>>,
     merged: Mutex<LaneMerge>,
+    /// The spans that are read next, by the lane's place among the lanes of the pass.
+    ahead: (Arc<ReadAhead<(usize, SpanRef)>>, usize),
 }
 
 /// The lane's merged result so far.
@@ -86,6 +89,33 @@ struct LaneMerge {
     waiting: BTreeMap<usize, Vec<AnyState>>,
     merged_until: usize,
     counts: RowCounts,
+}
+
+impl LaneExecution<'_> {
+    /// Announces spans that are read in this order.
+    pub fn plan_reads(&self, learn: &LearnPass<'_>, tasks: impl Iterator<Item = SpanRef>) -> Result<()> {
+        let (ahead, place) = &self.ahead;
+        for task in tasks {
+            let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?.clone();
+            let request = self.scans[task.scan].0.clone();
+            ahead.plan([((*place, task), PlannedSpan { input, span: task.span, request })])?;
+        }
+        Ok(())
+    }
+
+    /// Gives up what was announced and not read.
+    pub fn end_reads(&self) -> Result<()> {
+        self.ahead.0.clear()
+    }
+
+    fn open_ahead(&self, learn: &LearnPass<'_>, task: SpanRef) -> Result<ChunkIterator> {
+        let (ahead, place) = &self.ahead;
+        let open = || {
+            let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?;
+            input.source.open(learn.io, &input.dataset.spans[task.span], &self.scans[task.scan].0)
+        };
+        ahead.take(learn.io, (*place, task), open)
+    }
 }
 
 impl LearnResult {
@@ -120,7 +150,7 @@ impl LearnPass<'_> {
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<LearnResult> = Mutex::default();
         let turns = CountingSemaphore::new(threads);
-        let runs = match self.crewed {
+        let mut runs = match self.crewed {
             Some(crewed) => self.by_workers(runs, crewed, &turns, &answers)?,
             None => {
                 let partials = runs.iter().map(|run| IncrementalLane::new(self, run, &turns));
@@ -139,6 +169,7 @@ impl LearnPass<'_> {
         if bytes > 0 {
             self.watch.on_event(Event::PassReads { bytes, of: bytes });
         }
+        self.plan_reads(&mut runs, threads)?;
         let stop = AtomicBool::new(false);
         let each = || {
             while !stop.load(Ordering::Relaxed) {
@@ -154,6 +185,23 @@ impl LearnPass<'_> {
         };
         run_on_all(threads, &each).into_iter().collect::<Result<()>>()?;
         answers.into_inner().map_err(|_| poisoned_lock())
+    }
+
+    /// Announces the spans of lanes in the order in which threads come to them: a lane for each thread at a time.
+    fn plan_reads(&self, runs: &mut [LaneExecution<'_>], threads: usize) -> Result<()> {
+        let ahead = Arc::new(ReadAhead::new(threads));
+        for (place, run) in runs.iter_mut().enumerate() {
+            run.ahead = (ahead.clone(), place);
+        }
+        for together in runs.chunks(threads) {
+            let longest = together.iter().map(|run| run.tasks.len()).max().unwrap_or(0);
+            for at in 0..longest {
+                for run in together {
+                    run.plan_reads(self, run.tasks.get(at).into_iter().copied())?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Learns all lanes on workers, enough lanes concurrently to keep the workers busy; returns the lanes that cannot
@@ -222,11 +270,13 @@ impl LearnPass<'_> {
             }
             let rows =
                 chunk_rows_max(self.batch_rows, chains.iter().map(|(chain, _)| chain), self.memory, self.threads);
-            scans.push((scan_request(self.program, scan, input, rows, keys), chains));
+            scans.push((Arc::new(scan_request(self.program, scan, input, rows, keys)), chains));
             tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
         }
-        let in_order =
-            scans.iter().flat_map(|(_, chains): &(_, Vec<TappedChain>)| chains).any(|(chain, _)| chain.is_ordered());
+        let in_order = scans
+            .iter()
+            .flat_map(|(_, chains): &(Arc<ScanRequest>, Vec<TappedChain>)| chains)
+            .any(|(chain, _)| chain.is_ordered());
         let (fixed, spilling) = self.need(lane);
         let share = budget.saturating_sub(fixed) / spilling.max(1);
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
@@ -245,6 +295,7 @@ impl LearnPass<'_> {
             order_free: analyzers.iter().all(|analyzer| analyzer.order_free()),
             scratches,
             merged: Mutex::default(),
+            ahead: (Arc::new(ReadAhead::new(self.threads)), 0),
         })
     }
 
@@ -450,7 +501,7 @@ impl LearnPass<'_> {
             let span = &input.dataset.spans[task.span];
             let label = span.label();
             reading(&label);
-            let chunks = input.source.open(self.io, span, request)?;
+            let chunks = run.open_ahead(self, *task)?;
             Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as ChunkIter<'_>)
         };
         let whole = for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;

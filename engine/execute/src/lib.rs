@@ -16,6 +16,7 @@ mod materialize;
 mod one_per_key;
 mod ordered_scan;
 mod query_memory;
+mod read_ahead;
 mod remote;
 mod run_state;
 mod shard_writer;

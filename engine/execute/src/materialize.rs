@@ -29,6 +29,7 @@ use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDi
 use futures::StreamExt;
 
 use crate::query_memory::QueryMemoryPool;
+use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::run_state::{RowOrderFailure, RunState, SortedStream, SourceInput, chunk_rows_max, record_order_failure};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
@@ -363,13 +364,19 @@ fn send_batches(
     mut carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
+    let ahead = ReadAhead::new(1);
+    for (index, (part, place)) in tasks {
+        let (input, request) = (part.input.clone(), Arc::new(part.request.clone()));
+        ahead.plan([(*index, PlannedSpan { input, span: *place, request })])?;
+    }
     for (index, (part, place)) in tasks {
         let span = &part.input.dataset.spans[*place];
         // The span's number above, the row below: ascending in canonical order, however spans are divided among
         // threads.
         let mut row = (*index as u64) << ROW_BITS;
         part.sorted.iter().try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
-        for chunk in part.input.source.open(io, span, &part.request)? {
+        let open = || part.input.source.open(io, span, &part.request);
+        for chunk in ahead.take(io, *index, open)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
             let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {

@@ -14,7 +14,7 @@ use forebay_plan::{
     base_column, span_extents,
 };
 use forebay_storage::failpoint::reading;
-use forebay_storage::{ChunkIterator, MemoryBudget, ScratchDir, StorageClient, WrittenFile};
+use forebay_storage::{ChunkIterator, MemoryBudget, ScanRequest, ScratchDir, StorageClient, WrittenFile};
 use forebay_threads::{HandOff, lock, poisoned_lock, run_on_all};
 use forebay_window::{WindowPlan, WindowReach};
 use serde::de::DeserializeOwned;
@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use crate::chunk_groups::for_each_group;
 use crate::chunk_source::{ChunkIter, RangeReader, RangeReaderFn};
 use crate::halo::HaloIndex;
+use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::remote::RemoteExecutor;
 use crate::run_state::{RunState, chunk_rows_max, group_rows_max, scan_request};
 use crate::span_index::{SpanDependency, SpanIndex, WorkUnit};
@@ -206,6 +207,8 @@ pub struct OrderedScan<'a> {
     pub written: Vec<PriorFile>,
     /// What a range does itself of the work with its rows, where idle threads take over the rest.
     pub computing: f64,
+    /// The spans that are read next.
+    pub ahead: ReadAhead<(SpanRef, ReadMode)>,
 }
 
 impl OrderedScan<'_> {
@@ -643,8 +646,25 @@ impl OrderedScan<'_> {
         chunk_rows_max(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
     }
 
-    /// The rows of a task.
-    pub fn open_span(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIterator> {
+    /// What is read of a task, unless that is a written file.
+    fn planned_span(&self, task: SpanRef, columns: ReadMode) -> Result<Option<PlannedSpan>> {
+        if matches!(columns, ReadMode::Written(_)) {
+            return Ok(None);
+        }
+        let request = Arc::new(self.span_request(task, columns)?);
+        let input = self.known.input(self.program, self.scans[task.scan].base)?.clone();
+        Ok(Some(PlannedSpan { input, span: task.span, request }))
+    }
+
+    /// Announces tasks that are read in this order.
+    pub fn plan_reads(&self, reads: impl Iterator<Item = (SpanRef, ReadMode)>) -> Result<()> {
+        for (task, columns) in reads {
+            self.ahead.plan(self.planned_span(task, columns)?.map(|span| ((task, columns), span)))?;
+        }
+        Ok(())
+    }
+
+    fn span_request(&self, task: SpanRef, columns: ReadMode) -> Result<ScanRequest> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let mut request = scan_request(self.program, scan, input, self.chunk_rows_max(chain), false);
@@ -653,13 +673,22 @@ impl OrderedScan<'_> {
             (ReadMode::Remembered, _) => request.columns = chain.advance_columns().to_vec(),
             _ => {}
         }
+        Ok(request)
+    }
+
+    /// The rows of a task.
+    pub fn open_span(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIterator> {
+        let input = self.known.input(self.program, self.scans[task.scan].base)?;
         let span = &input.dataset.spans[task.span];
         let written = if let ReadMode::Written(at) = columns { self.written.get(at) } else { None };
         let label = written.map_or_else(|| span.label(), |written| written.shown.clone());
         reading(&label);
         let chunks = match written {
-            Some(written) => written.stored.rows(&request)?,
-            None => input.source.open(self.io, span, &request)?,
+            Some(written) => written.stored.rows(&self.span_request(task, columns)?)?,
+            None => {
+                let open = || input.source.open(self.io, span, &self.span_request(task, columns)?);
+                self.ahead.take(self.io, (task, columns), open)?
+            }
         };
         let is_written = written.is_some();
         let placed = move |fault: Fault| match fault.code() {

@@ -176,7 +176,10 @@ impl WritePass<'_> {
         // Idle threads hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
         let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo, |part| making.spans_to_open(part));
-        let readings = ranges.iter().map(readings).collect();
+        let readings: Vec<Vec<_>> = ranges.iter().map(readings).collect();
+        let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
+        sequence
+            .plan_reads((0..longest).flat_map(|at| readings.iter().filter_map(move |reads| reads.get(at)).copied()))?;
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
         let finish = |complete: EncodedShard<'m>| {

@@ -20,6 +20,7 @@ use forebay_threads::{OrderedAppender, lock, poisoned_lock, run_on_all};
 use crate::chunk_source::RangeReader;
 use crate::column_reuse::ColumnReuse;
 use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
+use crate::read_ahead::ReadAhead;
 use crate::remote::ClusterHandle;
 use crate::run_state::RunState;
 use crate::shard_writer::{EncodedShard, ShardContext, has_files, new_shard};
@@ -133,6 +134,7 @@ impl WritePass<'_> {
             narrow: Vec::new(),
             written: Vec::new(),
             computing: COMPUTING_SHARE,
+            ahead: ReadAhead::new(self.threads),
         }
     }
 
@@ -276,6 +278,7 @@ impl WritePass<'_> {
     ) -> Result<Shard> {
         let tasks = sequence.span_refs()?;
         let tasks = &tasks[self.spans_in_interval(sequence, &tasks, target)?];
+        sequence.plan_reads(tasks.iter().map(|task| (*task, ReadMode::All)))?;
         let files = target.begin(schema.clone(), target.pass)?;
         let append = |files: &mut OutputWriter<'_>, part: EncodedRowGroup| {
             files.append(&part.partition, part.encoded, part.ends_file)

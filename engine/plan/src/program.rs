@@ -18,6 +18,9 @@ pub type AnalyzerId = usize;
 /// Fewest bytes per lane and span: below, opening files costs more than reading columns separately saves.
 const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
 
+/// The same where a remote store is asked for each lane's columns of a span: small requests are slow.
+const LANE_SPAN_BYTES_MIN_REMOTE: u64 = 8 << 20;
+
 /// Every lane may decode the shared columns again if that adds at most one part in this many to the bytes read.
 const LANE_SHARED_PART_MAX: u64 = 5;
 
@@ -509,17 +512,34 @@ impl<'a> ProgramCompiler<'a> {
         let total: u64 = own.iter().sum::<u64>() + shared_bytes;
         let spans = self.spans(asks).max(1);
         let by_sharing = total.checked_div(shared_bytes * LANE_SHARED_PART_MAX).unwrap_or(u64::MAX).saturating_add(1);
-        let by_size = (total / (spans * LANE_SPAN_BYTES_MIN)).max(1);
+        let is_remote = self.is_remote(asks);
+        let span_bytes = if is_remote { LANE_SPAN_BYTES_MIN_REMOTE } else { LANE_SPAN_BYTES_MIN };
+        let by_size = (total / (spans * span_bytes)).max(1);
         let apart = self.is_columnar(asks);
         let count = if apart { by_sharing.min(by_size).min(groups.len() as u64) as usize } else { 1 };
-        // Greedy balancing: the largest group first, to the lane with the fewest bytes.
         let mut order: Vec<usize> = (0..groups.len()).collect();
-        order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
         let mut lanes: Vec<(u64, Vec<AnalyzerId>)> = vec![(0, Vec::new()); count.max(1)];
-        for index in order {
-            let lightest = (0..lanes.len()).min_by_key(|lane| lanes[*lane].0).unwrap_or(0);
-            lanes[lightest].0 += own[index].max(1);
-            lanes[lightest].1.extend(&groups[index].1);
+        let add = |lanes: &mut Vec<(u64, Vec<AnalyzerId>)>, lane: usize, index: usize| {
+            lanes[lane].0 += own[index].max(1);
+            lanes[lane].1.extend(&groups[index].1);
+        };
+        if is_remote {
+            // Neighbours in the files come with one request.
+            order.sort_by_key(|index| self.first_position(&groups[*index].0));
+            let (all, mut seen) = (own.iter().map(|bytes| (*bytes).max(1)).sum::<u64>(), 0);
+            for index in order {
+                let bytes = own[index].max(1);
+                let lane = (seen + bytes / 2) * lanes.len() as u64 / all;
+                seen += bytes;
+                add(&mut lanes, lane as usize, index);
+            }
+        } else {
+            // Greedy balancing: the largest group first, to the lane with the fewest bytes.
+            order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
+            for index in order {
+                let lightest = (0..lanes.len()).min_by_key(|lane| lanes[*lane].0).unwrap_or(0);
+                add(&mut lanes, lightest, index);
+            }
         }
         lanes
             .into_iter()
@@ -579,6 +599,21 @@ impl<'a> ProgramCompiler<'a> {
         let bases: BTreeSet<BaseId> =
             asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base)).collect();
         bases.into_iter().filter_map(|base| self.dataset(base)).map(|dataset| dataset.spans.len() as u64).sum()
+    }
+
+    /// The place in the files of the first of some columns.
+    fn first_position(&self, columns: &ColumnSet) -> usize {
+        let position = |(base, name): &(BaseId, String)| self.dataset(*base)?.schema.index_of(name).ok();
+        columns.iter().filter_map(position).min().unwrap_or(usize::MAX)
+    }
+
+    /// Whether some base lies in a remote store.
+    fn is_remote(&self, asks: &[AnalyzerId]) -> bool {
+        let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
+        bases.any(|base| {
+            let span = self.dataset(base).and_then(|dataset| dataset.spans.first());
+            span.and_then(|span| span.pieces.first()).is_some_and(|piece| piece.path.contains("://"))
+        })
     }
 
     /// Whether all bases are columnar, so that reading columns separately costs nothing.

@@ -3,7 +3,7 @@
 use forebay_commit::DegradationReport;
 use forebay_model::Interval;
 use forebay_plan::RowCounts;
-use forebay_storage::EpochReport;
+use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
@@ -44,6 +44,9 @@ pub struct RunReport {
     pub ladder: Option<DegradationReport>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
+    /// What this process asked of object stores meanwhile, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageUsage>,
 }
 
 /// A deadline, and whether it was kept.

@@ -46,6 +46,7 @@ impl Session {
         goal: RunMode<'_>,
         interval: Option<&Interval>,
     ) -> Result<RunReport> {
+        let before = self.io.usage();
         let spec = pipeline.deadline.as_ref();
         let by = spec.and_then(|spec| Some((spec, spec.by.as_deref()?)));
         let resolve = |text: &str| DeadlineSpec::parse(text)?.resolve(&Zoned::now());
@@ -81,7 +82,8 @@ impl Session {
         }
         let on_time =
             deadline.zip(on_time).map(|(deadline, on_time)| DeadlineOutcome { at: format_utc(deadline), on_time });
-        done.map(|report| RunReport { deadline: on_time, ..report })
+        let storage = Some(self.io.usage().since(before)).filter(|usage| usage.requests > 0);
+        done.map(|report| RunReport { deadline: on_time, storage, ..report })
     }
 
     /// Takes over the run of this id, if it has one. Runs of one id are those with the same goal, interval, sources
@@ -284,6 +286,7 @@ impl Session {
             deadline: None,
             ladder,
             spilled_bytes: run.scratch.spilled_bytes(),
+            storage: None,
             passes,
         })
     }

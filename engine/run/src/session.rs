@@ -79,6 +79,7 @@ impl Session {
         watch: Arc<dyn EventListener>,
     ) -> Result<Self> {
         let io = StorageClient::new()?;
+        io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
         let interrupt = io.cancellation().clone();
         let (deadline, crew, turn, claim) = (None, None, None, None);
         let (lease, allow_empty) = (None, false);

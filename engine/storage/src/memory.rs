@@ -55,6 +55,11 @@ impl MemoryBudget {
         (self.limit_bytes / 8 / self.beside) as usize
     }
 
+    /// Stored bytes on their way from a remote store or waiting to be decoded, over all runs of the process.
+    pub fn read_ahead_bytes(&self) -> u64 {
+        self.limit_bytes / 8
+    }
+
     /// Stored bytes that a run keeps of what it has read.
     pub fn recent_bytes(&self) -> usize {
         (self.limit_bytes / 64 / self.beside) as usize

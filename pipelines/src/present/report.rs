@@ -167,6 +167,16 @@ fn summary(report: &RunReport) -> String {
         let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
         text += &format!("done again: {}\n", again.join(", "));
     }
+    if let Some(storage) = &report.storage {
+        text += &format!(
+            "object store: {}, {} read, {} written, {}, {:.1} s waited\n",
+            units::counted(storage.requests, "request"),
+            units::bytes(storage.bytes_read),
+            units::bytes(storage.bytes_written),
+            units::counted(storage.retries, "failure"),
+            storage.wait_seconds
+        );
+    }
     if let Some(path) = &report.artifact_path {
         text += &format!("artifact:\n  {path}\n");
     }

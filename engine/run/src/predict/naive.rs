@@ -224,6 +224,7 @@ impl Session {
             deadline: None,
             ladder,
             spilled_bytes: scratch.spilled_bytes(),
+            storage: None,
         })
     }
 }

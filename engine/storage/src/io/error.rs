@@ -58,6 +58,11 @@ pub fn is_expired(error: &object_store::Error) -> bool {
     error_mentions(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
 }
 
+/// Whether an object ends before the range that was asked for.
+pub fn is_out_of_range(failed: &FailedRequest) -> bool {
+    failed.attempts == 0 && error_mentions(&failed.error, &["416", "<Code>InvalidRange", "Invalid range"])
+}
+
 /// Whether the bucket does not exist, and not only an object in it.
 pub fn is_bucket_missing(error: &object_store::Error) -> bool {
     error_mentions(error, &["<Code>NoSuchBucket"])

@@ -1,17 +1,24 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
+mod coalesce;
+mod concurrency;
 mod credentials;
 mod disk_cache;
 mod error;
 mod fetch;
+mod list;
 mod location;
 mod read_cache;
+mod read_scheduler;
 mod retry;
+mod stragglers;
+mod usage;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
+use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
@@ -28,17 +36,25 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::cancellation::CancellationToken;
 use crate::failpoint::step;
+use crate::io::coalesce::REQUEST_BYTES_MAX;
 use crate::io::error::{FailedRequest, is_bucket_missing, storage_fault};
 use crate::io::location::without_parents;
 use crate::io::read_cache::ReadCache;
+use crate::io::read_scheduler::ReadScheduler;
 use crate::io::retry::{CountingConnector, RetryBudget};
+use crate::io::usage::UsageCounters;
 
+pub use coalesce::COALESCE_BYTES_DEFAULT;
 pub use disk_cache::{CacheStats, DiskCache};
-pub use fetch::{COALESCE_BYTES_DEFAULT, RangeFetch};
+pub use fetch::{FetchedParts, PlannedReads, RangeFetch};
 pub use location::StorageLocation;
+pub use usage::StorageUsage;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
+
+/// Parts of an upload that are on their way at a time.
+const UPLOAD_PARTS_MAX: usize = 4;
 
 /// Requests for objects of one operation that are under way at the same time.
 const REQUESTS_MAX: usize = 32;
@@ -85,6 +101,9 @@ struct StorageInner {
     /// Buckets that were seen to be there.
     buckets: Mutex<BTreeSet<String>>,
     interrupt: CancellationToken,
+    /// Orders all reads of ranges.
+    scheduler: Arc<ReadScheduler>,
+    counters: Arc<UsageCounters>,
 }
 
 /// An object, and what tells it from those that replace it.
@@ -112,6 +131,8 @@ impl StorageClient {
             patience: RetryBudget::from_env()?,
             buckets: Mutex::default(),
             interrupt: CancellationToken::default(),
+            scheduler: Arc::default(),
+            counters: Arc::default(),
         };
         Ok(StorageClient { inner: Arc::new(inner), base: None, cache: None, recent: None })
     }
@@ -150,6 +171,11 @@ impl StorageClient {
         &self.inner.interrupt
     }
 
+    /// What was asked of object stores so far.
+    pub fn usage(&self) -> StorageUsage {
+        self.inner.counters.usage()
+    }
+
     /// Waits for a future. Must not be called from inside the runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let runtime = self.runtime()?;
@@ -160,7 +186,10 @@ impl StorageClient {
     fn block_on_cancellable<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
         let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.wait_past_grace()));
-        match self.block_on(select(answer, overdue))? {
+        let before = storage_wait();
+        let answer = self.block_on(select(answer, overdue));
+        self.inner.counters.count_wait(storage_wait() - before);
+        match answer? {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right((stopped, _)) => Err(stopped),
         }
@@ -196,7 +225,7 @@ impl StorageClient {
                 let mut builder = AmazonS3Builder::from_env()
                     .with_bucket_name(bucket)
                     .with_retry(self.inner.patience.retry_config())
-                    .with_http_connector(CountingConnector::default());
+                    .with_http_connector(CountingConnector::new(&self.inner.counters, &self.inner.scheduler));
                 if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
                     builder = builder.with_allow_http(true);
                 }
@@ -275,38 +304,6 @@ impl StorageClient {
         }
     }
 
-    /// All objects below a prefix, in the order of their paths.
-    pub fn list(&self, place: &StorageLocation) -> Result<Vec<ObjectMeta>> {
-        let mut objects: Vec<ObjectMeta> = Vec::new();
-        loop {
-            let after = objects.last().map(|last| last.location.clone());
-            // A listing that was cut goes on after what it gave: long ones would never end else.
-            let listed = self.run_with_retries(place, || async {
-                let mut stream = match &after {
-                    None => place.store.list(Some(&place.path)),
-                    Some(after) => place.store.list_with_offset(Some(&place.path), after),
-                };
-                let mut given = Vec::new();
-                while let Some(object) = stream.next().await {
-                    match object {
-                        Ok(object) => given.push(object),
-                        Err(_) if !given.is_empty() && place.local.is_none() => return Ok((given, false)),
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok((given, true))
-            })?;
-            let (given, whole) = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
-            objects.extend(given);
-            if whole {
-                break;
-            }
-        }
-        self.buckets().extend(place.bucket().map(str::to_owned));
-        objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
-        Ok(objects)
-    }
-
     /// What the store knows of one object; `None` when it is not there.
     pub fn head(&self, place: &StorageLocation) -> Result<Option<ObjectMeta>> {
         if_present(place, self.run_with_retries(place, || place.store.head(&place.path))?)
@@ -354,7 +351,7 @@ impl StorageClient {
         let got = self.run_with_retries(place, || async {
             let got = place.store.get(&place.path).await?;
             let (size, etag) = (got.meta.size, got.meta.e_tag.clone());
-            let large = size > fetch::BLOCK_BYTES && place.local.is_none();
+            let large = size > REQUEST_BYTES_MAX && place.local.is_none();
             let bytes = if large { None } else { Some(got.bytes().await?) };
             Ok((size, etag, bytes))
         })?;
@@ -368,18 +365,21 @@ impl StorageClient {
     }
 
     fn get_in_blocks(&self, place: &StorageLocation, etag: Option<&str>, size: u64) -> Result<Bytes> {
+        let starts = (0..size.div_ceil(REQUEST_BYTES_MAX)).map(|block| block * REQUEST_BYTES_MAX);
+        let ranges = starts.map(|start| start..(start + REQUEST_BYTES_MAX).min(size));
+        let blocks: Vec<Vec<Range<u64>>> = ranges.map(|range| vec![range]).collect();
+        let mut reads = self.plan_reads(place, etag, &blocks, COALESCE_BYTES_DEFAULT);
         let mut whole = Vec::with_capacity(size as usize);
-        let begin = |start: u64| {
-            let range = start..(start + fetch::BLOCK_BYTES).min(size);
-            self.fetch(place, etag, vec![range])
-        };
-        let mut next = Some(begin(0));
-        while let Some(block) = next.take() {
-            let end = whole.len() as u64 + fetch::BLOCK_BYTES;
-            next = (end < size).then(|| begin(end));
-            block.finish()?.iter().for_each(|bytes| whole.extend_from_slice(bytes));
+        for block in 0..blocks.len() {
+            let parts = reads.take(block)?;
+            while let Some(bytes) = parts.tail_at(whole.len() as u64) {
+                whole.extend_from_slice(&bytes);
+            }
         }
-        Ok(whole.into())
+        match whole.len() as u64 == size {
+            true => Ok(whole.into()),
+            false => Err(fetch::short_read_fault(&place.shown)),
+        }
     }
 
     /// Writes an object whole, replacing what was there.
@@ -450,18 +450,27 @@ impl StorageClient {
         let fault = |failed| storage_fault(&place.shown, failed);
         let before = self.head(place)?;
         let mut upload = self.run_with_retries(place, || place.store.put_multipart(&place.path))?.map_err(fault)?;
-        loop {
-            let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
-            let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
-            if read == 0 {
-                break;
+        // Parts are read while others are on their way.
+        let sent = async {
+            let (mut parts, parts_max) = (FuturesUnordered::new(), self.upload_parts_max());
+            loop {
+                let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
+                let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
+                if read > 0 {
+                    parts.push(self.inner.patience.try_once(upload.put_part(part.into())));
+                }
+                if read == 0 || parts.len() == parts_max {
+                    match parts.next().await {
+                        Some(sent) => sent.map_err(fault)?,
+                        None => return Ok::<(), Fault>(()),
+                    }
+                }
             }
-            let sent = self.inner.patience.try_once(upload.put_part(part.into()));
-            if let Err(fault) = self.block_on_cancellable(sent).and_then(|sent| sent.map_err(fault)) {
-                // What is left of the upload is invisible; that it cannot be aborted changes nothing.
-                let _ = self.block_on_cancellable(upload.abort());
-                return Err(fault);
-            }
+        };
+        if let Err(fault) = self.block_on_cancellable(sent).flatten() {
+            // What is left of the upload is invisible; that it cannot be aborted changes nothing.
+            let _ = self.block_on_cancellable(upload.abort());
+            return Err(fault);
         }
         let Err(doubt) = self.block_on_cancellable(self.inner.patience.try_once(upload.complete()))? else {
             return Ok(());
@@ -471,6 +480,12 @@ impl StorageClient {
             Some(now) if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag => Ok(()),
             _ => Err(fault(doubt)),
         }
+    }
+
+    /// Parts of an upload that are on their way at a time: they take as much memory as parts that are read ahead.
+    fn upload_parts_max(&self) -> usize {
+        let fitting = self.inner.scheduler.ahead_bytes() / (2 * UPLOAD_PART_BYTES as u64);
+        (fitting as usize).clamp(1, UPLOAD_PARTS_MAX)
     }
 
     /// Deletes an object; that it is gone already is fine.

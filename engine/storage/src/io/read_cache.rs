@@ -86,12 +86,14 @@ impl StorageClient {
         Ok(bytes)
     }
 
-    /// Keeps bytes of a file of this content for the rest of the run, if there is room.
-    pub fn cache_range(&self, content: ContentId, start: u64, bytes: &Bytes) {
+    /// Keeps so many bytes of a file of this content for the rest of the run, if there is room.
+    pub fn cache_range(&self, content: ContentId, start: u64, length: usize, bytes: impl FnOnce() -> Option<Bytes>) {
         let Some(recent) = &self.recent else { return };
-        let part = recent.find_or_insert(content, start, bytes.len());
-        if let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) {
-            kept.get_or_insert_with(|| bytes.clone());
+        let part = recent.find_or_insert(content, start, length);
+        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else { return };
+        if kept.is_none() {
+            // A slice would hold all of the request that it came with.
+            *kept = bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
         }
     }
 

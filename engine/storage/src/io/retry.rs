@@ -16,6 +16,8 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::credentials;
+use super::read_scheduler::ReadScheduler;
+use super::usage::UsageCounters;
 use crate::io::error::{FailedRequest, find_cause, is_expired};
 
 /// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
@@ -116,31 +118,59 @@ tokio::task_local! {
     static FAILED: Arc<AtomicUsize>;
 }
 
-/// Connects as usual, and counts what fails: the store tells only the last error.
-#[derive(Debug, Default)]
-pub struct CountingConnector(ReqwestConnector);
+/// Connects as usual, and counts what is asked and what fails: the store tells only the last error.
+#[derive(Debug)]
+pub struct CountingConnector {
+    connector: ReqwestConnector,
+    counters: Arc<UsageCounters>,
+    scheduler: Arc<ReadScheduler>,
+}
+
+impl CountingConnector {
+    pub fn new(counters: &Arc<UsageCounters>, scheduler: &Arc<ReadScheduler>) -> Self {
+        let (counters, scheduler) = (counters.clone(), scheduler.clone());
+        CountingConnector { connector: ReqwestConnector::default(), counters, scheduler }
+    }
+}
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(CountingService(self.0.connect(options)?)))
+        let (counters, scheduler) = (self.counters.clone(), self.scheduler.clone());
+        Ok(HttpClient::new(CountingService { client: self.connector.connect(options)?, counters, scheduler }))
     }
 }
 
 #[derive(Debug)]
-struct CountingService(HttpClient);
+struct CountingService {
+    client: HttpClient,
+    counters: Arc<UsageCounters>,
+    scheduler: Arc<ReadScheduler>,
+}
 
 #[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let counter = FAILED.try_with(Arc::clone).unwrap_or_default();
-        let count = move || counter.fetch_add(1, Ordering::Relaxed);
-        let answer = self.0.execute(request).await.inspect_err(|_| {
-            count();
-        })?;
+        let (counter, counters) = (FAILED.try_with(Arc::clone).unwrap_or_default(), self.counters.clone());
+        counters.count_request(request.body().content_length() as u64);
+        let count = {
+            let counters = counters.clone();
+            move || {
+                counters.count_failure();
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let answer = self.client.execute(request).await.inspect_err(|_| count())?;
         let (parts, body) = answer.into_parts();
         if parts.status.is_server_error() || matches!(parts.status.as_u16(), 408 | 429) {
             count();
         }
+        if matches!(parts.status.as_u16(), 429 | 503) {
+            self.scheduler.refuse();
+        }
+        let body = http_body_util::BodyExt::map_frame(body, move |frame| {
+            counters.count_read(frame.data_ref().map_or(0, bytes::Bytes::len));
+            frame
+        });
         let body = http_body_util::BodyExt::map_err(body, move |error| {
             count();
             error
