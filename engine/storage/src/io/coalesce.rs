@@ -64,6 +64,7 @@ fn divide_run(RangeRun { range: run, wanted }: &RangeRun) -> Vec<PlannedRequest>
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "groups of one range")]
 mod tests {
     use super::*;
 
