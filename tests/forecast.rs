@@ -60,16 +60,15 @@ fn names(rows: &RecordBatch) -> Vec<String> {
 
 #[test]
 fn the_ready_made_night_publishes_a_whole_forecast() {
-    let night = Shop::new(37);
+    let night = Shop::new(36);
     let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
     night.shop.write("spec.yaml", &spec);
-    let run = |day: usize, more: &[&str]| {
-        let as_of = format!("--param=as_of={}", night.date(day));
+    let run = |more: &[&str]| {
         let until = format!("--param=train_until={}", night.date(28));
         let params = ["run", "spec.yaml", "--json", "--param=history=history", "--param=out=out", "--param=epochs=1"];
-        night.shop.forebay(&[&params[..], &[&as_of, &until], more].concat())
+        night.shop.forebay(&[&params[..], &[&until], more].concat())
     };
-    let summary = run(35, &[]).expect(0).summary();
+    let summary = run(&[]).expect(0).summary();
     let told = &summary["forecasts"][0];
     let rows = night.rows("out/forecast");
     // Keys are those of the source, and no series is missing: not those that are younger than the windows either.
@@ -100,7 +99,7 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
 
     // By hand, with what the model's directory holds, it is the same forecast.
     let by_hand =
-        ["predict", "out/net", "--source", "all", "--output", "by_hand", "--min", "0", "--columns", "category"];
+        ["predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0", "--columns", "category"];
     let fails = night.shop.forebay(&[&by_hand[..], &["--format", "csv"]].concat());
     fails.expect(0);
     let text = std::fs::read_dir(night.shop.path("by_hand/current")).unwrap().next().unwrap().unwrap().path();
@@ -114,12 +113,19 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
     }
 
     // Again: nothing new. A day later: another forecast, of which each row knows the day.
-    assert_eq!(run(35, &["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"], told["rows"]);
-    run(36, &[]).expect(0);
+    assert_eq!(run(&["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"], told["rows"]);
+    night.show(36..37);
+    let later = run(&[]).expect(0).summary();
+    // What is learned from the days to train on stays, and of the history the new day alone is read.
+    assert_eq!(later["artifact"], summary["artifact"]);
+    let table = later["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap();
+    let new_day = crate::support::read_files(&[night.shop.path("all").join(&night.days[36])]).num_rows() as u64;
+    let read = table["rows_in"].as_u64().unwrap() - table["rows_kept"].as_u64().unwrap();
+    assert!((new_day..5 * new_day).contains(&read), "{read} rows were read of {new_day}");
     assert!(texts(&night.rows("out/forecast"), "known_until").iter().all(|known| *known == night.date(36)));
     // The same on workers, and over all at once.
     let before = night.rows("out/forecast");
-    run(36, &["--local-workers=2", "--state=other"]).expect(0);
+    run(&["--local-workers=2", "--state=other"]).expect(0);
     assert!(night.rows("out/forecast") == before);
 }
 

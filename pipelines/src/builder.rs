@@ -173,7 +173,7 @@ impl PipelineBuilder {
     ///     .predict("forecast", "features", PredictConfig { min: Some(0.0), ..PredictConfig::new("net", "out/forecast") })
     ///     .build()?;
     /// assert_eq!(pipeline.predictions[0].name, "forecast");
-    /// # Ok::<(), Fault>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn predict(mut self, name: impl Into<String>, from: impl Into<String>, config: PredictConfig) -> Self {
         let config = self.json(&config);
