@@ -138,7 +138,7 @@ fn as_of_joins_meet_the_rows_of_an_oracle() {
             let args = ["run", "spec.yaml", &params[0], &params[1], &state, "--threads", threads];
             let more = ["--batch-rows", batch_rows, "--memory=256MiB", "--allow-empty"];
             shop.forebay(&[&args[..], &more].concat()).expect(0);
-            let found = shop.rows("out/current");
+            let found = shop.rows("out");
             assert_eq!(found.num_rows(), here.len(), "{order:?}: one row for each row");
             let ids = found.column_by_name("id").unwrap().as_primitive::<Int64Type>();
             assert!(ids.values().iter().eq(here.iter().map(|row| &row.id)), "{order:?}: another order of rows");

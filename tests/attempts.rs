@@ -56,7 +56,7 @@ impl FencedJob {
             None => self.nights.shop.path(name),
             Some(_) => self.nights.shop.path("buckets/lake").join(name),
         };
-        let manifest = std::fs::read(at("out/_manifest.json")).unwrap();
+        let manifest = std::fs::read(at(".out.forebay/_manifest.json")).unwrap();
         [content(&at("state/artifacts")), vec![("manifest".to_owned(), manifest)]].concat()
     }
 }
@@ -175,5 +175,5 @@ fn of_several_that_begin_at_once_one_wins() {
     for loser in calls.iter().filter(|call| call.code != 0) {
         assert_eq!((loser.code, &loser.summary()["fault"]["code"]), (75, &"FB0405".into()), "{loser:?}");
     }
-    assert!(job.nights.shop.rows("out/current") == calm.nights.shop.rows("out/current"));
+    assert!(job.nights.shop.rows("out") == calm.nights.shop.rows("out"));
 }

@@ -56,7 +56,7 @@ fn entries_in_use_stay_at_any_age() {
 
     // What killed runs leave.
     let state = nights.shop.path("state-out");
-    let data = nights.shop.path("out/_data");
+    let data = nights.shop.path(".out.forebay/_data");
     let lost = [
         state.join("passes/0123.json#1"),
         data.join(".attempt-x/part-00000.parquet"),
@@ -70,7 +70,7 @@ fn entries_in_use_stay_at_any_age() {
     assert_eq!(younger["removed"].as_array().map(Vec::len), Some(0), "{younger}");
     age(&state, 40);
     std::fs::File::options().write(true).open(&lost[0]).unwrap().set_modified(SystemTime::now() - 40 * DAY).unwrap();
-    age(&nights.shop.path("out"), 40);
+    age(&nights.shop.root("out"), 40);
 
     let before = content(&state);
     let would = cache(&nights, &["gc", "--older-than", "30d", "--dry-run"], 0);
@@ -111,7 +111,8 @@ fn broken_entries_are_named() {
     let sound = cache(&nights, &["verify"], 0);
     assert!(sound["files"].as_u64().unwrap() > 20 && sound["broken"] == serde_json::json!([]));
     let mut victims = Vec::new();
-    for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", "out/_data"] {
+    for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", ".out.forebay/_data"]
+    {
         let name = content(&nights.shop.path(dir)).remove(0).0;
         flip_bit(&nights.shop.path(dir).join(&name));
         victims.push(name);

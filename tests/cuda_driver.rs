@@ -323,7 +323,7 @@ fn the_program_trains_on_the_driver_and_gives_the_same_bits_twice() {
         }
         let summary = run(&shop, &ALL, &[("FAKE_CUDA_SEED", seed)]).expect(0).summary();
         assert_eq!(violations(&shop), Vec::<String>::new());
-        let model = std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap();
+        let model = std::fs::read(shop.path("out/net/model.safetensors")).unwrap();
         models.push((summary["models"][0]["id"].clone(), model));
     }
     assert_eq!(models[0].0, models[1].0);
@@ -385,7 +385,7 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
             assert!(call.stderr.contains(words), "{environment:?}: no `{words}` in {}", call.stderr);
         }
         assert!(!call.stderr.contains("panicked"), "{environment:?}: {}", call.stderr);
-        assert!(!shop.path("out/net/_manifest.json").exists(), "{environment:?}");
+        assert!(!shop.path("out/.net.forebay/_manifest.json").exists(), "{environment:?}");
         assert_eq!(violations(&shop), Vec::<String>::new(), "{environment:?}");
         if environment[0].1 == lost {
             let again = run(&shop, names, &[]).expect(0);

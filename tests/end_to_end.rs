@@ -34,7 +34,7 @@ fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources:
     let sources: Vec<String> = sources.iter().map(|(name, path)| format!("--source={name}={path}")).collect();
     args.extend(sources.iter().map(String::as_str));
     shop.forebay(&args).expect(0);
-    assert_eq!(shop.rows("applied/current"), shop.rows("out/current"));
+    assert_eq!(shop.rows("applied"), shop.rows("out"));
 
     // Every command that looks at things works.
     let shown = shop.forebay(&["show", artifact]).expect(0);
@@ -51,7 +51,7 @@ fn serve(shop: &TestDirectory, artifact: &str, source: &std::path::Path) {
     let artifact = Artifact::load(&io, &place).unwrap();
     let model = Forebay::standard().model(&artifact, None).unwrap();
     let all = crate::support::read(source);
-    let expected = shop.rows("out/current");
+    let expected = shop.rows("out");
     let pieces: Vec<_> = [(0, 1), (1, 7), (8, all.num_rows() - 8)]
         .map(|(from, rows)| model.apply(&all.slice(from, rows)).unwrap())
         .into_iter()

@@ -151,14 +151,14 @@ fn joins_and_queries_have_one_zero() {
             .map_or(step.to_owned(), |fields| fields.replacen(", do:", "\n    do:", 1));
         shop.write("spec.yaml", &spec(&step));
         shop.forebay(&["run", "spec.yaml"]).expect(0);
-        let rows = shop.rows("out/current");
+        let rows = shop.rows("out");
         let met: Vec<_> = rows["age"].as_primitive::<Int64Type>().iter().collect();
         assert_eq!(met, [Some(10), Some(20), None], "{step}");
     }
     // What a query computes may be the other zero.
     shop.write("spec.yaml", &spec("sql: \"SELECT k * -1 AS k, COUNT(*) AS n FROM (SELECT k FROM here UNION ALL SELECT k FROM there) GROUP BY k * -1 ORDER BY k\""));
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    let rows = shop.rows("out/current");
+    let rows = shop.rows("out");
     assert_eq!(ids(&rows, "n"), [1, 2, 2], "-2, 0, NaN");
     assert_eq!(rows["k"].as_primitive::<Float64Type>().value(1).to_bits(), 0);
 }

@@ -105,8 +105,8 @@ fn fails(make: impl Fn(&TestDirectory), spec: &str, exit: i32, code: &str, says:
     shop.write("spec.yaml", spec);
     let call = shop.forebay(&["run", "spec.yaml", "--state=state", "--threads=2"]);
     expect_fault(call, exit, code, says);
-    assert!(!shop.path("out/_manifest.json").exists(), "a manifest shows");
-    assert!(!shop.path("out/current").exists(), "data show");
+    assert!(!shop.path(".out.forebay/_manifest.json").exists(), "a manifest shows");
+    assert!(!shop.path("out").exists(), "data show");
     expect_clean(&shop);
     // The last line for programs says the same.
     let json = shop.forebay(&["run", "spec.yaml", "--state=state", "--threads=2", "--json"]).expect(exit).summary();
@@ -126,7 +126,7 @@ fn works_with(make: impl Fn(&TestDirectory), spec: &str, args: &[&str]) -> Recor
     shop.write("spec.yaml", spec);
     shop.forebay(&[&["run", "spec.yaml", "--state=state", "--threads=2", "--json"], args].concat()).expect(0);
     expect_clean(&shop);
-    shop.rows("out/current")
+    shop.rows("out")
 }
 
 #[test]
@@ -429,11 +429,11 @@ fn files_that_vanish_or_change() {
     // Plans are made anew: what vanished in between is simply not there.
     fs::remove_file(shop.path("data/b.parquet")).unwrap();
     shop.forebay(&run).expect(0);
-    assert_eq!(shop.rows("out/current").num_rows(), 20);
+    assert_eq!(shop.rows("out").num_rows(), 20);
     // Other bytes under the same name are other data, also with the size and time of the old ones.
     let time = fs::metadata(shop.path("data/a.parquet")).unwrap().modified().unwrap();
     let values = (0..20).map(|row| f64::from(row) / 8.0).collect::<Float64Array>();
-    let (id, city) = (shop.rows("out/current")["id"].clone(), shop.rows("out/current")["city"].clone());
+    let (id, city) = (shop.rows("out")["id"].clone(), shop.rows("out")["city"].clone());
     parquet(&shop, "data/a.parquet", [("id", id), ("price", column(values)), ("city", city)]);
     fs::File::open(shop.path("data/a.parquet")).unwrap().set_modified(time).unwrap();
     let summary = shop.forebay(&[&run[..], &["--json"]].concat()).expect(0).summary();
@@ -467,7 +467,7 @@ fn files_that_change_while_they_are_read() {
         let fault = session.run(&pipeline).unwrap_err();
         println!("{}", forebay::present::fault::plain(&fault, None));
         expect_clean(&shop);
-        assert!(!shop.path("out/_manifest.json").exists());
+        assert!(!shop.path(".out.forebay/_manifest.json").exists());
         assert!(fault.to_string().contains("data/a.parquet"), "{fault}");
         fault.code().name
     };
@@ -506,17 +506,17 @@ fn full_disk(shop: &TestDirectory, out: &str, state: &str, says: &str, call: imp
     let run = ["run", "spec.yaml", &state, "--threads=2"];
     good(shop);
     shop.forebay(&run).expect(0);
-    let before = (fs::read(shop.path(out).join("_manifest.json")).unwrap(), shop.rows(&format!("{out}/current")));
+    let before = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(&out));
     good_file(shop, "data/b.parquet", 100_000);
     expect_fault(call(&run), 75, "FB0302", &[says, out, "hint"]);
-    let after = (fs::read(shop.path(out).join("_manifest.json")).unwrap(), shop.rows(&format!("{out}/current")));
+    let after = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(&out));
     assert!(before == after, "the previous output has changed");
     expect_clean(shop);
     // Where there is room again, the same command goes on.
     fs::remove_file(shop.path("data/b.parquet")).unwrap();
     good_file(shop, "data/b.parquet", 30);
     shop.forebay(&run).expect(0);
-    assert_eq!(shop.rows(&format!("{out}/current")).num_rows(), 50);
+    assert_eq!(shop.rows(&out).num_rows(), 50);
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn a_full_disk_for_states() {
     good_file(&shop, "data/a.parquet", 100_000);
     let run = ["run", "spec.yaml", "--state=small/state", "--threads=2"];
     expect_fault(shop.forebay(&run), 75, "FB0302", &["disk is full", "hint"]);
-    assert!(!shop.path("out/_manifest.json").exists());
+    assert!(!shop.path(".out.forebay/_manifest.json").exists());
     expect_clean(&shop);
     shop.forebay(&["run", "spec.yaml", "--state=state", "--threads=2"]).expect(0);
 }
@@ -682,10 +682,10 @@ fn outputs_over_inputs_and_outputs() {
     };
     fails(linked, &simple.replace("path: out", "path: link"), 78, "FB0114", &says);
     // A source that reads a sink's output, and a sink around a source.
-    let within = |shop: &TestDirectory| good_file(shop, "out/current/a.parquet", 3);
+    let within = |shop: &TestDirectory| good_file(shop, "out/a.parquet", 3);
     let shop = TestDirectory::new();
     within(&shop);
-    shop.write("spec.yaml", &simple.replace("path: data", "path: out/current/*.parquet"));
+    shop.write("spec.yaml", &simple.replace("path: data", "path: out/*.parquet"));
     expect_fault(shop.forebay(&["run", "spec.yaml"]), 78, "FB0114", &["`table`", "`data`"]);
     expect_fault(shop.forebay(&["explain", "spec.yaml"]), 78, "FB0114", &["`table`", "`data`"]);
     // Learning alone writes nothing there.

@@ -121,7 +121,7 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
     let committed = fed(&session, &pipeline);
     assert_eq!(committed.from, [FeedOrigin::Output("table".to_owned())]);
     let from_output = deliver(committed.config(1).unwrap());
-    let expected = sorted(written(&shop, "out/current"));
+    let expected = sorted(written(&shop, "out"));
     assert!(expected.len() > 4000);
     assert!(sorted(from_sources.clone()) == expected);
     assert!(sorted(from_output.clone()) == expected);
@@ -130,8 +130,8 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
     assert!(from_output == deliver(committed.config(1).unwrap()));
     let straight =
         |fed: &FeedSource| forebay::feed::FeedOptions { order: SampleOrder::sequential(), ..fed.config(1).unwrap() };
-    assert!(deliver(straight(&committed)) == written(&shop, "out/current"));
-    assert!(deliver(straight(&applied)) == written(&shop, "out/current"));
+    assert!(deliver(straight(&committed)) == written(&shop, "out"));
+    assert!(deliver(straight(&applied)) == written(&shop, "out"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
     assert_eq!(committed.from, [FeedOrigin::Output("table".to_owned())]);
-    let expected: Vec<String> = written(&shop, "out/current").into_iter().filter(|row| row.ends_with(" 1")).collect();
+    let expected: Vec<String> = written(&shop, "out").into_iter().filter(|row| row.ends_with(" 1")).collect();
     assert!(expected.len() > 10);
     assert!(from_sources == sorted(expected.clone()));
     assert!(sorted(deliver(committed.config(1).unwrap())) == sorted(expected));
@@ -199,7 +199,7 @@ fn windows_are_fed_from_outputs_alone() {
     let told = call("feed", &["--json", "--split", "train", "--rows", "128"]).expect(0).summary();
     assert!(told["rows"].as_u64().unwrap() > 0, "{told}");
     let all = call("feed", &["--json", "--last", "short", "--rows", "128"]).expect(0).summary();
-    assert_eq!(all["rows"].as_u64().unwrap(), shop.rows("out/current").num_rows() as u64);
+    assert_eq!(all["rows"].as_u64().unwrap(), shop.rows("out").num_rows() as u64);
     let text = call("feed", &["--bench", "--rows", "128"]).expect(0).stdout;
     for word in ["from the output of `table`", "dense", "bottleneck", "in order", "shuffle"] {
         assert!(text.contains(word), "`{word}` is missing in\n{text}");

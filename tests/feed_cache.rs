@@ -58,7 +58,7 @@ fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
         let (spec, state) = (shop.write(&format!("{name}.yaml"), &text), shop.at(&format!("state-{name}")));
         let gets = counting(&server);
         let told = server.forebay(&shop, &["run", &spec, "--json", "--state", &state]).expect(0).summary();
-        let model = std::fs::read(shop.path(&format!("out-{name}/current/model.safetensors"))).unwrap();
+        let model = std::fs::read(shop.path(&format!("out-{name}/model.safetensors"))).unwrap();
         (gets.load(Ordering::SeqCst), told["models"][0]["id"].clone(), model)
     };
     let (once, ..) = train("once", 1, Some("first"));

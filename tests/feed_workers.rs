@@ -195,7 +195,7 @@ feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
         let args =
             ["run", "spec.yaml", "--memory=512MiB", &format!("--param=out={out}"), &format!("--state={out}/state")];
         shop.forebay(&[&args[..], more].concat()).expect(0);
-        std::fs::read(shop.path(&format!("{out}/current/model.safetensors"))).unwrap()
+        std::fs::read(shop.path(&format!("{out}/model.safetensors"))).unwrap()
     };
     assert!(model("here", &[]) == model("away", &["--local-workers=2"]));
     let feed = |more: &[&str]| {

@@ -39,7 +39,7 @@ impl Shop {
     }
 
     fn rows(&self, dir: &str) -> RecordBatch {
-        self.shop.rows(&format!("{dir}/current"))
+        self.shop.rows(dir)
     }
 }
 
@@ -102,7 +102,7 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
         ["predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0", "--columns", "category"];
     let fails = night.shop.forebay(&[&by_hand[..], &["--format", "csv"]].concat());
     fails.expect(0);
-    let text = std::fs::read_dir(night.shop.path("by_hand/current")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_dir(night.shop.path("by_hand")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(text).unwrap();
     let mut lines = text.lines();
     assert_eq!(lines.next().unwrap(), expected.join(","));
@@ -173,8 +173,8 @@ fn a_forecast_that_is_not_whole_is_not_published() {
     run().expect(0);
     let visible = || {
         ["forecast", "net"].map(|sink| {
-            let manifest = std::fs::read(shop.shop.path("out").join(sink).join("_manifest.json")).unwrap();
-            (manifest, crate::support::content(&shop.shop.path("out").join(sink).join("current")))
+            let manifest = std::fs::read(shop.shop.root(&format!("out/{sink}")).join("_manifest.json")).unwrap();
+            (manifest, crate::support::content(&shop.shop.path("out").join(sink)))
         })
     };
     let published = visible();

@@ -65,12 +65,12 @@ fn odd_values_name_folders_once() {
         shop.forebay(&["run", name, "--json"]).expect(0).summary()
     };
     run("there.yaml", copies("data", "out", "\"k:k\""));
-    assert!(shop.path("out/current/k%3Ak=a%3Ab").is_dir());
-    assert!(shop.path("out/current/k%3Ak=a%253Ab").is_dir());
+    assert!(shop.path("out/k%3Ak=a%3Ab").is_dir());
+    assert!(shop.path("out/k%3Ak=a%253Ab").is_dir());
     let verified = shop.forebay(&["cache", "verify", "--json"]).expect(0).summary();
     assert_eq!(verified["broken"].as_array().map(Vec::len), Some(0), "{verified}");
-    run("back.yaml", copies("out/current", "back", ""));
-    assert_eq!(pairs(&shop.rows("back/current")), expected);
+    run("back.yaml", copies("out", "back", ""));
+    assert_eq!(pairs(&shop.rows("back")), expected);
     // Nothing is missing, so that nothing is done again.
     assert_eq!(run("there.yaml", copies("data", "out", "\"k:k\""))["nothing_new"], true);
 }
@@ -102,7 +102,7 @@ fn odd_values_name_folders_in_a_bucket_as_on_a_disk() {
     let verified = server.forebay(&shop, &["cache", "verify", "--json", "--state=s3://lake/state"]).expect(0).summary();
     assert_eq!(verified["broken"].as_array().map(Vec::len), Some(0), "{verified}");
     run("back.yaml", copies("s3://lake/out/_data/**/*.parquet", "back", ""));
-    assert_eq!(pairs(&shop.rows("back/current")), expected);
+    assert_eq!(pairs(&shop.rows("back")), expected);
     assert_eq!(run("there.yaml", copies("s3://lake/data", "s3://lake/out", "\"k:k\""))["nothing_new"], true);
 }
 
@@ -119,7 +119,7 @@ fn a_file_of_the_same_size_and_time_is_read_anew() {
     shop.write("spec.yaml", &copies("data", "out", ""));
     let run = || {
         shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
-        let rows = shop.rows("out/current");
+        let rows = shop.rows("out");
         rows["n"].as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
     };
     let before = put(0);
@@ -172,7 +172,7 @@ fn an_output_in_a_folder_with_wildcards_in_its_name_is_refused_where_it_is_read(
     assert!(call.stderr.contains("FB0114"), "{}", call.stderr);
     shop.write("beside.yaml", &copies("what[?]", "what!/out", ""));
     shop.forebay(&["run", "beside.yaml"]).expect(0);
-    assert_eq!(shop.rows("what!/out/current").num_rows(), 6);
+    assert_eq!(shop.rows("what!/out").num_rows(), 6);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn rows_read(summary: &Value) -> u64 {
 }
 
 fn intervals(nights: &NightlyFixture) -> Vec<String> {
-    let manifest = std::fs::read(nights.shop.path("out/_manifest.json")).unwrap();
+    let manifest = std::fs::read(nights.shop.path(".out.forebay/_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let names =
         manifest["intervals"].as_array().unwrap().iter().map(|known| known["from"].as_str().unwrap().to_owned());
@@ -66,7 +66,7 @@ fn intervals_lie_side_by_side_and_know_nothing_of_what_comes_after() {
         let rows = nights.shop.visible("out");
         let second = expected(&nights, 24, week(17));
         assert!(rows.slice(0, second.num_rows()) == second && rows.slice(second.num_rows(), third.num_rows()) == third);
-        assert!(nights.shop.rows("out/current") == rows);
+        assert!(nights.shop.rows("out") == rows);
 
         // Again: nothing new. Restated: it alone is replaced.
         run(&nights, week(24), 99);

@@ -82,7 +82,7 @@ impl CrashJob {
 
     /// Keeps everything as it is now.
     fn remember(&self) {
-        for dir in ["out", "state"] {
+        for dir in self.directories() {
             std::fs::create_dir_all(self.path(dir)).unwrap();
             copy_preserving(&self.path(dir), &self.nights.shop.path("before").join(dir));
         }
@@ -132,15 +132,20 @@ impl CrashJob {
 
     /// Everything as before the run.
     fn again(&self) {
-        for dir in ["out", "state"] {
-            std::fs::remove_dir_all(self.path(dir)).unwrap();
+        for dir in self.directories() {
+            let _ = std::fs::remove_dir_all(self.path(dir));
             copy_preserving(&self.nights.shop.path("before").join(dir), &self.path(dir));
         }
     }
 
+    /// What a run changes.
+    fn directories(&self) -> &'static [&'static str] {
+        if self.server.is_some() { &["out", "state"] } else { &["out", ".out.forebay", "state"] }
+    }
+
     /// What readers see.
     fn seen(&self) -> Option<RecordBatch> {
-        let shown = self.path("out/_manifest.json").exists();
+        let shown = self.nights.shop.root(&self.place("out")).join("_manifest.json").exists();
         shown.then(|| self.nights.shop.visible(&self.place("out")))
     }
 
@@ -178,9 +183,9 @@ impl CrashJob {
             assert_eq!(killed.status.signal(), Some(9), "{step}: {}", String::from_utf8_lossy(&killed.stderr));
             let seen = self.seen();
             assert!(seen == before || seen == expected.rows, "{step}: something between shows");
-            if seen.is_some() && shop.path("out/current").exists() {
-                let current = Some(shop.rows("out/current"));
-                assert!(current == before || current == expected.rows, "{step}: `current` shows something between");
+            if seen.is_some() && shop.path("out").exists() {
+                let current = Some(shop.rows("out"));
+                assert!(current == before || current == expected.rows, "{step}: the directory shows something between");
             }
             let committed = self.committed();
             let call: ProgramOutput = self.job().watched().into();
@@ -188,7 +193,7 @@ impl CrashJob {
             let resumed = call.summary();
             assert!(self.result() == expected, "{step}: another result");
             if self.server.is_none() {
-                assert!(shop.rows("out/current") == *expected.rows.as_ref().unwrap(), "{step}: `current` is another");
+                assert!(shop.rows("out") == *expected.rows.as_ref().unwrap(), "{step}: the directory shows another");
             }
             let now = self.committed();
             for (name, written) in &committed {
@@ -267,7 +272,7 @@ fn temporary_files(dir: &Path) -> Vec<String> {
     for entry in std::fs::read_dir(dir).unwrap().map(std::result::Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
         let temporary = ["tmp-", ".tmp", ".attempt-"].iter().any(|begin| name.starts_with(begin));
-        if temporary || name.contains('#') || name == "current.new" {
+        if temporary || name.contains('#') {
             found.push(entry.path().display().to_string());
         } else if entry.file_type().unwrap().is_dir() {
             found.extend(temporary_files(&entry.path()));

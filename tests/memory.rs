@@ -255,7 +255,7 @@ fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
         );
         let left = std::fs::read_dir(workshop.path("state")).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("tmp-")), "{job}");
-        assert!(!workshop.path("out/_manifest.json").exists());
+        assert!(!workshop.path(".out.forebay/_manifest.json").exists());
     }
 }
 

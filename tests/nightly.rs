@@ -93,8 +93,8 @@ impl NightlyFixture {
         let summary = call.summary();
         let full = format!("full-{}-{threads}", std::fs::read_dir(self.shop.path("")).unwrap().count());
         assert_eq!(run(&full, 1).summary()["artifact"], summary["artifact"]);
-        let rows = self.shop.rows(&format!("{full}/current"));
-        assert!(rows.num_rows() > 0 && self.shop.rows("out/current") == rows, "a full run gives other rows");
+        let rows = self.shop.rows(&format!("{full}"));
+        assert!(rows.num_rows() > 0 && self.shop.rows("out") == rows, "a full run gives other rows");
         assert!(self.shop.visible("out") == rows);
         let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {
             true => 0,
@@ -226,22 +226,23 @@ fn an_output_that_was_moved_is_known() {
     (0..30).for_each(|day| nights.show(day));
     nights.run_night(2);
     std::fs::rename(nights.shop.path("out"), nights.shop.path("moved")).unwrap();
+    std::fs::rename(nights.shop.root("out"), nights.shop.root("moved")).unwrap();
     nights.show(30);
     let args = ["run", "spec.yaml", "--json", "--param=out=moved", "--state=state-out"];
     let summary = nights.shop.forebay(&args).expect(0).summary();
     let write = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap();
     let count = |name: &str| write[name].as_u64().unwrap();
     assert_eq!(count("rows_in") - count("rows_kept"), nights.rows([30]));
-    assert_eq!(nights.shop.rows("moved/current").num_rows() as u64, nights.rows(0..31));
+    assert_eq!(nights.shop.rows("moved").num_rows() as u64, nights.rows(0..31));
 }
 
-/// Checks that the view which readers see links the files of the shards in row order, and that there is no other one but
-/// the one before it. Gives the number of its directory.
+/// Checks that the directory which readers see holds the files of the shards, numbered in row order, and nothing else.
 #[cfg(unix)]
-fn assert_view_links(out: &Path) -> u64 {
+fn assert_links(shop: &TestDirectory, out: &str) {
     use std::os::unix::fs::MetadataExt;
     let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
-    let manifest: Value = serde_json::from_slice(&std::fs::read(out.join("_manifest.json")).unwrap()).unwrap();
+    let root = shop.root(out);
+    let manifest: Value = serde_json::from_slice(&std::fs::read(root.join("_manifest.json")).unwrap()).unwrap();
     let mut expected = BTreeMap::new();
     let mut counters: BTreeMap<String, usize> = BTreeMap::new();
     for file in manifest["shards"].as_array().unwrap().iter().flat_map(|shard| shard["files"].as_array().unwrap()) {
@@ -249,21 +250,13 @@ fn assert_view_links(out: &Path) -> u64 {
         let inside = path.splitn(3, '/').nth(2).unwrap();
         let partition = inside.rsplit_once('/').map_or(String::new(), |(partition, _)| format!("{partition}/"));
         let counter = counters.entry(partition.clone()).or_default();
-        expected.insert(format!("{partition}part-{counter:05}.parquet"), number(&out.join(path)));
+        let digest = &file["digest"].as_str().unwrap()[..12];
+        expected.insert(format!("{partition}part-{counter:05}-{digest}.parquet"), number(&root.join(path)));
         *counter += 1;
     }
-    let current = out.join("current");
-    let links = crate::support::content(&current).into_iter().map(|(name, _)| name);
-    assert_eq!(links.map(|name| (name.clone(), number(&current.join(name)))).collect::<BTreeMap<_, _>>(), expected);
-    let named = manifest["previous"].as_array().unwrap().iter().chain([&manifest["data"]]);
-    let named = named.filter_map(|name| name.as_str().unwrap().strip_prefix("_views/"));
-    let mut named: Vec<String> = named.map(str::to_owned).collect();
-    let views = std::fs::read_dir(out.join("_views")).unwrap();
-    let mut views: Vec<String> = views.map(|view| view.unwrap().file_name().into_string().unwrap()).collect();
-    named.sort();
-    views.sort();
-    assert_eq!(views, named);
-    number(&current)
+    let visible = shop.path(out);
+    let links = crate::support::content(&visible).into_iter().map(|(name, _)| name);
+    assert_eq!(links.map(|name| (name.clone(), number(&visible.join(name)))).collect::<BTreeMap<_, _>>(), expected);
 }
 
 /// The rows of each folder.
@@ -280,7 +273,7 @@ fn by_folder(dir: &Path) -> BTreeMap<String, RecordBatch> {
 
 #[cfg(unix)]
 #[test]
-fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
+fn the_visible_directory_has_the_files_of_its_shards() {
     for partitions in ["", ", partition_by: [department]"] {
         let sink = format!("path: \"${{out}}\"{partitions}");
         let nights = NightlyFixture::with_spec(&SPEC.replace("UNBOUNDED", "").replace("path: \"${out}\"", &sink));
@@ -290,15 +283,13 @@ fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
             nights.shop.path(out)
         };
         (0..30).for_each(|day| nights.show(day));
-        let mut views = Vec::new();
+        let mut number = 0;
         let mut night = |change: &dyn Fn()| {
             change();
-            let (out, full) = (run("out"), run(&format!("full-{}", views.len())));
-            views.push(assert_view_links(&out));
-            assert!(by_folder(&out.join("current")) == by_folder(&full.join("current")));
-            if let [.., old, before, now] = views[..] {
-                assert!(now == old && now != before, "a night is made of the last but one");
-            }
+            let (out, full) = (run("out"), run(&format!("full-{number}")));
+            number += 1;
+            assert_links(&nights.shop, "out");
+            assert!(by_folder(&out) == by_folder(&full));
         };
         night(&|| ());
         night(&|| nights.show(30));
@@ -416,7 +407,7 @@ fn unchanged_columns_are_reused_in_a_bucket() {
     nights.restate(15);
     assert!(reused_values(&run()) > 0);
     nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
-    assert!(nights.shop.visible("buckets/lake/out") == nights.shop.rows("whole/current"));
+    assert!(nights.shop.visible("buckets/lake/out") == nights.shop.rows("whole"));
 }
 
 #[test]
@@ -429,7 +420,7 @@ fn columns_beyond_a_change_are_reused() {
         (0..36).for_each(|day| nights.show(day));
         assert_eq!(reused_values(&nights.run_night_with_output(2).1), 0);
         let shards = |out: &str| -> BTreeMap<String, Value> {
-            let manifest = std::fs::read(nights.shop.path(out).join("_manifest.json")).unwrap();
+            let manifest = std::fs::read(nights.shop.root(out).join("_manifest.json")).unwrap();
             let manifest: Value = serde_json::from_slice(&manifest).unwrap();
             let shards = manifest["shards"].as_array().unwrap().iter();
             shards.map(|shard| (shard["id"].as_str().unwrap().to_owned(), shard["files"].clone())).collect()
@@ -556,13 +547,17 @@ fn an_output_that_cannot_be_read_is_named() {
     let nights = NightlyFixture::with_spec(&WRITTEN.replace("BEFORE", "").replace("BEHIND", ""));
     (0..36).for_each(|day| nights.show(day));
     nights.run_night(2);
-    let files = std::fs::read_dir(nights.shop.path("out/_data")).unwrap();
+    let files = std::fs::read_dir(nights.shop.path(".out.forebay/_data")).unwrap();
     files.for_each(|shard| damage(&shard.unwrap().path().join("part-00000.parquet")));
     nights.restate(10);
     let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]).expect(65);
-    assert!(call.stderr.contains("out/_data/") && call.stderr.contains("remove it, and run again"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains(".out.forebay/_data/") && call.stderr.contains("remove it, and run again"),
+        "{}",
+        call.stderr
+    );
     // What is not there is made again.
-    std::fs::remove_dir_all(nights.shop.path("out/_data")).unwrap();
+    std::fs::remove_dir_all(nights.shop.path(".out.forebay/_data")).unwrap();
     nights.run_night(2);
 }
 

@@ -90,7 +90,7 @@ impl DeadlineFixture {
     }
 
     fn manifest(&self, out: &str) -> Value {
-        serde_json::from_slice(&std::fs::read(self.shop.path(out).join("_manifest.json")).unwrap()).unwrap()
+        serde_json::from_slice(&std::fs::read(self.shop.root(out).join("_manifest.json")).unwrap()).unwrap()
     }
 
     /// A run over everything that has no deadline gives these rows, and this artifact.

@@ -46,7 +46,7 @@ fn manifests_name_nothing_outside_of_their_output() {
     history(&shop);
     spec(&shop, LAG, TABLE);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    let path = shop.path("out/_manifest.json");
+    let path = shop.path(".out.forebay/_manifest.json");
     let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     fs::create_dir_all(shop.path("victim")).unwrap();
     shop.write("victim/file", "precious");
@@ -79,11 +79,14 @@ fn manifests_name_nothing_outside_of_their_output() {
         fs::write(&path, &bad).unwrap();
         let call = shop.forebay(&["run", "spec.yaml"]).expect(65);
         let said = &call.stderr;
-        assert!(said.contains(code) && said.contains("out/_manifest.json") && said.contains("hint:"), "{bad}\n{said}");
+        assert!(
+            said.contains(code) && said.contains(".out.forebay/_manifest.json") && said.contains("hint:"),
+            "{bad}\n{said}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), bad, "the manifest was replaced");
         assert!(shop.path("victim/file").exists(), "{bad}");
         shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(65);
-        assert!(!content(&shop.path("out/_data")).is_empty(), "{bad}");
+        assert!(!content(&shop.path(".out.forebay/_data")).is_empty(), "{bad}");
         let found = shop.forebay(&["cache", "verify", "--json"]).expect(65).summary();
         assert!(found["broken"].to_string().contains("_manifest.json"), "{found}");
     }
@@ -134,14 +137,14 @@ fn what_workers_wrote_is_trained_on_and_fed() {
     spec(&shop, LAG, &format!("{TABLE}{NET}{feed}"));
     let model = |args: &[&str]| {
         shop.forebay(&[&["run", "spec.yaml"], args].concat()).expect(0);
-        fs::read(shop.path("net/current/model.safetensors")).unwrap()
+        fs::read(shop.path("net/model.safetensors")).unwrap()
     };
     let away = model(&["--state=away", "--local-workers=1"]);
-    let directories = fs::read_dir(shop.path("out/_data")).unwrap().map(|entry| entry.unwrap().file_name());
+    let directories = fs::read_dir(shop.path(".out.forebay/_data")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(directories.into_iter().all(|name| name.to_string_lossy().contains('.')), "no attempt of a worker");
     let fed = shop.forebay(&["feed", "spec.yaml", "--state=away", "--json"]).expect(0).summary();
     assert_eq!(fed["rows"], 24, "{fed}");
-    fs::remove_dir_all(shop.path("out")).unwrap();
+    shop.remove_output("out");
     assert!(model(&["--state=here"]) == away);
 }
 
@@ -247,26 +250,26 @@ fn a_whole_output_does_not_become_empty_unasked() {
     for more in ["", aggregate] {
         parquet_spec(&shop, "data", &steps(1000, more), &sinks);
         refused(&["run", "spec.yaml"], "100 rows were read");
-        assert!(!shop.path("out/_manifest.json").exists() && !shop.path(".forebay/artifacts").exists());
+        assert!(!shop.path(".out.forebay/_manifest.json").exists() && !shop.path(".forebay/artifacts").exists());
     }
     // What readers see stays, also where nothing is read any more.
     parquet_spec(&shop, "data", &steps(50, ""), &sinks);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    let before = fs::read(shop.path("out/_manifest.json")).unwrap();
+    let before = fs::read(shop.path(".out.forebay/_manifest.json")).unwrap();
     parquet_spec(&shop, "data", &steps(1000, ""), &sinks);
     refused(&["run", "spec.yaml"], "100 rows were read");
     parquet_spec(&shop, "none", &steps(50, ""), &sinks);
     refused(&["run", "spec.yaml"], "readers see 50 rows");
-    assert!(fs::read(shop.path("out/_manifest.json")).unwrap() == before);
+    assert!(fs::read(shop.path(".out.forebay/_manifest.json")).unwrap() == before);
     // The same for an artifact that is applied.
     parquet_spec(&shop, "data", &steps(1000, ""), &sinks);
     let fit = shop.forebay(&["fit", "spec.yaml", "--json"]).expect(0).summary();
     let artifact = fit["artifact_path"].as_str().unwrap();
     let apply = ["apply", artifact, "--source=data", "--output=applied"];
     refused(&apply, "100 rows were read");
-    assert!(!shop.path("applied/_manifest.json").exists());
+    assert!(!shop.path(".applied.forebay/_manifest.json").exists());
     shop.forebay(&[&apply[..], &["--allow-empty"]].concat()).expect(0);
-    assert!(shop.path("applied/_manifest.json").exists());
+    assert!(shop.path(".applied.forebay/_manifest.json").exists());
     // Asked for, or without any row to begin with.
     shop.forebay(&["run", "spec.yaml", "--allow-empty"]).expect(0);
     assert_eq!(shop.visible("out").num_rows(), 0);
@@ -291,12 +294,12 @@ fn a_run_that_fails_publishes_nothing() {
         assert!(call.stderr.contains("no rows to learn from"), "{}", call.stderr);
     };
     failed();
-    assert!(!shop.path("out/_manifest.json").exists() && !shop.path(".forebay/artifacts/test.json").exists());
+    assert!(!shop.path(".out.forebay/_manifest.json").exists() && !shop.path(".forebay/artifacts/test.json").exists());
     spec(&shop, LAG, &sinks("qty >= 3"));
     shop.forebay(&["run", "spec.yaml"]).expect(0);
     let shown = || {
         let read = |name: &str| fs::read(shop.path(name)).unwrap();
-        ["out/_manifest.json", ".forebay/artifacts/test.json", "net/_manifest.json"].map(read)
+        [".out.forebay/_manifest.json", ".forebay/artifacts/test.json", ".net.forebay/_manifest.json"].map(read)
     };
     let before = shown();
     spec(&shop, &format!("{LAG}      - derive: {{ more: \"qty + 1\" }}\n"), &sinks("qty > 1000"));
@@ -366,7 +369,7 @@ fn nothing_is_collected_while_a_run_is_at_work() {
         call(&["run", "spec.yaml", &state]).expect(0);
         let run = ["run", "spec.yaml", "--json", &state];
         let gc = ["cache", "gc", "--older-than", "0s", &state];
-        for (least, moment) in [(2, "have put "), (3, "passes/"), (4, "out/_manifest.json")] {
+        for (least, moment) in [(2, "have put "), (3, "passes/"), (4, ".out.forebay/_manifest.json")] {
             spec(&shop, &steps(least), &table);
             let stopped = StoppedRun::at(command(&run), moment);
             let call = call(&gc).expect(75);
@@ -378,7 +381,7 @@ fn nothing_is_collected_while_a_run_is_at_work() {
         }
         // A run that was killed holds nothing.
         spec(&shop, &steps(5), &table);
-        drop(StoppedRun::at(command(&run), "out/_manifest.json"));
+        drop(StoppedRun::at(command(&run), ".out.forebay/_manifest.json"));
         call(&gc).expect(0);
         call(&run).expect(0);
         call(&gc).expect(0);
@@ -393,13 +396,13 @@ fn a_run_whose_files_were_removed_publishes_nothing() {
     spec(&shop, LAG, TABLE);
     shop.forebay(&["run", "spec.yaml", "--state=one"]).expect(0);
     spec(&shop, "      - filter: \"qty > 3\"\n", TABLE);
-    let before = fs::read(shop.path("out/_manifest.json")).unwrap();
+    let before = fs::read(shop.path(".out.forebay/_manifest.json")).unwrap();
     // Collected with another state directory, which knows nothing of the run.
     let stopped = StoppedRun::at(shop.command(&["run", "spec.yaml", "--state=other"]), "put other/passes/");
     shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=one"]).expect(0);
     let call = stopped.resume_to_end().expect(75);
     assert!(call.stderr.contains("was removed before it was published"), "{}", call.stderr);
-    assert!(fs::read(shop.path("out/_manifest.json")).unwrap() == before);
+    assert!(fs::read(shop.path(".out.forebay/_manifest.json")).unwrap() == before);
     shop.forebay(&["run", "spec.yaml", "--state=other"]).expect(0);
     assert!(shop.visible("out").num_rows() > 0);
 }

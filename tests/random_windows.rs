@@ -151,7 +151,7 @@ fn random_windows_agree_with_plain_lists() {
         let (threads, batch_rows) = (random.pick(&["1", "2", "7"]), random.pick(&["3", "100", "8192"]));
         let args = ["run", "spec.yaml", "--memory=256MiB", "--threads", threads, "--batch-rows", batch_rows];
         shop.forebay(&args).expect(0);
-        let found = series::by_id(&shop.rows("out/current"));
+        let found = series::by_id(&shop.rows("out"));
         let mut series: BTreeMap<_, Vec<&DemandRow>> = BTreeMap::new();
         let mut expected: BTreeMap<&String, Vec<Option<(f64, f64)>>> = BTreeMap::new();
         for row in &rows {

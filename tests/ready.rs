@@ -50,7 +50,7 @@ fn a_run_waits_for_a_marker_that_comes() {
     std::fs::write(shop.path("done"), "").unwrap();
     let last = lines.last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{last}");
-    assert!(shop.path("out/_manifest.json").exists());
+    assert!(shop.path(".out.forebay/_manifest.json").exists());
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
     let done = job.start("calm", "calm-state").wait_with_output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let whole = begun.elapsed();
-    let expected = shop.rows("calm/current");
+    let expected = shop.rows("calm");
     let kills = std::env::var("FOREBAY_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let mut fired = 0;
     for seed in 0..kills {
@@ -57,12 +57,12 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
         }
         child.wait().unwrap();
         // What can be seen is nothing or all.
-        if shop.path(&out).join("_manifest.json").exists() {
-            assert!(shop.rows(&format!("{out}/current")) == expected, "seed {seed}: a mixture shows");
+        if shop.root(&out).join("_manifest.json").exists() {
+            assert!(shop.rows(&out) == expected, "seed {seed}: a mixture shows");
         }
         let resumed = job.start(&out, &state).wait_with_output().unwrap();
         assert!(resumed.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&resumed.stderr));
-        assert!(shop.rows(&format!("{out}/current")) == expected, "seed {seed}: other rows after resuming");
+        assert!(shop.rows(&out) == expected, "seed {seed}: other rows after resuming");
         let (calm, now) = (shop.path("calm-state/artifacts"), shop.path(&state).join("artifacts"));
         let names = |dir: &std::path::Path| content(dir).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(&calm), names(&now), "seed {seed}: other files after resuming");
@@ -87,7 +87,7 @@ fn a_committed_pass_is_never_done_again() {
     };
     let before = stamps("state/states");
     // Without the output, only the last pass has work left.
-    std::fs::remove_dir_all(shop.path("out")).unwrap();
+    shop.remove_output("out");
     let again = job.start("out", "state").wait_with_output().unwrap();
     let again: crate::support::ProgramOutput = again.into();
     let summary = again.expect(0).summary();
@@ -102,7 +102,7 @@ fn a_committed_pass_is_never_done_again() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&victim, bytes).unwrap();
-    std::fs::remove_dir_all(shop.path("out")).unwrap();
+    shop.remove_output("out");
     let repaired: crate::support::ProgramOutput = job.start("out", "state").wait_with_output().unwrap().into();
     repaired.expect(0);
     assert!(content(&shop.path("state/states")) == states);
@@ -126,13 +126,13 @@ fn a_run_that_is_asked_to_stop_stops_and_goes_on_later() {
         let last: serde_json::Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(75), "{last}");
         assert_eq!(last["fault"]["code"], "FB0304");
-        assert!(!shop.path(&out).join("_manifest.json").exists());
+        assert!(!shop.root(&out).join("_manifest.json").exists());
         let left = content(&shop.path(&state)).into_iter().chain(content(&shop.path("")));
         let half = |name: &String| name.contains("tmp-") || name.contains(".attempt-");
         assert_eq!(left.map(|(name, _)| name).find(half), None, "half-written files are left");
         let resumed = job.start(&out, &state).wait_with_output().unwrap();
         assert!(resumed.status.success());
-        assert!(shop.rows(&format!("{out}/current")) == shop.rows("calm/current"));
+        assert!(shop.rows(&out) == shop.rows("calm"));
         assert!(content(&shop.path(&state).join("artifacts")) == content(&shop.path("calm-state/artifacts")));
     }
 }

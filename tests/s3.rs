@@ -33,7 +33,7 @@ fn sources_state_and_sinks_in_a_bucket() {
     let params = [format!("--param=history={data}"), "--param=out=local".to_owned()];
     let local = shop.forebay(&[&local[..], &[&params[0], &params[1]]].concat()).expect(0).summary();
     assert_eq!(local["artifact"], first["artifact"]);
-    assert!(shop.visible("buckets/lake/out") == shop.rows("local/current"));
+    assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
 
     // Credentials are nowhere: not in specs, plans, artifacts, records or what was printed.
     for (name, bytes) in content(&shop.path("buckets")).into_iter().chain(content(&shop.path(".forebay"))) {

@@ -26,7 +26,7 @@ pub fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> Recor
     );
     shop.write("spec.yaml", &spec);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    shop.rows("out/current")
+    shop.rows("out")
 }
 
 pub fn numbers(values: &[f64]) -> ArrayRef {

@@ -63,7 +63,7 @@ fn a_query_reads_and_does_nothing_else() {
     shop.write("spec.yaml", &spec("sql: \"SELECT name, MAX(n) AS n FROM data GROUP BY name ORDER BY n LIMIT 2\"", ""));
     shop.forebay(&["check", "spec.yaml"]).expect(0);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    assert_eq!(shop.rows("out/current")["n"].as_primitive::<Int64Type>().values(), &[1, 2]);
+    assert_eq!(shop.rows("out")["n"].as_primitive::<Int64Type>().values(), &[1, 2]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_parameter_is_a_value_and_no_more() {
     let shop = shop();
     let names = |args: &[&str]| -> Vec<String> {
         shop.forebay(&[&["run", "spec.yaml", "--allow-empty"], args].concat()).expect(0);
-        let rows = shop.rows("out/current");
+        let rows = shop.rows("out");
         rows["name"].as_string::<i32>().iter().map(|name| name.unwrap().to_owned()).collect()
     };
     for (input, steps) in [

@@ -24,7 +24,7 @@ const SECONDS: Duration = Duration::from_secs(60);
 
 /// Files of an output's shards, in order of their rows.
 fn shards(nights: &NightlyFixture, out: &str) -> Vec<PathBuf> {
-    let root = nights.shop.path(out);
+    let root = nights.shop.root(out);
     let manifest = std::fs::read(root.join("_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let path = |shard: &Value| root.join(shard["files"][0]["path"].as_str().unwrap());

@@ -86,6 +86,21 @@ impl TestDirectory {
         self.dir.path().join(name)
     }
 
+    /// The directory of an output's manifest and data.
+    pub fn root(&self, out: &str) -> PathBuf {
+        let visible = self.path(out);
+        if out.starts_with("buckets/") {
+            return visible;
+        }
+        visible.with_file_name(format!(".{}.forebay", visible.file_name().unwrap().to_str().unwrap()))
+    }
+
+    /// Removes an output with its data.
+    pub fn remove_output(&self, out: &str) {
+        std::fs::remove_dir_all(self.path(out)).unwrap();
+        std::fs::remove_dir_all(self.root(out)).unwrap();
+    }
+
     /// A path as text.
     pub fn at(&self, name: &str) -> String {
         self.path(name).display().to_string()
@@ -148,11 +163,11 @@ impl TestDirectory {
 
     /// All rows of the files that an output's manifest names, in order.
     pub fn visible(&self, out: &str) -> RecordBatch {
-        let manifest = std::fs::read(self.path(out).join("_manifest.json")).unwrap();
+        let manifest = std::fs::read(self.root(out).join("_manifest.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
         let shards = manifest["shards"].as_array().unwrap().iter();
         let files = shards.flat_map(|shard| shard["files"].as_array().unwrap());
-        let files: Vec<PathBuf> = files.map(|file| self.path(out).join(file["path"].as_str().unwrap())).collect();
+        let files: Vec<PathBuf> = files.map(|file| self.root(out).join(file["path"].as_str().unwrap())).collect();
         read_files(&files)
     }
 

@@ -56,6 +56,7 @@ fn copy(nights: &NightlyFixture, from: &str, to: &str) {
 fn restore(nights: &NightlyFixture) {
     copy(nights, "state-before", "state");
     copy(nights, "out-before", "out");
+    copy(nights, "root-before", ".out.forebay");
 }
 
 fn result(nights: &NightlyFixture, call: ProgramOutput) -> (Value, RecordBatch) {
@@ -69,6 +70,7 @@ fn truncated_files_are_detected() {
     run(&nights).expect(0);
     copy(&nights, "state", "state-before");
     copy(&nights, "out", "out-before");
+    copy(&nights, ".out.forebay", "root-before");
     nights.show(10);
     let expected = result(&nights, run(&nights));
 
@@ -77,18 +79,18 @@ fn truncated_files_are_detected() {
         let files = content(&nights.shop.path(&format!("{root}-before"))).into_iter();
         files.filter(|(_, bytes)| !bytes.is_empty()).map(move |(name, _)| (root, name))
     };
-    let victims: Vec<(&str, String)> = of("state").chain(of("out")).collect();
+    let victims: Vec<(&str, String)> = of("state").chain(of("root")).collect();
     let mut kinds = BTreeSet::new();
     for (number, (root, name)) in victims.into_iter().enumerate() {
-        // Links to the files of an output are those files.
         let kind = (root, name.split('/').next().unwrap().to_owned());
-        if name.starts_with("_views") || name.starts_with("current") || (!kinds.insert(kind) && !long) {
+        if !kinds.insert(kind) && !long {
             continue;
         }
         let damages: Vec<FileDamage> = if long { DAMAGES.into() } else { vec![DAMAGES[(kinds.len() + number) % 4]] };
         for damage in damages {
             restore(&nights);
-            let file = nights.shop.path(root).join(&name);
+            let directory = if root == "root" { nights.shop.root("out") } else { nights.shop.path(root) };
+            let file = directory.join(&name);
             damage.apply(&file);
             let verified = nights.shop.forebay(&["cache", "verify", "--state=state", "--json"]);
             // Of an artifact, verify names the directory.

@@ -73,7 +73,7 @@ fn events<'a>(call: &'a ProgramOutput, name: &'a str) -> impl Iterator<Item = Va
 }
 
 fn model_bytes(shop: &TestDirectory) -> Vec<u8> {
-    std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap()
+    std::fs::read(shop.path("out/net/model.safetensors")).unwrap()
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
     shop.write("spec.yaml", &spec_text.replace("out/net", "out/elsewhere"));
     let elsewhere = run(&shop, &[]).expect(0).summary();
     assert_eq!((&model(&elsewhere)["id"], &model(&elsewhere)["reused"]), (&model(&first)["id"], &Value::Bool(false)));
-    assert!(std::fs::read(shop.path("out/elsewhere/current/model.safetensors")).unwrap() == bytes);
+    assert!(std::fs::read(shop.path("out/elsewhere/model.safetensors")).unwrap() == bytes);
     // What is in use stays when the cache is cleaned.
     shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
     shop.forebay(&["cache", "verify"]).expect(0);
@@ -150,7 +150,7 @@ fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
     spec(&shop, "", &MLP.replace("seed: 5", "seed: 6"));
     run(&shop, &["--signal-nothing-new"]).expect(99);
     // A model that is gone is trained again.
-    std::fs::remove_file(shop.path("out/net/current/model.safetensors")).unwrap();
+    std::fs::remove_file(shop.path("out/net/model.safetensors")).unwrap();
     assert_eq!(model(&run(&shop, &[]).expect(0).summary())["reused"], false);
 }
 
@@ -191,8 +191,8 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
         again();
         let killed = job("FOREBAY_KILL_AT", moment.to_string());
         assert_eq!(killed.status.signal(), Some(9), "{step}");
-        let shown = shop.path("out/net/_manifest.json").exists();
-        assert!(!shown || shop.path("out/net/_data").exists(), "{step}: what shows is not there");
+        let shown = shop.path("out/.net.forebay/_manifest.json").exists();
+        assert!(!shown || shop.path("out/.net.forebay/_data").exists(), "{step}: what shows is not there");
         let left = std::fs::read_dir(shop.path(".forebay/checkpoints")).map_or(0, |files| {
             files
                 .filter(|file| file.as_ref().is_ok_and(|file| !file.file_name().to_string_lossy().contains('#')))
@@ -221,7 +221,7 @@ fn predictions_are_those_that_the_model_was_validated_with() {
     let summary = run(&shop, &[]).expect(0).summary();
     let args = ["predict", "out/net", "--source", "clicks", "--columns", "y,f1", "--split", "validation"];
     shop.forebay(&[&args[..], &["--output", "out/some"]].concat()).expect(0);
-    let some = shop.rows("out/some/current");
+    let some = shop.rows("out/some");
     let names: Vec<&String> = some.schema_ref().fields().iter().map(|field| field.name()).collect();
     assert_eq!(names, ["y", "f1", "prediction"]);
     let floats = |name: &str| some.column_by_name(name).unwrap().as_primitive::<Float32Type>().clone();
@@ -237,7 +237,7 @@ fn predictions_are_those_that_the_model_was_validated_with() {
     let scoring = ScoringRequest { sources, output: shop.at("out/all"), ..ScoringRequest::default() };
     let report = model.score(&session, &scoring).unwrap();
     assert_eq!(report.outputs[0].rows, 6000);
-    let all = shop.rows("out/all/current");
+    let all = shop.rows("out/all");
     let scored = all.column_by_name("prediction").unwrap().as_primitive::<Float32Type>().clone();
     assert_eq!(model.predict(&all).unwrap(), scored);
     assert!(model.score(&session, &scoring).unwrap().nothing_new, "the same model over the same rows is nothing new");
@@ -289,7 +289,7 @@ fn stopping_early_takes_the_best_epoch() {
     assert_eq!(model(&summary)["best_epoch"], best.0, "{losses:?}");
     assert_eq!(epochs.len(), best.0 + 3);
     shop.forebay(&["predict", "out/net", "--source", "clicks", "--split", "validation", "--output", "out/p"]).expect(0);
-    let rows = shop.rows("out/p/current");
+    let rows = shop.rows("out/p");
     let column = |name: &str| rows.column_by_name(name).unwrap().as_primitive::<Float32Type>().clone();
     let squares = column("y")
         .values()
@@ -332,7 +332,7 @@ sinks:
     std::fs::remove_dir_all(shop.path(".forebay")).unwrap();
     let call = shop.forebay(&["predict", "out/net", "--source", "data", "--output", "out/p", "--columns", "qty"]);
     call.expect(0);
-    assert_eq!(shop.rows("out/p/current").num_rows() as u64, rows);
+    assert_eq!(shop.rows("out/p").num_rows() as u64, rows);
     // A run for an interval learns from what the output shows then.
     shop.write("intervals.yaml", &text.replace("out/", "out/of_intervals_"));
     for days in [["2016-05-01", "2016-05-08"], ["2016-05-08", "2016-05-15"]] {
@@ -377,7 +377,7 @@ fn the_ready_made_forecast_runs_and_predicts() {
     assert!(of(&call.summary(), "wmape") < 1.5, "{}", last_epoch(&call.summary()));
     let args = ["predict", "out/net", "--source", "data", "--output", "out/p", "--columns", "date,qty", "--split"];
     shop.forebay(&[&args[..], &["validation"]].concat()).expect(0);
-    let rows = shop.rows("out/p/current").num_rows() as u64;
+    let rows = shop.rows("out/p").num_rows() as u64;
     assert_eq!(Some(rows), model(&call.summary())["validation_rows"].as_u64());
 }
 
@@ -391,7 +391,7 @@ fn what_cannot_be_trained_on_says_why() {
             assert!(call.stderr.contains(word), "`{word}` is missing:\n{}", call.stderr);
         }
         call.expect(exit);
-        assert!(!shop.path("out/net/_manifest.json").exists());
+        assert!(!shop.path("out/.net.forebay/_manifest.json").exists());
     };
     // What is seen before anything is read.
     fails("", "hidden: [4]", "FB0104", 78, &["`hidden` is for `model: mlp`"]);
@@ -436,7 +436,7 @@ fn what_cannot_be_trained_on_says_why() {
         assert_eq!(epoch["skipped_rows"] == 0, word == "zero");
         let out = format!("out/{word}");
         shop.forebay(&["predict", "out/net", "--source", "clicks", "--output", &out]).expect(0);
-        let rows = shop.rows(&format!("{out}/current"));
+        let rows = shop.rows(&out);
         let nulls = rows.column_by_name("prediction").unwrap().null_count();
         let nans = rows.column_by_name("f1").unwrap().as_primitive::<Float32Type>().iter().flatten();
         assert_eq!(nulls, if word == "skip" { nans.filter(|value| value.is_nan()).count() } else { 0 });
@@ -455,7 +455,7 @@ fn models_and_checkpoints_that_do_not_fit_say_so() {
     let narrow = narrow.replace("name: clicks", "name: narrow");
     shop.write("narrow.yaml", &narrow);
     shop.forebay(&["run", "narrow.yaml"]).expect(0);
-    let call = shop.forebay(&["predict", "out/net", "--source", "out/narrow/current", "--output", "out/p"]).expect(78);
+    let call = shop.forebay(&["predict", "out/net", "--source", "out/narrow", "--output", "out/p"]).expect(78);
     assert!(call.stderr.contains("FB0107") && call.stderr.contains("f1"), "{}", call.stderr);
     let call =
         shop.forebay(&["predict", "out/net", "--source", "clicks", "--output", "out/p", "--name", "y"]).expect(78);
@@ -486,7 +486,7 @@ fn models_and_checkpoints_that_do_not_fit_say_so() {
     let anew = run(&shop, &[]).expect(0);
     assert_eq!(events(&anew, "training_resumed").count(), 0);
     // Half a model is none either.
-    let file = shop.path("out/net/current/model.safetensors");
+    let file = shop.path("out/net/model.safetensors");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let call = shop.forebay(&["predict", "out/net", "--source", "clicks", "--output", "out/p"]).expect(65);

@@ -188,7 +188,7 @@ fn train(
 }
 
 fn bytes(shop: &TestDirectory) -> Vec<u8> {
-    std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap()
+    std::fs::read(shop.path("out/net/model.safetensors")).unwrap()
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn what_goes_wrong_on_a_device_is_told_as_on_the_processor() {
         let session = simulated_session(&shop, "state", &device, Precision::Bf16, Arc::default());
         let fault = session.run(&pipeline).unwrap_err();
         assert_eq!(fault.code(), code, "{train}: {fault}");
-        assert!(!shop.path("out/net/_manifest.json").exists());
+        assert!(!shop.path("out/.net.forebay/_manifest.json").exists());
         assert_eq!(*device.wrong.lock().unwrap(), Vec::<&str>::new());
     }
 }

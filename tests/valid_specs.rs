@@ -21,7 +21,7 @@ fn run(shop: &TestDirectory, steps: &str) -> RecordBatch {
     );
     shop.write("spec.yaml", &spec);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    shop.rows("out/current")
+    shop.rows("out")
 }
 
 fn integers(rows: &RecordBatch, name: &str) -> Vec<Option<i64>> {
@@ -105,7 +105,7 @@ fn learned_vectors_go_through_all_steps() {
         let artifact = summary["artifact_path"].as_str().unwrap();
         let sources = ["--source=here=here.parquet", "--source=there=there.parquet"];
         shop.forebay(&["apply", artifact, sources[0], sources[1], "--output=applied", "--state=other"]).expect(0);
-        assert_eq!(vectors(&shop.rows("applied/current"), "k_v"), vectors(&shop.rows("out/current"), "k_v"));
+        assert_eq!(vectors(&shop.rows("applied"), "k_v"), vectors(&shop.rows("out"), "k_v"));
     }
 }
 
@@ -129,7 +129,7 @@ fn a_column_without_a_type_is_a_column_of_nulls() {
          columns: [x], suffix: _id } }] }\nsinks:\n  table: { from: out, parquet: { path: csv-out } }\n",
     );
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    assert_eq!(integers(&shop.rows("csv-out/current"), "x_id"), [None, None]);
+    assert_eq!(integers(&shop.rows("csv-out"), "x_id"), [None, None]);
 }
 
 /// pandas 2.2: `pd.merge_asof(here, there, on="t", by="k")` after bringing both sides to one unit and type.

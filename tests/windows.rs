@@ -104,7 +104,7 @@ fn run(shop: &TestDirectory, data: &str, number: usize, options: &[&str]) -> ([a
     let state = format!("--state=state{number}");
     let args = ["run", "spec.yaml", &data, &out, &state, "--json"];
     let call = shop.forebay(&[&args[..], options].concat()).expect(0);
-    let table = |name: &str| series::by_id(&shop.rows(&format!("out{number}/{name}/current")));
+    let table = |name: &str| series::by_id(&shop.rows(&format!("out{number}/{name}")));
     ([table("table"), table("both")], call.stdout)
 }
 
@@ -193,9 +193,9 @@ fn windows_beyond_memory_are_sorted() {
         let said = shop.forebay(&args).expect(0).stdout;
         assert_eq!(said.contains("so one thread goes on with all of it"), sorted, "{said}");
         assert_eq!(said.contains("series outgrow the memory, so they are sorted first"), sorted, "{said}");
-        let table = shop.rows("out/current");
+        let table = shop.rows("out");
         // Or else the next run would keep what is there.
-        std::fs::remove_dir_all(shop.path("out")).unwrap();
+        shop.remove_output("out");
         assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
     }
 }
@@ -225,8 +225,8 @@ fn series_that_have_ended_need_no_sort() {
         let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
         let said = shop.forebay(&args).expect(0).stdout;
         assert!(!said.contains("outgrow"), "{said}");
-        let table = shop.rows("out/current");
-        std::fs::remove_dir_all(shop.path("out")).unwrap();
+        let table = shop.rows("out");
+        shop.remove_output("out");
         assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
     }
 }
@@ -253,7 +253,7 @@ fn gaps_are_what_the_spec_says() {
         let shop = workshop(&one_window_spec(&format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"), ""));
         let data = with_gap(&shop);
         let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}"), "--json"]).expect(0);
-        let found = series::numbers(&series::by_id(&shop.rows("out/current")), "qty_lag_2");
+        let found = series::numbers(&series::by_id(&shop.rows("out")), "qty_lag_2");
         assert_eq!(found, expected, "{gaps}");
         call.stdout
     };
@@ -276,7 +276,7 @@ fn gaps_are_what_the_spec_says() {
     );
     // The row in its file, whichever row group it lies in.
     assert!(call.stderr.contains(", row 6"), "{}", call.stderr);
-    assert!(!shop.path("out").join("current").exists());
+    assert!(!shop.path("out").exists());
 
     let shop = workshop(&one_window_spec("lag: { columns: [qty], by: [2] }", ""));
     let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);

@@ -39,7 +39,7 @@ def features(forebay, name, data, scratch):
     ran = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     if ran.returncode != 0:
         sys.exit(f"{name}: Forebay has failed\n{ran.stdout[-2000:]}")
-    return out / "current"
+    return out
 
 
 def difference(ours, theirs, scale):

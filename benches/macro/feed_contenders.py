@@ -48,7 +48,7 @@ def prepare(clicks, out, work):
     spec = Path(__file__).parents[1] / "specs" / "clicks_run.yaml"
     forebay.run(spec, {"log": clicks, "out": str(work / "out")}, state=str(work / "state"))
     first = 0
-    for number, file in enumerate(sorted((work / "out" / "current").rglob("*.parquet"))):
+    for number, file in enumerate(sorted((work / "out").rglob("*.parquet"))):
         source = pq.ParquetFile(file)
         writer = None
         for batch in source.iter_batches(GROUP, columns=[*NUMBERS, *TOKENS]):

@@ -131,7 +131,7 @@ class Job:
     def seen(self, sink):
         """What readers see of a sink: its manifest, and the rows and columns of all files."""
         out = self.now / "out" / sink
-        manifest = json.loads((out / "_manifest.json").read_text())
+        manifest = json.loads((out.with_name(f".{out.name}.forebay") / "_manifest.json").read_text())
         files = [pq.ParquetFile(out / file["path"]) for shard in manifest["shards"] for file in shard["files"]]
         return manifest, sum(file.metadata.num_rows for file in files), {str(file.schema_arrow) for file in files}
 

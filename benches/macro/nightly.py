@@ -169,8 +169,9 @@ def rows_differ(mine, others):
     """Compares what two manifests show. Files of equal digests are equal; others are read."""
     files = []
     for out in (mine, others):
-        shards = json.loads((out / "_manifest.json").read_text())["shards"]
-        files.append([(out, file) for shard in shards for file in shard["files"]])
+        root = out.with_name(f".{out.name}.forebay")
+        shards = json.loads((root / "_manifest.json").read_text())["shards"]
+        files.append([(root, file) for shard in shards for file in shard["files"]])
     rows = [0, 0]
     apart = [[], []]  # Files since the rows before them were as many on both sides.
     while files[0] or files[1]:

@@ -73,7 +73,7 @@ def trained(options, spec, out, params):
 def flights(options, out):
     model, seconds, cost = trained(options, FLIGHTS, out, {"data": options.flights, "out": out})
     ours = model["epochs"][-1]["validation"]
-    rows = pq.read_table(out / "table" / "current").to_pandas()
+    rows = pq.read_table(out / "table").to_pandas()
     hours = rows.time_hour.dt.tz_convert(None).to_numpy()
     train, rest = rows[hours < np.datetime64("2013-10-31")], rows[hours >= np.datetime64("2013-11-01")]
     assert len(train) == model["rows"] and len(rest) == model["validation_rows"], "the parts are others"
@@ -115,7 +115,7 @@ def demand(options, out):
     model, seconds, cost = trained(options, FORECAST, out, params)
     ours = model["epochs"][-1]
     columns = ["date", "qty", "naive"]
-    rows = pq.read_table(out / "table" / "current", columns=columns).to_pandas()
+    rows = pq.read_table(out / "table", columns=columns).to_pandas()
     rest = rows[rows.date.to_numpy().astype("datetime64[D]") >= until]
     assert len(rest) == model["validation_rows"], "the validation rows are others"
     naive = (rest.qty - rest.naive).abs().sum() / rest.qty.abs().sum()

@@ -43,9 +43,10 @@ def arguments():
 def rows_digest(out):
     """A digest of the rows that readers see, in their order, however they are divided into files."""
     digest = hashlib.blake2b(digest_size=16)
-    for shard in json.loads((out / "_manifest.json").read_text())["shards"]:
+    root = out.with_name(f".{out.name}.forebay")
+    for shard in json.loads((root / "_manifest.json").read_text())["shards"]:
         for file in shard["files"]:
-            rows = polars.read_parquet(out / file["path"], hive_partitioning=False)
+            rows = polars.read_parquet(root / file["path"], hive_partitioning=False)
             digest.update(rows.hash_rows(seed=1).to_numpy().tobytes())
     return digest.hexdigest()
 

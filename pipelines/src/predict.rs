@@ -12,7 +12,7 @@ use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Resu
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor, PredictTransform, RunReport,
-    Session,
+    Session, output_root,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
@@ -54,8 +54,10 @@ pub struct ScoringRequest {
 impl TrainedModel {
     /// Reads the directory of a `train` sink as its readers see it, or one of its `_data` directories.
     pub fn load(io: &StorageClient, dir: &str) -> Result<TrainedModel> {
+        let root = output_root(io, dir)?;
+        let visible = Manifest::read(io, &root)?;
         let dir = io.resolve(dir)?;
-        let data = Manifest::read(io, &dir)?.map_or(dir.clone(), |visible| dir.join(&visible.data));
+        let data = visible.map_or(dir.clone(), |visible| root.join(&visible.data));
         let file = data.join(MODEL_FILE);
         let bytes = io.get(&file)?.ok_or_else(|| {
             let fault = Fault::new(codes::NOT_FOUND, "there is no model here").file(&dir.shown);

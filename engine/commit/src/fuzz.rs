@@ -89,7 +89,7 @@ fn manifests() {
         Shard { id: id.to_string(), spans: vec!["s".into()], rows_in: 3, files: vec![file], ..Shard::default() };
     let manifest = Manifest {
         previous: vec![RelativePath::new("_data/b").unwrap()],
-        ..Manifest::new(id, &out, &arrow::datatypes::Schema::empty(), vec![shard.clone()]).unwrap()
+        ..Manifest::new(id, &arrow::datatypes::Schema::empty(), vec![shard.clone()]).unwrap()
     };
     let record = json!({ "format": 1, "pass": id, "shard": shard, "out": "out" });
     let seeds = [serde_json::to_vec(&manifest).unwrap(), serde_json::to_vec(&record).unwrap()];

@@ -8,10 +8,11 @@ mod fencing;
 mod fuzz;
 mod gc;
 mod lease;
-mod link_view;
 mod output;
+mod output_layout;
 mod partial_states;
 mod state_store;
+mod visible_files;
 
 /// Fuzz targets count memory.
 #[cfg(test)]
@@ -28,5 +29,6 @@ pub use output::{
     IntervalEntry, Manifest, OutputFile, OutputWriter, Shard, intact_shards, record_is_intact, remove_directory,
     shard_directory, unique_shard_directory,
 };
+pub use output_layout::{output_root, visible_location};
 pub use partial_states::{SHARES, merge_pairwise, shares_bytes_min};
 pub use state_store::{RetainedIds, StateStore, id_texts};

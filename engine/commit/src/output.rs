@@ -1,12 +1,6 @@
 //! Output directories: files first, then the manifest that makes them visible.
 //!
-//! ```text
-//! out/features/_data/<shard id>/part-00000.parquet        immutable, whole before it has this name
-//! out/features/_data/<shard id>.<token>/part-00000.parquet  the same in buckets, and where workers write
-//! out/features/_manifest.json                             names the files; replaced in one step
-//! out/features/_views/<pass id>/part-00000.parquet        on local disks: links to the files of all shards
-//! out/features/current -> _views/<pass id>                on local disks, for tools that read directories
-//! ```
+//! See `output_layout.rs` for where they lie.
 //!
 //! On local disks a lock keeps others from publishing while files are removed. Buckets have none. There a manifest
 //! also names the directories that are being removed, and no later manifest takes one of them back. Each writing of
@@ -30,8 +24,8 @@ use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::degradation_report::DegradationReport;
-use crate::link_view;
-use crate::link_view::{VIEWS, point};
+use crate::output_layout::{DATA_SUFFIX, visible_location};
+use crate::visible_files::{check_replaceable, is_shown, show};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
 /// written to for longest is closed.
@@ -53,7 +47,7 @@ const FORMAT: u32 = 3;
 const FORMAT_MIN: u32 = 2;
 
 /// Where the files of an output lie, each shard's in a directory of its own.
-const DATA: &str = "_data";
+pub const DATA: &str = "_data";
 
 /// Keys per request when objects are listed.
 const LISTED_AT_ONCE: usize = 1000;
@@ -105,7 +99,7 @@ pub struct Manifest {
     pub format: u32,
     /// The pass that wrote the data.
     pub pass: String,
-    /// The directory of all files, relative to the output; in a bucket, the one above theirs.
+    /// The directory of all files, relative to the root of the output, or the one above theirs.
     pub data: RelativePath,
     /// Columns: name and type.
     pub columns: Vec<(String, String)>,
@@ -130,9 +124,6 @@ pub struct Manifest {
     /// How many manifests the output has had, from 1: no two of them are equal.
     #[serde(default)]
     pub publication: u64,
-    /// Whether this run has made the links to its files.
-    #[serde(skip)]
-    pub is_linked: bool,
 }
 
 /// The rows of an interval of time in an output.
@@ -207,20 +198,14 @@ pub fn unique_shard_directory(id: ContentId) -> Result<RelativePath> {
 
 impl Manifest {
     /// Names the files of a pass.
-    pub fn new(pass: ContentId, out: &StorageLocation, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
+    pub fn new(pass: ContentId, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
         let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
-        Manifest::from_columns(pass, out, columns.collect(), shards)
+        Manifest::from_columns(pass, columns.collect(), shards)
     }
 
-    fn from_columns(
-        pass: ContentId,
-        out: &StorageLocation,
-        columns: Vec<(String, String)>,
-        shards: Vec<Shard>,
-    ) -> Result<Self> {
+    fn from_columns(pass: ContentId, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
         let data = match shards.as_slice() {
             [shard] => shard.directory()?,
-            _ if out.local.is_some() => RelativePath::new(format!("{VIEWS}{pass}"))?,
             _ => RelativePath::new(DATA)?,
         };
         let files = shards.iter().flat_map(|shard| &shard.files);
@@ -236,19 +221,7 @@ impl Manifest {
             previous: Vec::new(),
             removed: Vec::new(),
             publication: 0,
-            is_linked: false,
         })
-    }
-
-    /// Makes the links to its files, whose names are kept, before it is published; false where they are left to that.
-    pub fn link_early(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
-        let Some(local) = &out.local else { return Ok(false) };
-        let _lock = lock_output(out)?;
-        // Readers may already see an existing view: it is not changed.
-        if !self.data.starts_with(VIEWS) || local.join(&*self.data).exists() {
-            return Ok(false);
-        }
-        self.make_view(local, Manifest::read(io, out)?.as_ref()).map(|()| true)
     }
 
     /// Sees to it that a loss of power takes none of its files: they were on disk before they had their names.
@@ -314,11 +287,11 @@ impl Manifest {
             .and_then(Manifest::validated)
     }
 
-    /// Refuses names of anything but directories of data and links, and files in them: what a manifest names is
+    /// Refuses names of anything but directories of data, and files in them: what a manifest names is
     /// read, and removed later.
     fn validated(self) -> Result<Manifest> {
         let is_directory = |path: &RelativePath| {
-            let name = path.strip_prefix(VIEWS).or_else(|| path.strip_prefix(DATA)?.strip_prefix('/'));
+            let name = path.strip_prefix(DATA).and_then(|name| name.strip_prefix('/'));
             name.is_some_and(|name| !name.contains('/'))
         };
         let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
@@ -390,7 +363,7 @@ impl Manifest {
             id.text(&stretch.pass);
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        let whole = Manifest::from_columns(id.finish(), out, self.columns, shards.into_iter().flatten().collect())?;
+        let whole = Manifest::from_columns(id.finish(), self.columns, shards.into_iter().flatten().collect())?;
         Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
@@ -418,7 +391,7 @@ impl Manifest {
             };
             let shown = visible.as_ref().is_some_and(same);
             if shown {
-                whole.point_current(out)?;
+                whole.show_again(out)?;
                 return Ok(whole);
             }
             whole.check_present(io, out, visible.as_ref())?;
@@ -472,17 +445,12 @@ impl Manifest {
         }
     }
 
-    /// Points `current` at what the manifest names, if a run ended between the two.
-    fn point_current(&self, out: &StorageLocation) -> Result<()> {
-        let Some(local) = &out.local else { return Ok(()) };
-        let (link, data) = (local.join("current"), local.join(&*self.data));
-        if data.exists() && link.read_link().is_ok_and(|target| target == Path::new(&*self.data)) {
-            return Ok(());
+    /// Shows readers what the manifest names, if a run ended between the two.
+    fn show_again(&self, out: &StorageLocation) -> Result<()> {
+        match &out.local {
+            Some(local) if !is_shown(local, self.files())? => show(local, self.files()),
+            _ => Ok(()),
         }
-        if !data.exists() {
-            self.make_view(local, None)?;
-        }
-        point(&link, &self.data)
     }
 
     /// Replaces what is visible, if it is still that. Gives what the manifest before the previous one named and no
@@ -494,9 +462,9 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Option<Vec<StorageLocation>>> {
-        if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
+        if let Some(local) = &out.local {
             self.sync_names(out)?;
-            self.make_view(local, visible.as_ref())?;
+            check_replaceable(local, visible.iter().flat_map(Manifest::files))?;
         }
         let previous = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
         let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(previous.clone()).collect();
@@ -516,7 +484,7 @@ impl Manifest {
         match &out.local {
             Some(local) => {
                 io.put_durable(&place, &bytes)?;
-                point(&local.join("current"), &self.data)?;
+                show(local, self.files())?;
             }
             None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(None),
             None => {}
@@ -559,20 +527,22 @@ impl Manifest {
 
     /// The directories that it needs.
     pub fn directories(&self) -> Result<Vec<RelativePath>> {
-        let shards = self.shards.iter().map(Shard::directory);
-        shards.chain(self.data.starts_with(VIEWS).then(|| Ok(self.data.clone()))).collect()
+        self.shards.iter().map(Shard::directory).collect()
     }
 
-    /// Makes one directory with the files of all shards, in row order. It is published after `visible`, and may
-    /// reuse the links of views that are older than `visible`.
-    fn make_view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
-        let Some(name) = self.data.strip_prefix(VIEWS) else { return Ok(()) };
-        let is_old = |visible: &&Manifest, view: &RelativePath| *view != self.data && *view != visible.data;
-        let old = visible.and_then(|visible| {
-            let mut views = visible.previous.iter().filter(|view| is_old(&visible, view));
-            views.find_map(|view| view.strip_prefix(VIEWS))
-        });
-        link_view::make_view(out, name, self.files(), old)
+    /// Refuses a place where the output could not be shown.
+    pub fn check_place(io: &StorageClient, out: &StorageLocation) -> Result<()> {
+        let Some(local) = &out.local else { return Ok(()) };
+        let visible = Manifest::read(io, out)?;
+        check_replaceable(local, visible.iter().flat_map(Manifest::files))
+    }
+
+    /// Where people find its files: the visible directory, or in a bucket that of the data.
+    pub fn shown_at(&self, out: &StorageLocation) -> String {
+        match &out.local {
+            Some(_) => visible_location(out).shown,
+            None => out.join(&self.data).shown,
+        }
     }
 }
 
@@ -733,7 +703,8 @@ impl<'a> OutputWriter<'a> {
 
     fn start(&mut self, partition: &str) -> Result<OpenOutputFile> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
-        let name = format!("part-{counter:05}.{}", self.sink.extension());
+        let suffix = if self.data.local.is_some() { DATA_SUFFIX } else { "" };
+        let name = format!("part-{counter:05}.{}{suffix}", self.sink.extension());
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
         let failed = |error| Fault::disk("an output file cannot be made", error);
@@ -874,7 +845,7 @@ mod tests {
         let out = io.resolve(folder.path().to_str().unwrap()).unwrap();
         let publish = |name: &str, shard: &Shard| {
             let manifest =
-                Manifest::new(ContentId::of(name.as_bytes()), &out, &Schema::empty(), vec![shard.clone()]).unwrap();
+                Manifest::new(ContentId::of(name.as_bytes()), &Schema::empty(), vec![shard.clone()]).unwrap();
             let mut later = BackgroundTasks::default();
             manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.join_all())
         };

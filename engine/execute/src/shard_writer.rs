@@ -157,7 +157,7 @@ impl WritePass<'_> {
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
         let values_kept = making.staying.values().map(ReusedColumns::value_count).sum();
-        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry, is_linked: false })
+        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry })
     }
 
     /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are

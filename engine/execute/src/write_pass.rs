@@ -65,8 +65,6 @@ pub struct WriteResult {
     pub values_kept: u64,
     /// Under which id is kept what windows remember at the end.
     pub carry: Option<ContentId>,
-    /// Whether there are links to the files of all shards.
-    pub is_linked: bool,
 }
 
 /// Encoded rows of one partition.

@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use forebay_cluster::{RunSpec, ShufflePlan, StageRef, TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::{
     Artifact, ArtifactFiles, DegradationReport, IntervalEntry, LearnedFinding, Manifest, OutputWriter, ReuseDecision,
-    Shard, StateStore, id_texts, record_is_intact, shard_directory,
+    Shard, StateStore, id_texts, record_is_intact, shard_directory, visible_location,
 };
 use forebay_execute::{
     ClusterHandle, FusedCoverage, FusedLearnFn, IntervalFilter, LearnPass, LearnResult, MaterializePass, RunState,
@@ -160,7 +160,7 @@ impl<'a> RunExecutor<'a> {
         let mut standing: BTreeMap<ContentId, (ReuseDecision, Option<Value>)> = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
-                let out = self.session.io.resolve(self.session.sink(self.pipeline, work.sink)?.path())?;
+                let out = self.session.output(self.pipeline, work.sink)?;
                 standing.insert(pass.id, self.pass_record_at(pass.id, &out)?);
             }
         }
@@ -267,27 +267,22 @@ impl<'a> RunExecutor<'a> {
             let learner = run.learn_pass(&windows, run.cluster_for(number, &windows));
             let Some((id, sink_work)) = &beside else { return Ok((learner.run(&work.lanes, None)?, None)) };
             let sink = run.session.sink(run.pipeline, sink_work.sink)?;
-            let out = run.session.io.resolve(sink.path())?;
+            let out = run.session.output(run.pipeline, sink_work.sink)?;
             let write = run.write_pass(sink.as_ref(), &windows, None);
             let prepared = write.prepare(sink_work)?;
             let target = run.write_target(sink_work, *id, sink.as_ref(), &out)?;
             let is_whole = !run.withins.contains_key(id);
-            let (mut made, is_linked) = (None, AtomicBool::new(false));
-            let link = |shards: Vec<Shard>| {
-                if is_whole {
-                    let manifest = Manifest::new(*id, &out, &prepared.schema, shards)?;
-                    manifest.sync_names(&out)?;
-                    is_linked.store(manifest.link_early(&run.session.io, &out)?, Ordering::Relaxed);
-                }
-                Ok(())
+            let mut made = None;
+            let sync = |shards: Vec<Shard>| match is_whole {
+                true => Manifest::new(*id, &prepared.schema, shards)?.sync_names(&out),
+                false => Ok(()),
             };
             let along: FusedLearnFn<'_> = &mut |lanes, answer| {
-                made = write.write_and_learn(sink_work, &prepared, &target, (lanes, answer, &link))?;
+                made = write.write_and_learn(sink_work, &prepared, &target, (lanes, answer, &sync))?;
                 if made.is_none() { answer(FusedCoverage::default()) } else { Ok(()) }
             };
             let answers = learner.run(&work.lanes, Some(along))?;
-            let is_linked = is_linked.into_inner();
-            Ok((answers, made.map(|made| (*id, (prepared.schema.clone(), WriteResult { is_linked, ..made })))))
+            Ok((answers, made.map(|made| (*id, (prepared.schema.clone(), made)))))
         })?;
         self.made.extend(made);
         Ok(answers)
@@ -500,7 +495,7 @@ impl<'a> RunExecutor<'a> {
         match &pass.work {
             PassWork::Write(work) => {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
-                let out = self.session.io.resolve(sink.path())?;
+                let out = self.session.output(self.pipeline, work.sink)?;
                 let (before, _) = self.pass_record_at(pass.id, &out)?;
                 let is_bounded = |op: &OpId| match &self.program.bound.ops[*op].op {
                     PlanOp::Window(window) if self.known.way(*op) == WindowRowOrder::Time => {
@@ -648,7 +643,7 @@ impl<'a> RunExecutor<'a> {
             })?;
             report.rows_out = rows;
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
-            let manifest = Manifest::new(id, &place, &schema, vec![shard])?;
+            let manifest = Manifest::new(id, &schema, vec![shard])?;
             session.check_fence()?;
             self.store.put_pass_record(id, before, &json!({ "manifest": manifest }), check)?;
         } else {
@@ -700,7 +695,7 @@ impl<'a> RunExecutor<'a> {
     ) -> Result<StagedOutput> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
-        let out = session.io.resolve(sink.path())?;
+        let out = session.output(self.pipeline, work.sink)?;
         let manifest = match (before, record) {
             (ReuseDecision::Reuse, Some(record)) => {
                 report.reused = true;
@@ -724,8 +719,7 @@ impl<'a> RunExecutor<'a> {
                     })?,
                 };
                 (report.rows_kept, report.values_kept) = (made.rows_kept, made.values_kept);
-                let manifest = Manifest::new(id, &out, &schema, made.shards)?;
-                let manifest = Manifest { is_linked: made.is_linked, ..manifest };
+                let manifest = Manifest::new(id, &schema, made.shards)?;
                 let carries = id_texts(&made.carry.into_iter().collect());
                 let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
                 session.check_fence()?;
@@ -803,8 +797,8 @@ impl<'a> RunExecutor<'a> {
                 .publish(&session.io, &out, stretch.as_ref(), (&may, &mut self.later))
                 .map_err(|fault| fault.pass(label))?;
             let columns = self.output_columns(&work, &published)?;
-            let (sink, data) = (self.pipeline.sinks[work.sink].name.clone(), out.join(&published.data).shown);
-            outputs.push(OutputReport { sink, path: out.shown.clone(), data, rows, files, bytes, columns });
+            let (sink, data) = (self.pipeline.sinks[work.sink].name.clone(), published.shown_at(&out));
+            outputs.push(OutputReport { sink, path: visible_location(&out).shown, data, rows, files, bytes, columns });
         }
         Ok(outputs)
     }

@@ -24,7 +24,7 @@ impl Session {
         let begin = end.checked_sub(lookback).map_err(|_| wrong(before))?;
         let mut found = BTreeMap::new();
         for sink in 0..pipeline.sinks.len() {
-            let out = self.io.resolve(self.sink(pipeline, sink)?.path())?;
+            let out = self.output(pipeline, sink)?;
             for stretch in Manifest::read(&self.io, &out)?.into_iter().flat_map(|visible| visible.intervals) {
                 let to = parse_datetime(&stretch.to).ok_or_else(|| wrong(&stretch.to))?;
                 if begin < to && to <= end {

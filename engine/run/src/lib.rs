@@ -30,7 +30,7 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DegradationReport, IntervalEntry, KindUsage,
-    LearnedFinding, Manifest, OutputFile, RetentionPolicy, StateDirectory, VerifyReport,
+    LearnedFinding, Manifest, OutputFile, RetentionPolicy, StateDirectory, VerifyReport, output_root, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use forebay_model::Interval;

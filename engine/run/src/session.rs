@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_cluster::Cluster;
-use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore};
+use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root};
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, codes};
 use forebay_plan::{
@@ -210,6 +210,10 @@ impl Session {
         for (sink, place) in &places {
             self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
+        for sink in sinks {
+            let checked = Manifest::check_place(&self.io, &self.output(pipeline, *sink)?);
+            checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
+        }
         let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
         crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
         self.prepare_with(pipeline, sinks, sources)
@@ -373,7 +377,7 @@ impl Session {
             if is_future(pipeline, sink) {
                 continue;
             }
-            let out = self.io.resolve(self.sink(pipeline, sink)?.path())?;
+            let out = self.output(pipeline, sink)?;
             let visible = Manifest::read(&self.io, &out)?;
             let same = |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
             if !visible.is_some_and(|visible| visible.intervals.iter().any(same)) {
@@ -392,7 +396,7 @@ impl Session {
     ) -> Result<()> {
         let mut faults = Vec::new();
         for sink in sinks {
-            let out = self.io.resolve(self.sink(pipeline, *sink)?.path())?;
+            let out = self.output(pipeline, *sink)?;
             let interval = interval.filter(|_| !is_future(pipeline, *sink));
             if let Some(visible) = Manifest::read(&self.io, &out)? {
                 let suits = visible.check_interval_mode(interval.is_some());
@@ -406,6 +410,11 @@ impl Session {
     /// pipeline is the artifact's own, with the paths of this run.
     pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<RunReport> {
         self.run_with_deadline(pipeline, RunMode::Apply(artifact), None)
+    }
+
+    /// The root of a sink's output.
+    pub(crate) fn output(&self, pipeline: &Pipeline, sink: usize) -> Result<StorageLocation> {
+        output_root(&self.io, self.sink(pipeline, sink)?.path())
     }
 
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {

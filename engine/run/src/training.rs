@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_commit::{
-    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, record_is_intact, shard_directory,
-    unique_shard_directory,
+    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root, record_is_intact, shard_directory,
+    unique_shard_directory, visible_location,
 };
 use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
@@ -168,13 +168,14 @@ pub(crate) fn check_trainings(
         faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));
     }
     Fault::combine(faults).map_or(Ok(()), Err)?;
-    let mut places = Vec::new();
+    let (mut places, mut roots) = (Vec::new(), Vec::new());
     for (index, sink) in pipeline.sinks.iter().enumerate() {
         places.push((sink, session.io.resolve(session.sink(pipeline, index)?.path())?));
     }
     for training in &pipeline.trainings {
         if let Some(path) = session.trainer(training)?.path() {
             places.push((training, session.io.resolve(path)?));
+            roots.push((training, output_root(&session.io, path)?));
         }
     }
     for (sink, place) in &places {
@@ -183,6 +184,10 @@ pub(crate) fn check_trainings(
     session.check_forecasts(pipeline, bound)?;
     for sink in &pipeline.predictions {
         places.push((sink, session.io.resolve(&session.predict_config(sink)?.path)?));
+        roots.push((sink, output_root(&session.io, &session.predict_config(sink)?.path)?));
+    }
+    for (training, root) in &roots {
+        Manifest::check_place(&session.io, root).map_err(|fault| fault.at(training.at.as_ref()))?;
     }
     output_overlap::check_overlap(&session.io, pipeline, datasets, &places)
 }
@@ -297,8 +302,15 @@ impl UnpublishedModel {
             store.drop_checkpoint(part_id(id, part))?;
             part += 1;
         }
-        let data = out.join(&published.data).shown;
-        Ok(ModelReport { sink: training.name, path: out.shown, data, id: id.to_string(), reused, learned })
+        let data = published.shown_at(&out);
+        Ok(ModelReport {
+            sink: training.name,
+            path: visible_location(&out).shown,
+            data,
+            id: id.to_string(),
+            reused,
+            learned,
+        })
     }
 }
 
@@ -453,7 +465,7 @@ impl TrainingRun<'_> {
             self.session.io.put(&place, bytes)?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
-        Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard])
+        Manifest::new(pass, &arrow::datatypes::Schema::empty(), vec![shard])
     }
 }
 
@@ -475,8 +487,11 @@ fn place_of(
     store: &StateStore,
 ) -> Result<StorageLocation> {
     match trainer.path() {
-        Some(path) => session.io.resolve(path),
-        None => Ok(store.root().join(&format!("models/{}/{}", pipeline.name, training.name))),
+        Some(path) => output_root(&session.io, path),
+        None => {
+            let models = store.root().join(&format!("models/{}/{}", pipeline.name, training.name));
+            output_root(&session.io, &models.shown)
+        }
     }
 }
 

@@ -113,7 +113,7 @@ def output_dataset(output: dict[str, Any], inputs: dict[str, dict[str, Any]], cw
     """The dataset that a sink wrote."""
     told = output.get("columns")
     if told is None:
-        columns = [tuple(pair) for pair in read(place(output["path"], cwd), "_manifest.json").get("columns", [])]
+        columns = [tuple(pair) for pair in read(root(place(output["path"], cwd)), "_manifest.json").get("columns", [])]
     else:
         columns = [(column["name"], column.get("type")) for column in told]
     facets = schema_facet(columns)
@@ -165,6 +165,11 @@ def folder(spans: Sequence[str]) -> str:
 def place(path: str | None, cwd: str | None) -> Path | None:
     """A local directory; None for what is elsewhere."""
     return None if not path or "://" in path else Path(cwd or "") / path
+
+
+def root(output: Path | None) -> Path | None:
+    """The directory of an output's manifest: a hidden one beside what readers see."""
+    return output.with_name(f".{output.name}.forebay") if output else None
 
 
 def read(directory: Path | None, name: str) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def check_with_the_client(body: dict[str, Any]) -> None:
 
 
 def test_a_whole_event(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "_manifest.json").write_text(json.dumps({"columns": [["qty", "Int32"]]}))
+    (tmp_path / ".out.forebay").mkdir()
+    (tmp_path / ".out.forebay" / "_manifest.json").write_text(json.dumps({"columns": [["qty", "Int32"]]}))
     body = event(summary(tmp_path, "out"), cwd=str(tmp_path), version="0.1.0", interval=("2016-05-21T00:00:00Z",) * 2)
     check_with_the_client(body)
     (read,), (written,) = body["inputs"], body["outputs"]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::gc::list::{ListedObject, is_staged, list_files};
 use crate::gc::{KindUsage, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
 use crate::lease::StateLease;
-use crate::output::{ATTEMPT, Manifest, lock_output, remove_directory};
+use crate::output::{ATTEMPT, DATA, Manifest, lock_output, remove_directory};
 
 /// What a run has not touched for so long has lost its run.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -140,20 +140,19 @@ fn unreferenced_files(
         named.extend(directories.map(String::from));
     }
     let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
-    for room in ["_data", "_views"] {
-        for file in list_files(io, &out.join(room))? {
-            let name = file.path.split('/').next().unwrap_or_default();
-            let id = name.split('.').next().unwrap_or_default();
-            let ours = ContentId::parse(id).is_some() || name.starts_with(ATTEMPT);
-            let place = format!("{room}/{name}");
-            if ours && !named.contains(&place) {
-                lost.entry(place).or_default().push(file);
-            }
+    for file in list_files(io, &out.join(DATA))? {
+        let name = file.path.split('/').next().unwrap_or_default();
+        let id = name.split('.').next().unwrap_or_default();
+        let ours = ContentId::parse(id).is_some() || name.starts_with(ATTEMPT);
+        let place = format!("{DATA}/{name}");
+        if ours && !named.contains(&place) {
+            lost.entry(place).or_default().push(file);
         }
     }
     let beside = out.local.iter().flat_map(std::fs::read_dir).flatten().flatten();
     for file in beside.filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?))) {
-        if is_staged(&file.0) && file.0.starts_with("_manifest.json#") {
+        let is_attempt = file.1.is_dir() && file.0.starts_with(ATTEMPT);
+        if is_attempt || (is_staged(&file.0) && file.0.starts_with("_manifest.json#")) {
             let written = file.1.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             lost.insert(file.0.clone(), vec![ListedObject { path: file.0, bytes: file.1.len(), written }]);
         }

@@ -497,7 +497,7 @@ impl FeedPlanner<'_> {
     /// published yet recorded it; or that of all intervals.
     fn output_of(&self, pass: ContentId, sink: usize) -> Result<(StorageLocation, Option<Manifest>)> {
         let (io, name) = (&self.session.io, pass.to_string());
-        let out = io.resolve(self.session.sink(self.pipeline, sink)?.path())?;
+        let out = self.session.output(self.pipeline, sink)?;
         let visible = Manifest::read(io, &out)?;
         let is_current = |manifest: &Manifest| manifest.pass == name || !manifest.intervals.is_empty();
         if visible.as_ref().is_some_and(is_current) {

@@ -191,7 +191,7 @@ impl SimulatedActor {
         let manifest = match known.filter(|_| before == ReuseDecision::Reuse) {
             Some(manifest) => manifest,
             None => {
-                let manifest = Manifest::new(id, &self.out, &Schema::empty(), self.collect_shards(run, &claim)?)?;
+                let manifest = Manifest::new(id, &Schema::empty(), self.collect_shards(run, &claim)?)?;
                 claim.check()?;
                 self.store.put_pass_record(id, before, &json!({ "manifest": manifest }), intact)?;
                 manifest

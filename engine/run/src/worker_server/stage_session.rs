@@ -259,7 +259,7 @@ fn run_stage(
         }
         (PassWork::Write(work), StageRef::Write { .. }) => {
             let sink = session.sink(&job.pipeline, work.sink)?;
-            let out = session.io.resolve(sink.path())?;
+            let out = session.output(&job.pipeline, work.sink)?;
             let write = run.write_pass(sink.as_ref(), &windows, None);
             let prepared = write.prepare(work)?;
             let target = run.write_target(work, pass.id, sink.as_ref(), &out)?;

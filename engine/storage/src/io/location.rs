@@ -35,6 +35,27 @@ impl StorageLocation {
         }
     }
 
+    /// A place of another name in the same directory; `None` for a root.
+    pub fn sibling(&self, name: &str) -> Option<StorageLocation> {
+        let parts: Vec<PathPart<'_>> = self.path.parts().collect();
+        let (_, above) = parts.split_last()?;
+        let path = Path::from_iter(above.iter().cloned());
+        let path = path.join(PathPart::parse(name).unwrap_or_else(|_| PathPart::from(name)));
+        let local = self.local.as_ref().map(|local| local.with_file_name(name));
+        let shown = match (self.shown.trim_end_matches('/').rsplit_once('/'), &local) {
+            // The text may end otherwise than the place: `.`, or a link.
+            (_, Some(local)) if !self.is_shown_by_name() => local.display().to_string(),
+            (Some((above, _)), _) => format!("{above}/{name}"),
+            (None, _) => name.to_owned(),
+        };
+        Some(StorageLocation { store: self.store.clone(), path, local, shown })
+    }
+
+    fn is_shown_by_name(&self) -> bool {
+        let name = self.local.as_ref().and_then(|local| local.file_name());
+        name.is_some_and(|name| self.shown.trim_end_matches('/').rsplit('/').next().is_some_and(|last| *last == *name))
+    }
+
     /// The bucket, where the place lies in one.
     pub fn bucket(&self) -> Option<&str> {
         if self.local.is_some() {

@@ -1,0 +1,176 @@
+//! The visible directory of an output on a local disk: hard links to the files of its manifest, replaced in one step.
+//!
+//! A name holds the file's number in row order and the beginning of its digest. A reader that listed the directory
+//! before it was replaced therefore opens the rows that it listed, or no file: never rows of two results.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_model::{Fault, Result, codes};
+use forebay_storage::failpoint::step;
+use tempfile::TempDir;
+
+use crate::output::{OutputFile, attempt_dir};
+use crate::output_layout::{DATA_SUFFIX, visible_directory};
+
+/// Hexadecimal digits of a file's digest in its visible name.
+const DIGEST_DIGITS: usize = 12;
+
+/// How the names of data files begin that are numbered; other files keep their names.
+const NUMBERED: &str = "part-";
+
+/// What earlier versions wrote into the directory that readers see.
+const EARLIER_LAYOUT: [&str; 2] = ["_manifest.json", "_data"];
+
+/// A name in the visible directory, and the file that has it.
+struct VisibleLink {
+    name: PathBuf,
+    file: PathBuf,
+}
+
+/// Replaces what readers see by some files, in one step. The lock of the output is held.
+pub fn show<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
+    let Some(visible) = visible_directory(root) else { return Ok(()) };
+    let failed = |error| Fault::disk("the links to an output's files cannot be made", error);
+    let staged = link_files(root, &visible_links(root, files)).map_err(failed)?;
+    step("name", visible.display());
+    if visible.exists() {
+        exchange(staged.path(), &visible).map_err(failed)?;
+        step("have named", visible.display());
+        // What readers saw before goes with the staged directory.
+        return staged.close().map_err(failed);
+    }
+    std::fs::rename(staged.keep(), &visible).map_err(failed)?;
+    step("have named", visible.display());
+    Ok(())
+}
+
+/// Whether readers see some files, told by the names.
+pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<bool> {
+    let Some(visible) = visible_directory(root) else { return Ok(true) };
+    let failed = |error| Fault::disk("the output cannot be listed", error).file(visible.display().to_string());
+    let mut names = BTreeSet::new();
+    match list_files(&visible, Path::new(""), &mut |name, _| {
+        names.insert(name);
+    }) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        listed => listed.map_err(failed)?,
+    }
+    Ok(names == visible_links(root, files).into_iter().map(|link| link.name).collect())
+}
+
+/// Refuses a visible directory that holds anything but the links of an output: replacing it would remove that. `known`
+/// are the files of the manifest.
+pub fn check_replaceable<'f>(root: &Path, known: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
+    let Some(visible) = visible_directory(root) else { return Ok(()) };
+    let shown = || visible.display().to_string();
+    if EARLIER_LAYOUT.iter().all(|name| visible.join(name).exists()) {
+        let fault = Fault::new(codes::STATE_VERSION, "the output has the layout of an earlier version").file(shown());
+        return Err(fault.hint("move it away, or write to another directory: a run writes the output anew"));
+    }
+    let names: BTreeSet<PathBuf> = visible_links(root, known).into_iter().map(|link| link.name).collect();
+    let mut foreign = None;
+    let listed = list_files(&visible, Path::new(""), &mut |name, links| {
+        if foreign.is_none() && links < 2 && !names.contains(&name) && !is_numbered(&name) {
+            foreign = Some(name);
+        }
+    });
+    match listed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        listed => listed.map_err(|error| Fault::disk("the output cannot be listed", error).file(shown()))?,
+    }
+    foreign.map_or(Ok(()), |name| {
+        let message = "the directory holds a file that is not the output's, and would be replaced";
+        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(visible.join(name).display().to_string());
+        Err(fault.hint("move it away, or write to another directory"))
+    })
+}
+
+/// The links of an output: numbered in row order, in each partition.
+fn visible_links<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Vec<VisibleLink> {
+    let mut counters: BTreeMap<&str, usize> = BTreeMap::new();
+    let link = |file: &'f OutputFile| {
+        // Below `_data/<shard id>/` come partitions and a name.
+        let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
+        let (partition, name) = inside.rsplit_once('/').unwrap_or(("", inside));
+        let name = name.strip_suffix(DATA_SUFFIX).unwrap_or(name);
+        let name = match name.split_once('.') {
+            Some((numbered, extension)) if numbered.starts_with(NUMBERED) => {
+                let counter = counters.entry(partition).or_default();
+                *counter += 1;
+                let digest = file.digest.get(..DIGEST_DIGITS).unwrap_or(&file.digest);
+                format!("{NUMBERED}{:05}-{digest}.{extension}", *counter - 1)
+            }
+            _ => name.to_owned(),
+        };
+        VisibleLink { name: Path::new(partition).join(name), file: root.join(&*file.path) }
+    };
+    files.map(link).collect()
+}
+
+/// Whether a name is one that a numbered file gets.
+fn is_numbered(name: &Path) -> bool {
+    let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let parts = name.strip_prefix(NUMBERED).and_then(|rest| rest.split_once('.')?.0.split_once('-'));
+    parts.is_some_and(|(number, digest)| {
+        number.len() >= 5
+            && number.bytes().all(|digit| digit.is_ascii_digit())
+            && digest.len() == DIGEST_DIGITS
+            && digest.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// A directory with the links.
+fn link_files(root: &Path, links: &[VisibleLink]) -> io::Result<TempDir> {
+    let staged = attempt_dir(root)?;
+    let mut folders = BTreeSet::from([Path::new("")]);
+    for VisibleLink { name, file } in links {
+        if let Some(folder) = name.parent().filter(|folder| folders.insert(folder)) {
+            std::fs::create_dir_all(staged.path().join(folder))?;
+        }
+        let link = staged.path().join(name);
+        // A copy where there are no hard links.
+        std::fs::hard_link(file, &link).or_else(|_| std::fs::copy(file, &link).map(drop))?;
+        step("have linked", "a file of rows");
+    }
+    Ok(staged)
+}
+
+/// Exchanges two directories. Where the file system cannot, the visible one is absent for a moment.
+fn exchange(staged: &Path, visible: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        if renameat_with(CWD, staged, CWD, visible, RenameFlags::EXCHANGE).is_ok() {
+            return Ok(());
+        }
+    }
+    let old = staged.with_extension("old");
+    std::fs::rename(visible, &old)?;
+    std::fs::rename(staged, visible)?;
+    std::fs::rename(old, staged)
+}
+
+/// Calls back with each file below a directory: its path from there, and how many names it has.
+fn list_files(folder: &Path, below: &Path, found: &mut dyn FnMut(PathBuf, u64)) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (meta, below) = (entry.metadata()?, below.join(entry.file_name()));
+        match meta.is_dir() {
+            true => list_files(&entry.path(), &below, found)?,
+            false => found(below, link_count(&meta)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link_count(file: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(file)
+}
+
+#[cfg(not(unix))]
+fn link_count(_file: &std::fs::Metadata) -> u64 {
+    1
+}
