@@ -156,7 +156,7 @@ fn a_broken_file_of_gathered_rows_is_named() {
     (0..3).for_each(|day| nights.show(day));
     nights.run_night(2);
     let folder = nights.shop.path("state-out/gathered");
-    let (name, _) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap();
+    let (name, _) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet.data")).unwrap();
     flip_bit(&folder.join(&name));
     let found = cache(&nights, &["verify"], 65);
     let broken = found["broken"].as_array().unwrap();

@@ -369,7 +369,7 @@ fn nothing_is_collected_while_a_run_is_at_work() {
         call(&["run", "spec.yaml", &state]).expect(0);
         let run = ["run", "spec.yaml", "--json", &state];
         let gc = ["cache", "gc", "--older-than", "0s", &state];
-        for (least, moment) in [(2, "have put "), (3, "passes/"), (4, ".out.forebay/_manifest.json")] {
+        for (least, moment) in [(2, "have put "), (3, "passes/"), (4, "/_manifest.json")] {
             spec(&shop, &steps(least), &table);
             let stopped = StoppedRun::at(command(&run), moment);
             let call = call(&gc).expect(75);
@@ -381,7 +381,7 @@ fn nothing_is_collected_while_a_run_is_at_work() {
         }
         // A run that was killed holds nothing.
         spec(&shop, &steps(5), &table);
-        drop(StoppedRun::at(command(&run), ".out.forebay/_manifest.json"));
+        drop(StoppedRun::at(command(&run), "/_manifest.json"));
         call(&gc).expect(0);
         call(&run).expect(0);
         call(&gc).expect(0);

@@ -462,10 +462,8 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Option<Vec<StorageLocation>>> {
-        if let Some(local) = &out.local {
-            self.sync_names(out)?;
-            check_replaceable(local, visible.iter().flat_map(Manifest::files))?;
-        }
+        self.sync_names(out)?;
+        check_replaceable(out, visible.iter().flat_map(Manifest::files))?;
         let previous = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
         let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(previous.clone()).collect();
         let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
@@ -532,9 +530,8 @@ impl Manifest {
 
     /// Refuses a place where the output could not be shown.
     pub fn check_place(io: &StorageClient, out: &StorageLocation) -> Result<()> {
-        let Some(local) = &out.local else { return Ok(()) };
-        let visible = Manifest::read(io, out)?;
-        check_replaceable(local, visible.iter().flat_map(Manifest::files))
+        let visible = if out.local.is_some() { Manifest::read(io, out)? } else { None };
+        check_replaceable(out, visible.iter().flat_map(Manifest::files))
     }
 
     /// Where people find its files: the visible directory, or in a bucket that of the data.

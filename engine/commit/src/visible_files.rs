@@ -8,11 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::StorageLocation;
 use forebay_storage::failpoint::step;
 use tempfile::TempDir;
 
 use crate::output::{OutputFile, attempt_dir};
-use crate::output_layout::{DATA_SUFFIX, visible_directory};
+use crate::output_layout::{DATA_SUFFIX, visible_directory, visible_location};
 
 /// Hexadecimal digits of a file's digest in its visible name.
 const DIGEST_DIGITS: usize = 12;
@@ -62,9 +63,11 @@ pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) ->
 
 /// Refuses a visible directory that holds anything but the links of an output: replacing it would remove that. `known`
 /// are the files of the manifest.
-pub fn check_replaceable<'f>(root: &Path, known: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
-    let Some(visible) = visible_directory(root) else { return Ok(()) };
-    let shown = || visible.display().to_string();
+pub fn check_replaceable<'f>(out: &StorageLocation, known: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
+    let Some((root, visible)) = out.local.as_ref().and_then(|root| Some((root, visible_directory(root)?))) else {
+        return Ok(());
+    };
+    let shown = || visible_location(out).shown;
     if EARLIER_LAYOUT.iter().all(|name| visible.join(name).exists()) {
         let fault = Fault::new(codes::STATE_VERSION, "the output has the layout of an earlier version").file(shown());
         return Err(fault.hint("move it away, or write to another directory: a run writes the output anew"));
@@ -82,7 +85,7 @@ pub fn check_replaceable<'f>(root: &Path, known: impl Iterator<Item = &'f Output
     }
     foreign.map_or(Ok(()), |name| {
         let message = "the directory holds a file that is not the output's, and would be replaced";
-        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(visible.join(name).display().to_string());
+        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(format!("{}/{}", shown(), name.display()));
         Err(fault.hint("move it away, or write to another directory"))
     })
 }

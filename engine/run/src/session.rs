@@ -210,12 +210,12 @@ impl Session {
         for (sink, place) in &places {
             self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
+        let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
+        crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
         for sink in sinks {
             let checked = Manifest::check_place(&self.io, &self.output(pipeline, *sink)?);
             checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
         }
-        let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
-        crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
         self.prepare_with(pipeline, sinks, sources)
     }
 

@@ -186,10 +186,11 @@ pub(crate) fn check_trainings(
         places.push((sink, session.io.resolve(&session.predict_config(sink)?.path)?));
         roots.push((sink, output_root(&session.io, &session.predict_config(sink)?.path)?));
     }
-    for (training, root) in &roots {
-        Manifest::check_place(&session.io, root).map_err(|fault| fault.at(training.at.as_ref()))?;
-    }
-    output_overlap::check_overlap(&session.io, pipeline, datasets, &places)
+    output_overlap::check_overlap(&session.io, pipeline, datasets, &places)?;
+    let check = |(sink, root): (&PipelineSink, StorageLocation)| {
+        Manifest::check_place(&session.io, &root).map_err(|fault| fault.at(sink.at.as_ref()))
+    };
+    roots.into_iter().try_for_each(check)
 }
 
 /// The column that is predicted.
