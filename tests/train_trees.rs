@@ -63,7 +63,7 @@ fn metric(summary: &Value, name: &str) -> f64 {
 fn predictions(shop: &TestDirectory, out: &str, more: &[&str]) -> RecordBatch {
     let args = ["predict", "out/trees", "--source", "clicks", "--columns", "a,b,c6,g,y", "--output", out];
     shop.forebay(&[&args[..], more].concat()).expect(0);
-    shop.rows(&format!("{out}/current"))
+    shop.rows(out)
 }
 
 fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
@@ -72,7 +72,7 @@ fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
 }
 
 fn model_bytes(shop: &TestDirectory) -> Vec<u8> {
-    std::fs::read(shop.path("out/trees/current/model.safetensors")).unwrap()
+    std::fs::read(shop.path("out/trees/model.safetensors")).unwrap()
 }
 
 /// The best split of rows by one of the features, and the mean labels of its sides, found by trying all.
@@ -304,7 +304,7 @@ fn what_trees_cannot_be_trained_on_says_why() {
             assert!(call.stderr.contains(word), "`{word}` is missing:\n{}", call.stderr);
         }
         call.expect(exit);
-        assert!(!shop.path("out/trees/_manifest.json").exists());
+        assert!(!shop.path("out/.trees.forebay/_manifest.json").exists());
     };
     fails("", "epochs: 3", "FB0102", 78, &["no field `epochs`", "`rounds`"]);
     fails("", "loss: quantile", "FB0104", 78, &["`loss: quantile` needs `quantile`"]);
@@ -330,7 +330,7 @@ fn what_trees_cannot_be_trained_on_says_why() {
     let call = shop.forebay(&["run", "spec.yaml"]).expect(78);
     assert!(call.stderr.contains("gbdt") && call.stderr.contains("mlp"), "{}", call.stderr);
     // Half a model is none.
-    let file = shop.path("out/trees/current/model.safetensors");
+    let file = shop.path("out/trees/model.safetensors");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let call = shop.forebay(&["predict", "out/trees", "--source", "clicks", "--output", "out/p"]).expect(65);
