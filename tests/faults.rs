@@ -506,17 +506,17 @@ fn full_disk(shop: &TestDirectory, out: &str, state: &str, says: &str, call: imp
     let run = ["run", "spec.yaml", &state, "--threads=2"];
     good(shop);
     shop.forebay(&run).expect(0);
-    let before = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(&out));
+    let before = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(out));
     good_file(shop, "data/b.parquet", 100_000);
     expect_fault(call(&run), 75, "FB0302", &[says, out.rsplit('/').next().unwrap(), "hint"]);
-    let after = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(&out));
+    let after = (fs::read(shop.root(out).join("_manifest.json")).unwrap(), shop.rows(out));
     assert!(before == after, "the previous output has changed");
     expect_clean(shop);
     // Where there is room again, the same command goes on.
     fs::remove_file(shop.path("data/b.parquet")).unwrap();
     good_file(shop, "data/b.parquet", 30);
     shop.forebay(&run).expect(0);
-    assert_eq!(shop.rows(&out).num_rows(), 50);
+    assert_eq!(shop.rows(out).num_rows(), 50);
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl NightlyFixture {
         let summary = call.summary();
         let full = format!("full-{}-{threads}", std::fs::read_dir(self.shop.path("")).unwrap().count());
         assert_eq!(run(&full, 1).summary()["artifact"], summary["artifact"]);
-        let rows = self.shop.rows(&format!("{full}"));
+        let rows = self.shop.rows(&full);
         assert!(rows.num_rows() > 0 && self.shop.rows("out") == rows, "a full run gives other rows");
         assert!(self.shop.visible("out") == rows);
         let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {

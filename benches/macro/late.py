@@ -131,8 +131,9 @@ class Job:
     def seen(self, sink):
         """What readers see of a sink: its manifest, and the rows and columns of all files."""
         out = self.now / "out" / sink
-        manifest = json.loads((out.with_name(f".{out.name}.forebay") / "_manifest.json").read_text())
-        files = [pq.ParquetFile(out / file["path"]) for shard in manifest["shards"] for file in shard["files"]]
+        root = out.with_name(f".{out.name}.forebay")
+        manifest = json.loads((root / "_manifest.json").read_text())
+        files = [pq.ParquetFile(root / file["path"]) for shard in manifest["shards"] for file in shard["files"]]
         return manifest, sum(file.metadata.num_rows for file in files), {str(file.schema_arrow) for file in files}
 
 

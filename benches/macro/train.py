@@ -144,7 +144,7 @@ def trees(options, out):
     days = pq.ParquetDataset(data).read(columns=["date"]).column("date").to_numpy().astype("datetime64[D]")
     until = days.max() - 27
     models, seconds, _ = trained(options, TREES, out, {"history": data, "out": out, "train_until": until})
-    rows = pq.read_table(out / "table" / "current").to_pandas()
+    rows = pq.read_table(out / "table").to_pandas()
     late = rows.date.to_numpy().astype("datetime64[D]") >= until
     lines, sound = [("", "trees", "RMSE", "wMAPE", "seconds")], True
     for model, took in zip(models, seconds):
