@@ -52,12 +52,10 @@ impl FencedJob {
 
     /// What readers see, byte by byte.
     fn shown(&self) -> Vec<(String, Vec<u8>)> {
-        let at = |name: &str| match &self.server {
-            None => self.nights.shop.path(name),
-            Some(_) => self.nights.shop.path("buckets/lake").join(name),
-        };
-        let manifest = std::fs::read(at(".out.forebay/_manifest.json")).unwrap();
-        [content(&at("state/artifacts")), vec![("manifest".to_owned(), manifest)]].concat()
+        let lake = if self.server.is_some() { "buckets/lake/" } else { "" };
+        let root = self.nights.shop.root(&format!("{lake}out"));
+        let manifest = std::fs::read(root.join("_manifest.json")).unwrap();
+        [content(&self.nights.shop.path(&format!("{lake}state/artifacts"))), vec![("manifest".to_owned(), manifest)]].concat()
     }
 }
 

@@ -52,7 +52,7 @@ impl BackfillFixture {
     }
 
     fn clear_results(&self) {
-        for dir in ["out", "state"] {
+        for dir in ["out", ".out.forebay", "state"] {
             let _ = std::fs::remove_dir_all(self.nights.shop.path(dir));
         }
     }

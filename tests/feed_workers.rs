@@ -193,7 +193,7 @@ feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
     shop.write("spec.yaml", &spec.replace("${params.out}", "${out}"));
     let model = |out: &str, more: &[&str]| {
         let args =
-            ["run", "spec.yaml", "--memory=512MiB", &format!("--param=out={out}"), &format!("--state={out}/state")];
+            ["run", "spec.yaml", "--memory=512MiB", &format!("--param=out={out}"), &format!("--state=state-{out}")];
         shop.forebay(&[&args[..], more].concat()).expect(0);
         std::fs::read(shop.path(&format!("{out}/model.safetensors"))).unwrap()
     };

@@ -293,6 +293,7 @@ const TRANSFORMS: &[(&str, &str)] = &[
     ("explode", "{ explode: { column: list } }"),
     ("fill_forward", "{ fill_forward: { columns: [x], suffix: _filled } }"),
     ("filter", r#"{ filter: "n % 2 = 0" }"#),
+    ("future_rows", "{ future_rows: { horizon: 2h, every: 1h, carry: [word] } }"),
     ("hash_bucket", "{ hash_bucket: { columns: [word], buckets: 1000 } }"),
     ("impute", "{ impute: { columns: [word], with: mode } }"),
     ("interpolate", "{ interpolate: { columns: [x] } }"),

@@ -442,13 +442,12 @@ fn columns_beyond_a_change_are_reused() {
             let new: Vec<&String> = after.keys().filter(|id| !before.contains_key(*id)).collect();
             assert!(new.iter().any(|id| whole.get(*id) == after.get(*id)), "{what}");
             assert!(new.iter().all(|id| whole.get(*id).is_none_or(|files| files == &after[*id])), "{what}");
-            for place in ["whole", "state-whole"] {
-                std::fs::remove_dir_all(nights.shop.path(place)).unwrap();
-            }
+            nights.shop.remove_output("whole");
+            std::fs::remove_dir_all(nights.shop.path("state-whole")).unwrap();
         }
         // What cannot be read is computed.
         for shard in shards("out").values().flat_map(|files| files.as_array().unwrap()) {
-            let file = nights.shop.path("out").join(shard["path"].as_str().unwrap());
+            let file = nights.shop.root("out").join(shard["path"].as_str().unwrap());
             let mut bytes = std::fs::read(&file).unwrap();
             let end = bytes.len();
             bytes[end - 40..].fill(0xa5);
@@ -548,7 +547,7 @@ fn an_output_that_cannot_be_read_is_named() {
     (0..36).for_each(|day| nights.show(day));
     nights.run_night(2);
     let files = std::fs::read_dir(nights.shop.path(".out.forebay/_data")).unwrap();
-    files.for_each(|shard| damage(&shard.unwrap().path().join("part-00000.parquet")));
+    files.for_each(|shard| damage(&shard.unwrap().path().join("part-00000.parquet.data")));
     nights.restate(10);
     let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]).expect(65);
     assert!(

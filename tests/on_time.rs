@@ -334,7 +334,7 @@ fn the_webhook_is_called() {
     assert_eq!((&body["deadline"], &body["action"]), (&"2020-01-01T00:00:00Z".into(), &"none".into()));
 
     // The server is gone; that is no reason to fail, and its address, which may hold a secret, is not said.
-    let call = morning.run(&[PAST_DEADLINE, "--param=out=again", "--state=again"]).expect(0);
+    let call = morning.run(&[PAST_DEADLINE, "--param=out=again", "--state=state-again"]).expect(0);
     let warnings = events(&call, "warning");
     assert_eq!(warnings[0]["message"], "the webhook cannot be reached");
     assert!(!call.stdout.contains("secret") && !call.stderr.contains("secret"));

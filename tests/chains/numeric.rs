@@ -322,6 +322,9 @@ pub fn impute(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
         let at = out.find(name)?;
         let column = out.columns[at].clone();
         if config.flag("indicator") {
+            if out.find(&format!("{name}_missing")).is_ok() {
+                return Err(format!("{name} has an indicator already"));
+            }
             let missing = out.values(at).map(|value| CellValue::Bool(value.is_missing())).collect();
             out.put(TypedColumn::new(format!("{name}_missing"), CellKind::Bool), missing);
         }
