@@ -55,7 +55,8 @@ impl FencedJob {
         let lake = if self.server.is_some() { "buckets/lake/" } else { "" };
         let root = self.nights.shop.root(&format!("{lake}out"));
         let manifest = std::fs::read(root.join("_manifest.json")).unwrap();
-        [content(&self.nights.shop.path(&format!("{lake}state/artifacts"))), vec![("manifest".to_owned(), manifest)]].concat()
+        [content(&self.nights.shop.path(&format!("{lake}state/artifacts"))), vec![("manifest".to_owned(), manifest)]]
+            .concat()
     }
 }
 

@@ -199,7 +199,7 @@ feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
     };
     assert!(model("here", &[]) == model("away", &["--local-workers=2"]));
     let feed = |more: &[&str]| {
-        let args = ["feed", "spec.yaml", "--json", "--memory=512MiB", "--param=out=here", "--state=here/state"];
+        let args = ["feed", "spec.yaml", "--json", "--memory=512MiB", "--param=out=here", "--state=state-here"];
         shop.forebay(&[&args[..], more].concat()).expect(0).summary()
     };
     let (here, away) = (feed(&[]), feed(&["--local-workers=2"]));

@@ -191,7 +191,10 @@ fn an_interval_that_panics_stops_those_after_it() {
     (0..19).for_each(|day| nights.show(day));
     let (from, to) = (day(&nights, 12), day(&nights, 18));
     let args = ["backfill", "spec.yaml", "--from", &from, "--to", &to, "--threads=3", "--beside=3", "--state=state"];
-    let forget = || ["state", "out"].iter().for_each(|dir| std::fs::remove_dir_all(nights.shop.path(dir)).unwrap());
+    let forget = || {
+        nights.shop.remove_output("out");
+        std::fs::remove_dir_all(nights.shop.path("state")).unwrap();
+    };
     let log = nights.shop.path("steps");
     ProgramOutput::from(nights.shop.command(&args).env("FOREBAY_KILL_LOG", &log).watched()).expect(0);
     let steps = std::fs::read_to_string(&log).unwrap().lines().count();

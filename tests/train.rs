@@ -149,8 +149,11 @@ fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
     run(&shop, &["--signal-nothing-new"]).expect(99);
     spec(&shop, "", &MLP.replace("seed: 5", "seed: 6"));
     run(&shop, &["--signal-nothing-new"]).expect(99);
-    // A model that is gone is trained again.
+    // A file that readers lost is shown again, and a model that is gone is trained again.
     std::fs::remove_file(shop.path("out/net/model.safetensors")).unwrap();
+    assert_eq!(model(&run(&shop, &[]).expect(0).summary())["reused"], true);
+    assert!(shop.path("out/net/model.safetensors").exists());
+    std::fs::remove_dir_all(shop.root("out/net").join("_data")).unwrap();
     assert_eq!(model(&run(&shop, &[]).expect(0).summary())["reused"], false);
 }
 

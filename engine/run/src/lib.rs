@@ -23,7 +23,7 @@ mod training_inputs;
 mod worker_server;
 
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
-pub use deadline::DeadlineSpec;
+pub use deadline::{DeadlineSpec, parse_duration};
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,

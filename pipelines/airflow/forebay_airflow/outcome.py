@@ -28,7 +28,8 @@ def judge(exit_code: int | None, summary: dict[str, Any] | None, errors: str) ->
     """The summary of a run that is done; raises what Airflow needs to hear of any other.
 
     98 is a run that degraded to be on time: it is done, and its summary says how. 99 skips the task; 75 and
-    whatever is unknown fail this attempt, and Airflow retries; 64, 65 and 78 fail the task for good. No exit code means that the process is gone without having said anything.
+    whatever is unknown fail this attempt, and Airflow retries; 64, 65 and 78 fail the task for good.
+    No exit code means that the process is gone without a last message.
     """
     if exit_code in (DONE, DEGRADED):
         if summary is None:

@@ -1,4 +1,4 @@
-"""Outputs on a local disk, as other tools read them: each row once, also by recursive patterns, also after a second run."""
+"""Outputs on a local disk, as other tools read them: each row once, by any pattern, also after a second run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import duckdb
 import pandas
 import polars
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 from conftest import ROWS, SPEC, table
 

@@ -64,20 +64,10 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// A length of time as people write it: `30d`, `12h`, `90m`, `45s`, `2w`.
+/// A length of time as people write it: `30d`, `12h`, `90m`, `2h30m`, `2w`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a length of time; write 30d, 12h, 90m or 45s");
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
-    let seconds = match text[number.len()..].trim() {
-        "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.trim().parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+    forebay_run::parse_duration(text)
+        .ok_or_else(|| format!("`{text}` is not a length of time; write 30d, 12h, 90m or 45s"))
 }
 
 /// A size as people write it: `512MiB`, `4GiB`, `1.5 GB`, or plain bytes.
@@ -113,8 +103,8 @@ mod tests {
         let times = [0.0004, 0.25, 3.21, 59.97, 245.0, 7380.0, 100_800.0];
         let texts = ["0.4 ms", "250 ms", "3.2 s", "1 min 00 s", "4 min 05 s", "2 h 03 min", "1 d 04 h"];
         let read = |text: &str| parse_duration(text).ok().map(|time| time.as_secs());
-        assert_eq!(["30d", "2 h", "0s"].map(read), [Some(2_592_000), Some(7200), Some(0)]);
-        assert_eq!(["30", "d", "-1d", "1.5h", "99999999999999999999d", "9999999999999999999w"].map(read), [None; 6]);
+        assert_eq!(["30d", "2 h", "0s", "1.5h"].map(read), [Some(2_592_000), Some(7200), Some(0), Some(5400)]);
+        assert_eq!(["30", "d", "-1d", "1mo", "99999999999999999999d", "9999999999999999999w"].map(read), [None; 6]);
         assert_eq!(times.map(|time| duration(Duration::from_secs_f64(time))), texts);
     }
 }

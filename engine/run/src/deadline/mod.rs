@@ -17,5 +17,4 @@ pub(crate) use forecast::PlanOption;
 pub(crate) use monitor::DeadlineMonitor;
 pub(crate) use notify::Webhook;
 pub(crate) use pass_plan::{ARTIFACT, pass_names, planned_passes};
-pub use spec::DeadlineSpec;
-pub(crate) use spec::parse_duration;
+pub use spec::{DeadlineSpec, parse_duration};
