@@ -85,7 +85,7 @@ impl StageRef {
     }
 }
 
-/// What to do, with the numbers of tasks as [`forebay_execute::SpanTimeline`] has them.
+/// What to do, with the numbers of tasks as `SpanTimeline` of `engine/execute` has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
