@@ -118,7 +118,7 @@ fn loses_at(job: &FencedJob, moment: &str) {
     let fault = loser.summary()["fault"].clone();
     assert_eq!((&fault["code"], &fault["exit_code"]), (&"FB0405".into(), &75.into()), "{moment}");
     assert!(fault["message"].as_str().unwrap().starts_with("attempt 2 of run `night-1` took over"), "{fault}");
-    assert!(job.shown() == shown, "{moment}: whoever lost changed what is seen");
+    assert!(job.shown() == shown, "{moment}: the attempt that lost changed what is seen");
     // The same command finds the result.
     let again = job.run("night-1", &[]).expect(0);
     assert_eq!((&again.summary()["nothing_new"], &takeover_events(&again)[0]["attempt"]), (&true.into(), &3.into()));

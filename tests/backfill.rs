@@ -43,7 +43,7 @@ impl BackfillFixture {
     fn assert_same_as_sequential(&self, what: &str) {
         let shop = &self.nights.shop;
         assert!(shop.visible("out") == self.rows, "{what}: other rows");
-        assert!(shop.rows("out") == self.rows, "{what}: other rows in `current`");
+        assert!(shop.rows("out") == self.rows, "{what}: other rows in the directory");
         let names =
             |artifacts: &[(String, Vec<u8>)]| artifacts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let artifacts = content(&shop.path("state/artifacts"));

@@ -48,7 +48,7 @@ fn a_device_that_computes_otherwise_is_found_out() {
     ] {
         let device = SimulatedGpu::new(1, ThreadOrder::Forwards).changed(from, to);
         let wrong = check_accelerator(&device, Precision::F32).unwrap();
-        assert!(wrong.is_some(), "nobody sees that `{from}` is `{to}`");
+        assert!(wrong.is_some(), "no test sees that `{from}` is `{to}`");
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum FileHandle {
 
 fn gone_fault(path: &str) -> Fault {
     let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
-    fault.hint("run again when nobody changes the data")
+    fault.hint("run again when no other program changes the data")
 }
 
 /// Whether a path is a URL of an object.
@@ -98,7 +98,7 @@ pub(crate) fn io_fault(path: &str, error: io::Error) -> Fault {
 pub(crate) fn changed_fault(path: &str) -> Fault {
     Fault::new(codes::CHANGED, "the file has changed since it was found")
         .file(path)
-        .hint("run again when nobody writes to it")
+        .hint("run again when no other program writes to it")
 }
 
 impl FileHandle {

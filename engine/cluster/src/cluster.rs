@@ -81,7 +81,7 @@ impl StageSpec {
             (StageSpec::Feed(job), TaskKind::Read { dataset, block }) => {
                 Ok(WorkerRequest::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
             }
-            (StageSpec::Feed(_), _) => Err(Fault::internal("a feed's errands read rows")),
+            (StageSpec::Feed(_), _) => Err(Fault::internal("the tasks of a feed read rows")),
             (StageSpec::Pass(common), what) => {
                 let StageContext { job, work, ways, exchanges } = common.as_ref().clone();
                 Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms })))
@@ -183,7 +183,7 @@ impl Cluster {
         let roster = WorkerDiscovery::new(&options.workers)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .thread_name("forebay-crew")
+            .thread_name("forebay-cluster")
             .enable_all()
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the network threads cannot be started").cause(error))?;
@@ -198,7 +198,7 @@ impl Cluster {
         let grace = options.grace;
         let driver = Coordinator::new(options, watch, there.clone(), to.clone(), runtime.handle().clone());
         let driver = std::thread::Builder::new()
-            .name("forebay-crew".to_owned())
+            .name("forebay-cluster".to_owned())
             .spawn(move || driver.run(&from))
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
         Ok(Cluster { to, there, grace, driver: Some(driver), runtime: Some(runtime) })
@@ -307,7 +307,7 @@ impl Cluster {
 }
 
 fn cluster_ended() -> Fault {
-    Fault::internal("the crew's thread has ended")
+    Fault::internal("the coordinator's thread has ended")
 }
 
 impl Drop for Cluster {

@@ -422,7 +422,7 @@ impl Coordinator {
             assigned.unreached += u32::from(!heard);
             if assigned.unreached >= UNREACHED_MAX {
                 let group = assigned.group;
-                let fault = Fault::new(codes::NO_WORKERS, format!("workers do not take an errand: {why}"));
+                let fault = Fault::new(codes::NO_WORKERS, format!("workers refuse a task: {why}"));
                 self.fail_group(group, fault.into());
             } else if verdict == FailureAction::GivenUp {
                 let (group, deadly) = (assigned.group, assigned.first_span());

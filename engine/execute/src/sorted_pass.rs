@@ -263,7 +263,7 @@ impl SortedPass<'_> {
                 let gaps = *lock(&over.gaps)?;
                 Ok((sorted, gaps))
             }
-            _ => Err(Fault::internal("rows that nobody sorts")),
+            _ => Err(Fault::internal("an input that is not sorted")),
         }
     }
 
@@ -501,7 +501,7 @@ impl RestoreOrder {
 
 fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Fault::new(codes::INTERRUPTED, "nobody waits for these rows any more")),
+        true => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for these rows")),
         false => Ok(()),
     }
 }

@@ -249,7 +249,7 @@ impl WorkerState {
         let key = key(ContentId::of(&text));
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.retain(|_, room| room.is_open());
-        let closed = || Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered");
+        let closed = || Fault::new(codes::INTERRUPTED, "a worker's stage closed while a task was submitted");
         if let Some(room) = rooms.get(&key) {
             return room.submit(order).then_some(()).ok_or_else(closed);
         }

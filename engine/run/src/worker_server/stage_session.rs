@@ -79,7 +79,7 @@ impl TaskControl for TaskReporter {
     fn report_unit(&self, first: usize, made: Value) -> Result<()> {
         match self.out.send(WorkerMessage::Part { first, made }) {
             true => Ok(()),
-            false => Err(Fault::new(codes::INTERRUPTED, "nobody waits for this errand any more")),
+            false => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for this task")),
         }
     }
 }
@@ -126,7 +126,7 @@ impl StageSession {
         let open = Arc::new(AtomicBool::new(true));
         let (key, is_open) = (key.clone(), open.clone());
         let lives = std::thread::Builder::new()
-            .name("forebay-room".to_owned())
+            .name("forebay-stage".to_owned())
             .spawn(move || {
                 let is_open = OpenFlag(is_open);
                 // Waiting tasks are told if the stage cannot be set up, also where that panics.
@@ -135,9 +135,9 @@ impl StageSession {
                     run_stage(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
                 });
                 drop(is_open);
-                let fault = furnished
-                    .err()
-                    .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
+                let fault = furnished.err().unwrap_or_else(|| {
+                    Fault::new(codes::INTERRUPTED, "a worker's stage closed while a task was submitted")
+                });
                 // Tasks that were submitted after the stage session ended, or that could not be run.
                 for order in orders.try_iter() {
                     order.heard.out.send(WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: None });

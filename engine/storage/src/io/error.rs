@@ -72,7 +72,7 @@ pub fn is_bucket_missing(error: &object_store::Error) -> bool {
 pub fn replaced_fault(shown: &str) -> Fault {
     Fault::new(codes::CHANGED, "the object has changed since it was found")
         .file(shown)
-        .hint("run again when nobody writes to it")
+        .hint("run again when no other program writes to it")
 }
 
 /// A fault for what storage answered.
