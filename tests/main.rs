@@ -5,6 +5,7 @@
 mod as_of;
 mod attempts;
 mod backfill;
+mod backtest;
 mod bits;
 mod bucket;
 mod builder;

@@ -408,6 +408,27 @@ fn a_run_whose_files_were_removed_publishes_nothing() {
 }
 
 #[test]
+fn a_collection_in_a_bucket_stops_the_publication_of_what_it_removes() {
+    let shop = TestDirectory::new();
+    history(&shop);
+    fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    let command = |args: &[&str]| server.command(&shop, args);
+    let call = |args: &[&str]| ProgramOutput::from(command(args).output().unwrap());
+    let table = "  table: { from: features, parquet: { path: s3://lake/out } }\n";
+    spec(&shop, LAG, table);
+    call(&["run", "spec.yaml", "--state=s3://lake/one"]).expect(0);
+    let rows = shop.visible("buckets/lake/out").num_rows();
+    spec(&shop, "      - filter: \"qty > 3\"\n", table);
+    // It has seen that its files are there, and is about to replace the manifest.
+    let stopped = StoppedRun::at(command(&["run", "spec.yaml", "--state=s3://lake/other"]), "lake/out/_manifest.json");
+    call(&["cache", "gc", "--older-than", "0s", "--state=s3://lake/one"]).expect(0);
+    let call = stopped.resume_to_end().expect(75);
+    assert!(call.stderr.contains("was removed before it was published"), "{}", call.stderr);
+    assert_eq!(shop.visible("buckets/lake/out").num_rows(), rows);
+}
+
+#[test]
 fn directories_that_a_bucket_has_given_up_are_never_published_again() {
     let shop = TestDirectory::new();
     history(&shop);

@@ -490,6 +490,26 @@ impl Manifest {
         Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
     }
 
+    /// Names further directories of a bucket as being removed, in the visible manifest, so that no run takes them back:
+    /// on local disks the lock sees to that. Gives false where a run published at the same time, or its manifest needs
+    /// one of them.
+    pub fn announce_removal(io: &StorageClient, out: &StorageLocation, gone: BTreeSet<RelativePath>) -> Result<bool> {
+        if out.local.is_some() || gone.is_empty() {
+            return Ok(true);
+        }
+        let (Some(visible), etag) = Manifest::read_versioned(io, out)? else { return Ok(true) };
+        let needed = visible.directories()?;
+        if needed.iter().chain(&visible.previous).any(|directory| gone.contains(directory)) {
+            return Ok(false);
+        }
+        let mut removed = gone;
+        removed.extend(visible.removed.iter().cloned());
+        let publication = visible.publication + 1;
+        let named = Manifest { format: FORMAT, removed: removed.into_iter().collect(), publication, ..visible };
+        let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        io.put_if(&out.join(MANIFEST), Bytes::from(bytes), etag.as_deref())
+    }
+
     /// Of the directories that are being removed, those that still hold files.
     fn unemptied_directories(&self, io: &StorageClient, out: &StorageLocation) -> Result<Vec<RelativePath>> {
         let holds_files = |place: &StorageLocation| Ok::<_, Fault>(!io.list(place)?.is_empty());

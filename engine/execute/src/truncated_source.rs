@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
-use forebay_model::{BoundValue, Chunk, ContentId, Dataset, IdBuilder, Interval, Result, RowKeys, Span, ticks};
+use forebay_model::{BoundValue, Chunk, ContentId, Dataset, IdBuilder, Result, RowKeys, Span, TimeCutoff, ticks};
 use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
 use crate::run_state::SourceInput;
 
-/// A source as it was when time had come as far as the end of an interval: spans after it are not
+/// A source as it was when time had come as far as an end: spans after it are not
 /// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
 /// interval, in whatever span they are: they are filtered.
-pub fn truncate_at(input: SourceInput, time: &str, interval: &Interval) -> Result<SourceInput> {
+pub fn truncate_at(input: SourceInput, time: &str, end: &TimeCutoff) -> Result<SourceInput> {
     let SourceInput { dataset, source, in_time_order } = input;
-    let (_, last) = interval.ticks(dataset.schema.field_with_name(time)?)?;
+    let last = end.last_tick(dataset.schema.field_with_name(time)?)?;
     let mut dataset = Arc::unwrap_or_clone(dataset);
     let watched = dataset.watched.iter().position(|name| name == time);
     let mut whole = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! The session and the executor of programs, with intervals, deadlines, training, the leak check and serving.
 
 mod backfill;
+mod backtest;
 mod cancellable_source;
 mod connector_registry;
 mod deadline;
@@ -22,6 +23,10 @@ mod training;
 mod training_inputs;
 mod worker_server;
 
+pub use backtest::{
+    BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore, ForecasterScores,
+    GroupScore, StepScore,
+};
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::{DeadlineSpec, parse_duration};
 pub use feed::{FeedOrigin, FeedSource};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_cluster::Cluster;
 use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root};
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
-use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, codes};
+use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program, SinkWork, SqlCompiler,
     TransformRegistry, base_column, bind, compile, unknown_column,
@@ -60,6 +60,8 @@ pub struct Session {
     pub(crate) lease: Option<Arc<StateLease>>,
     /// Whether a whole output may lose all its rows.
     pub(crate) allow_empty: bool,
+    /// Rows of the future of this time are not known, in all sources with a time; an interval comes before it.
+    pub(crate) as_of: Option<TimeCutoff>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -82,7 +84,7 @@ impl Session {
         io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
         let interrupt = io.cancellation().clone();
         let (deadline, crew, turn, claim) = (None, None, None, None);
-        let (lease, allow_empty) = (None, false);
+        let (lease, allow_empty, as_of) = (None, false, None);
         Ok(Session {
             io,
             registry,
@@ -97,6 +99,7 @@ impl Session {
             claim,
             lease,
             allow_empty,
+            as_of,
         })
     }
 
@@ -175,10 +178,12 @@ impl Session {
                 }
                 let in_time_order = source.time.as_ref().is_some_and(|time| dataset.sort_spans_by_time(time));
                 let input = SourceInput { dataset: Arc::new(dataset), source: self.cancellable(reader), in_time_order };
-                match (interval, &source.time) {
-                    (Some(interval), Some(time)) => truncate_at(input, time, interval),
-                    _ => Ok(input),
+                let Some(time) = &source.time else { return Ok(input) };
+                if let Some(interval) = interval {
+                    interval.ticks(input.dataset.schema.field_with_name(time)?)?;
                 }
+                let end = interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.as_of.clone());
+                end.map_or(Ok(input.clone()), |end| truncate_at(input, time, &end))
             });
             match found {
                 Ok(input) => {

@@ -2,6 +2,7 @@
 
 mod apply;
 mod backfill;
+mod backtest;
 mod cache;
 mod check;
 mod completions;
@@ -73,6 +74,7 @@ enum CliCommand {
     Apply(apply::ApplyCommand),
     Run(run::RunCommand),
     Backfill(backfill::BackfillCommand),
+    Backtest(backtest::BacktestCommand),
     Feed(feed::FeedCommand),
     Predict(predict::PredictCommand),
     Worker(worker::WorkerCommand),
@@ -121,6 +123,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Apply(command) => command.run(),
         CliCommand::Run(command) => command.run(),
         CliCommand::Backfill(command) => command.run(),
+        CliCommand::Backtest(command) => command.run(),
         CliCommand::Feed(command) => command.run(),
         CliCommand::Predict(command) => command.run(),
         CliCommand::Worker(command) => command.run(),

@@ -30,7 +30,18 @@ pub(crate) struct SpecArgs {
 impl SpecArgs {
     /// Reads and checks the spec.
     pub fn pipeline(&self) -> Result<Pipeline> {
-        let shown = self.spec.display().to_string();
+        let (text, params) = (self.text()?, self.values()?);
+        spec::parse(&text, &self.shown(), &params, &Forebay::standard().spec_catalog())
+    }
+
+    /// What faults call the spec.
+    pub fn shown(&self) -> String {
+        self.spec.display().to_string()
+    }
+
+    /// The text of the spec.
+    pub fn text(&self) -> Result<String> {
+        let shown = self.shown();
         let unreadable = |error: std::io::Error| {
             let message = "the spec cannot be read";
             let fault = match error.kind() {
@@ -47,15 +58,17 @@ impl SpecArgs {
         }
         // Not all that can be opened has a length.
         let file = std::fs::File::open(&self.spec).map_err(unreadable)?;
-        let text = std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)?;
-        let mut params = BTreeMap::new();
-        for param in &self.params {
+        std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)
+    }
+
+    /// The values of parameters, by name.
+    pub fn values(&self) -> Result<BTreeMap<String, String>> {
+        let value = |param: &String| {
             let (name, value) =
                 param.split_once('=').ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
-            params.insert(name.to_owned(), value.to_owned());
-        }
-        let forebay = Forebay::standard();
-        spec::parse(&text, &shown, &params, &forebay.spec_catalog())
+            Ok((name.to_owned(), value.to_owned()))
+        };
+        self.params.iter().map(value).collect()
     }
 }
 

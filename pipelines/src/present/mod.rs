@@ -1,6 +1,7 @@
 //! Everything that prints: faults, explanations, progress.
 
 pub(crate) mod artifact;
+pub(crate) mod backtest;
 pub(crate) mod cache;
 pub mod explain;
 pub mod fault;

@@ -54,6 +54,14 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     Fault::combine(faults).map_or(Ok(pipeline), Err)
 }
 
+/// The parameters of a spec that are days or moments, with their values.
+pub fn date_params(text: &str, file: &str, params: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+    let mut faults = Vec::new();
+    let root = node::load(text, file, &mut faults)?;
+    let dates = ParamValues::new(file, &root, params, &mut faults).dates();
+    Fault::combine(faults).map_or(Ok(dates), Err)
+}
+
 /// The places of SQL, as far as parameters can matter: values reach it in another way than other text.
 fn sql_paths(root: &YamlNode, schema: &Value, text: &str) -> BTreeSet<String> {
     if !text.contains("${") {

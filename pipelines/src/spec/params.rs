@@ -54,6 +54,15 @@ impl<'a> ParamValues<'a> {
         params
     }
 
+    /// Those that are days or moments, with their values.
+    pub fn dates(&self) -> BTreeMap<String, String> {
+        let dates = self.values.iter().filter_map(|(name, value)| match (&value.data, value.kind) {
+            (YamlData::Text(text), Some(ParamType::Date | ParamType::Timestamp)) => Some((name.clone(), text.clone())),
+            _ => None,
+        });
+        dates.collect()
+    }
+
     fn fault(&self, code: FaultCode, mark: TextPosition, path: &str, message: String) -> Fault {
         Fault::new(code, message).at(Some(&mark.location(self.file, path)))
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use forebay_model::{ContentId, Fault, Result};
+use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::Serialize;
 
@@ -73,6 +73,11 @@ impl StateDirectory {
                 .filter(|entry| is_older(entry, abandoned))
                 .collect();
             if !retention.dry_run {
+                let directories = lost.iter().map(|entry| RelativePath::new(&*entry.name)).collect::<Result<_>>()?;
+                if !Manifest::announce_removal(&self.io, out, directories)? {
+                    // A run published just now; the next collection looks again.
+                    continue;
+                }
                 lost.iter().try_for_each(|entry| self.remove(entry))?;
             }
             lost_data.extend(lost);

@@ -26,7 +26,7 @@ pub enum CutoffChoice {
 }
 
 /// The times of a source's rows, in ticks of the column's type.
-pub(super) struct TimeRange {
+pub(crate) struct TimeRange {
     pub field: Field,
     pub min: i64,
     pub max: i64,

@@ -23,13 +23,12 @@ use serde_json::json;
 
 use crate::leak_check::columns::{TimedPipeline, fixed_columns, keys_of, time_of};
 use crate::leak_check::compare::OutputComparison;
-use crate::leak_check::cutoff::TimeRange;
 use crate::leak_check::scramble::{ScramblePlan, ScramblingConnectors};
 use crate::report::RunReport;
 use crate::session::{Session, SessionOptions};
 
 pub use crate::leak_check::cutoff::CutoffChoice;
-pub(crate) use crate::leak_check::cutoff::time_text;
+pub(crate) use crate::leak_check::cutoff::{TimeRange, time_text};
 pub use crate::leak_check::report::{
     CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
 };

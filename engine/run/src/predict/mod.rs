@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
 pub use self::model::{LoadedModel, ModelPredictor};
-pub(crate) use self::naive::naive_passes;
+pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
 
 use self::contract::ForecastContract;

@@ -20,7 +20,7 @@ use crate::backfill::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;
 use crate::executor::RunExecutor;
-use crate::report::RunReport;
+use crate::report::{PassReport, RunReport};
 use crate::session::{Session, datasets};
 
 /// What naive forecasts are called as a pass.
@@ -104,7 +104,7 @@ fn naive_node(pipeline: &Pipeline, from: &str, name: &str, season: &str) -> Resu
 }
 
 /// The node before a step whose steps add rows of the future, and the place of the one that does.
-fn step_of_future<'p>(pipeline: &'p Pipeline, from: &str) -> Result<(&'p PipelineNode, usize)> {
+pub(crate) fn step_of_future<'p>(pipeline: &'p Pipeline, from: &str) -> Result<(&'p PipelineNode, usize)> {
     let mut name = from;
     while let Some(node) = pipeline.node(name) {
         if let Some(place) = node.steps.iter().position(|step| step.kind == "future_rows") {
@@ -176,36 +176,13 @@ impl Session {
         let rung = Some(DegradationLevel::Naive);
         keeper.plan(vec![PlanOption { rung, passes: naive_passes() }], std::iter::empty());
         keeper.begin(NAIVE);
-        let store = StateStore::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
-        let mut later = BackgroundTasks::default();
-        let sources = self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
-        let datasets = datasets(&sources);
-        later.join_all()?;
         let ladder = degradation_report(pipeline, rung).map(|ladder| {
             let left_out = pipeline.sinks.iter().chain(&pipeline.trainings).map(|sink| sink.name.clone());
             DegradationReport { skipped: left_out.collect(), ..ladder }
         });
-        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
-        let plans = pipeline.predictions.iter().map(|sink| self.naive_plan(pipeline, sink));
-        let plans = plans.collect::<Result<Vec<_>>>()?;
-        let (mut forecasts, mut passes) = (Vec::new(), Vec::new());
-        for plan in &plans {
-            let bound = bind(&plan.pipeline, &self.registry, &self.sql, &datasets)?;
-            let asks = bound.asks.clone();
-            let mut findings = BTreeMap::new();
-            let sink = plan.pipeline.sinks.len() - 1;
-            let program = compile(&plan.pipeline, bound, &datasets, &[sink], false, &mut |ask, state| {
-                store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)
-            })?;
-            let known = RunState { sources: sources.clone(), findings, ..RunState::default() };
-            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
-            let mut run = RunExecutor { ladder: ladder.clone(), ..run };
-            let staged = run.run_passes()?;
-            let mut forecast = UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() };
-            passes.extend(forecast.passes());
-            forecasts.push(forecast);
-        }
+        let plans = self.naive_plans(pipeline)?;
+        let NaiveForecasts { forecasts, passes, scratch } =
+            self.run_naive_plans(&plans, pipeline, interval, &ladder)?;
         self.wait_for_previous_run(BackfillStage::Done)?;
         keeper.end(false);
         let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
@@ -227,4 +204,56 @@ impl Session {
             storage: None,
         })
     }
+
+    /// Publishes naive forecasts where there is no deadline that asks for them.
+    pub(crate) fn publish_naive_forecasts(&self, pipeline: &Pipeline) -> Result<()> {
+        let plans = self.naive_plans(pipeline)?;
+        let made = self.run_naive_plans(&plans, pipeline, None, &None)?;
+        made.forecasts.into_iter().try_for_each(|forecast| forecast.publish().map(drop))
+    }
+
+    fn naive_plans(&self, pipeline: &Pipeline) -> Result<Vec<ForecastPlan>> {
+        pipeline.predictions.iter().map(|sink| self.naive_plan(pipeline, sink)).collect()
+    }
+
+    fn run_naive_plans<'a>(
+        &'a self,
+        plans: &'a [ForecastPlan],
+        pipeline: &Pipeline,
+        interval: Option<&Interval>,
+        ladder: &Option<DegradationReport>,
+    ) -> Result<NaiveForecasts<'a>> {
+        let store = StateStore::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
+        let mut later = BackgroundTasks::default();
+        let sources = self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
+        let datasets = datasets(&sources);
+        later.join_all()?;
+        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
+        let (mut forecasts, mut passes) = (Vec::new(), Vec::new());
+        for plan in plans {
+            let bound = bind(&plan.pipeline, &self.registry, &self.sql, &datasets)?;
+            let asks = bound.asks.clone();
+            let mut findings = BTreeMap::new();
+            let sink = plan.pipeline.sinks.len() - 1;
+            let program = compile(&plan.pipeline, bound, &datasets, &[sink], false, &mut |ask, state| {
+                store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)
+            })?;
+            let known = RunState { sources: sources.clone(), findings, ..RunState::default() };
+            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
+            let mut run = RunExecutor { ladder: ladder.clone(), ..run };
+            let staged = run.run_passes()?;
+            let mut forecast = UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() };
+            passes.extend(forecast.passes());
+            forecasts.push(forecast);
+        }
+        Ok(NaiveForecasts { forecasts, passes, scratch })
+    }
+}
+
+/// Naive forecasts that are written, and that readers do not see yet.
+struct NaiveForecasts<'a> {
+    forecasts: Vec<UnpublishedForecast<'a>>,
+    passes: Vec<PassReport>,
+    scratch: ScratchDir,
 }

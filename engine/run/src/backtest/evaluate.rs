@@ -1,0 +1,242 @@
+//! Forecasts beside the values that came: a pipeline of its own that joins and adds up.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
+use forebay_model::{
+    BATCH_ROWS_DEFAULT, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step,
+};
+use forebay_plan::FutureFlow;
+use forebay_storage::{ScanRequest, literal_path};
+use serde_json::json;
+
+use super::report::{ForecasterScores, GroupScore, StepScore};
+use super::scores::ErrorSums;
+use crate::predict::step_of_future;
+use crate::session::Session;
+
+/// What is scored.
+pub(super) struct Evaluation<'a> {
+    pub session: &'a Session,
+    pub pipeline: &'a Pipeline,
+    pub label: &'a str,
+    pub future: &'a FutureFlow,
+    /// The column of predictions.
+    pub prediction: &'a str,
+    pub sink: &'a PipelineSink,
+    pub by: &'a [String],
+    /// The directory of the forecasts of all folds.
+    pub forecasts: &'a Path,
+    /// The origin of the first fold.
+    pub from: &'a str,
+}
+
+/// Sums of errors of one fold, forecaster, step and group.
+struct ScoredCell {
+    fold: usize,
+    forecaster: usize,
+    step: u64,
+    group: Vec<Option<String>>,
+    sums: ErrorSums,
+    /// Forecasts without a value.
+    missing: u64,
+}
+
+/// All sums of a backtest.
+pub(super) struct Scores(Vec<ScoredCell>);
+
+impl Evaluation<'_> {
+    /// Joins and adds up, with `dir` for what is written on the way.
+    pub fn run(&self, dir: &Path) -> Result<Scores> {
+        let pipeline = self.scoring_pipeline(dir)?;
+        let session = Session { deadline: None, crew: None, ..self.session.clone() };
+        let report = session.allowing_empty(true).run(&pipeline)?;
+        let output = report.outputs.first().ok_or_else(|| Fault::internal("scores that were not written"))?;
+        let source = self.session.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let dataset = source.discover(&self.session.io, &[])?;
+        let request = ScanRequest {
+            columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),
+            schema: dataset.schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: BATCH_ROWS_DEFAULT,
+            row_keys: false,
+        };
+        let mut cells = Vec::new();
+        for span in &dataset.spans {
+            for chunk in source.open(&self.session.io, span, &request)? {
+                self.read_cells(&chunk?.batch, &mut cells)?;
+            }
+        }
+        Ok(Scores(cells))
+    }
+
+    /// The pipeline up to the rows that `future_rows` gets, and a query over them and the forecasts.
+    fn scoring_pipeline(&self, dir: &Path) -> Result<Pipeline> {
+        let (node, place) = step_of_future(self.pipeline, &self.sink.from)?;
+        let (values, forecasts, scores) =
+            (self.new_name("values"), self.new_name("forecasts"), self.new_name("scores"));
+        let time = self.future.source.field_with_name(&self.future.time)?;
+        let condition = format!("{} >= {}", quoted(time.name()), time_literal(time, self.from));
+        let (mut steps, input) = (node.steps[..place].to_vec(), node.input.clone());
+        steps.push(Step { kind: "filter".to_owned(), config: json!(condition), at: node.at.clone() });
+        let mut pipeline = self.pipeline.clone();
+        pipeline.name = format!("{}.backtest.scores", self.pipeline.name);
+        (pipeline.label, pipeline.deadline, pipeline.feed) = Default::default();
+        (pipeline.sinks, pipeline.trainings, pipeline.predictions) = Default::default();
+        let place = |path: PathBuf| path.display().to_string();
+        pipeline.sources.push(PipelineSource {
+            name: forecasts.clone(),
+            format: "parquet".to_owned(),
+            config: json!({ "path": literal_path(&place(self.forecasts.to_owned())) }),
+            time: None,
+            keys: Vec::new(),
+            ready: None,
+            lookback: None,
+            at: None,
+        });
+        let node = |name: &str, input: NodeInput, steps: Vec<Step>| PipelineNode {
+            name: name.to_owned(),
+            input,
+            fit_on: None,
+            steps,
+            optional: false,
+            at: None,
+        };
+        pipeline.nodes.push(node(&values, input, steps));
+        pipeline.nodes.push(node(&scores, NodeInput::Sql(self.query(&values, &forecasts)), Vec::new()));
+        pipeline.sinks.push(PipelineSink {
+            name: scores.clone(),
+            from: scores,
+            format: "parquet".to_owned(),
+            config: self.session.canonical_sink("parquet", json!({ "path": place(dir.to_owned()) }))?,
+            split: None,
+            optional: false,
+            at: None,
+        });
+        Ok(pipeline)
+    }
+
+    fn new_name(&self, stem: &str) -> String {
+        let mut name = format!("backtest_{stem}");
+        while self.pipeline.node(&name).is_some() || self.pipeline.source(&name).is_some() {
+            name.push('_');
+        }
+        name
+    }
+
+    /// One row per fold, forecaster, step and group: sums over its rows.
+    fn query(&self, values: &str, forecasts: &str) -> String {
+        let groups: String = (0..self.by.len()).map(|number| format!(", group_{number}")).collect();
+        let grouped: String = self
+            .by
+            .iter()
+            .enumerate()
+            .map(|(number, column)| format!(", CAST(f.{} AS VARCHAR) AS group_{number}", quoted(column)))
+            .collect();
+        let keys = self.future.keys.iter().map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", quoted(key)));
+        let same: Vec<String> = keys.chain([format!("f.{0} = v.{0}", quoted(&self.future.time))]).collect();
+        let (label, prediction) = (quoted(self.label), quoted(self.prediction));
+        format!(
+            "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) AS missing, \
+             sum(abs(predicted - came)) AS absolute, sum(predicted - came) AS signed, \
+             sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came \
+             FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS forecaster, \
+             CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted, \
+             nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS came \
+             FROM {} f LEFT JOIN {} v ON {}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
+            quoted(forecasts),
+            quoted(values),
+            same.join(" AND "),
+        )
+    }
+
+    fn read_cells(&self, batch: &RecordBatch, cells: &mut Vec<ScoredCell>) -> Result<()> {
+        let column =
+            |name: &str| batch.column_by_name(name).ok_or_else(|| Fault::internal(format!("scores without `{name}`")));
+        let numbers =
+            |name: &str| Ok::<_, Fault>(cast(column(name)?, &DataType::Float64)?.as_primitive::<Float64Type>().clone());
+        let counts =
+            |name: &str| Ok::<_, Fault>(cast(column(name)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone());
+        let (fold, forecaster, step) = (counts("fold")?, counts("forecaster")?, counts("step")?);
+        let (rows, missing) = (counts("rows")?, counts("missing")?);
+        let (absolute, signed) = (numbers("absolute")?, numbers("signed")?);
+        let (squared, came) = (numbers("squared")?, numbers("came")?);
+        let groups = (0..self.by.len()).map(|number| Ok(cast(column(&format!("group_{number}"))?, &DataType::Utf8)?));
+        let groups = groups.collect::<Result<Vec<_>>>()?;
+        for row in 0..batch.num_rows() {
+            // Sums of no rows are null.
+            let sum = |sums: &arrow::array::Float64Array| if sums.is_null(row) { 0.0 } else { sums.value(row) };
+            let value = |texts: &arrow::array::ArrayRef| {
+                let texts = texts.as_string::<i32>();
+                texts.is_valid(row).then(|| texts.value(row).to_owned())
+            };
+            cells.push(ScoredCell {
+                fold: fold.value(row) as usize,
+                forecaster: forecaster.value(row) as usize,
+                step: step.value(row) as u64,
+                group: groups.iter().map(value).collect(),
+                sums: ErrorSums {
+                    rows: rows.value(row) as u64,
+                    absolute: sum(&absolute),
+                    signed: sum(&signed),
+                    squared: sum(&squared),
+                    values: sum(&came),
+                },
+                missing: missing.value(row) as u64,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Scores {
+    /// Adds the sums up along each axis.
+    pub fn by_forecaster(&self, names: &[&str], folds: usize) -> Vec<ForecasterScores> {
+        let one = |(number, name): (usize, &&str)| {
+            let own = || self.0.iter().filter(move |cell| cell.forecaster == number);
+            let mut by_fold = vec![ErrorSums::default(); folds];
+            let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
+            let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
+            let mut overall = ErrorSums::default();
+            for cell in own() {
+                overall.add(&cell.sums);
+                by_step.entry(cell.step).or_default().add(&cell.sums);
+                if let Some(fold) = by_fold.get_mut(cell.fold) {
+                    fold.add(&cell.sums);
+                }
+                if !cell.group.is_empty() {
+                    by_group.entry(&cell.group).or_default().add(&cell.sums);
+                }
+            }
+            ForecasterScores {
+                forecaster: (*name).to_owned(),
+                overall: overall.score(),
+                missing: own().map(|cell| cell.missing).sum(),
+                folds: by_fold.iter().map(ErrorSums::score).collect(),
+                steps: by_step.iter().map(|(step, sums)| StepScore { step: *step, score: sums.score() }).collect(),
+                groups: by_group
+                    .iter()
+                    .map(|(group, sums)| GroupScore { group: group.to_vec(), score: sums.score() })
+                    .collect(),
+            }
+        };
+        names.iter().enumerate().map(one).collect()
+    }
+}
+
+/// A name in SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A time in SQL, as `text` says it.
+fn time_literal(time: &Field, text: &str) -> String {
+    match time.data_type() {
+        DataType::Date32 | DataType::Date64 => format!("DATE '{text}'"),
+        DataType::Timestamp(..) => format!("TIMESTAMP '{text}'"),
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,121 @@
+//! `forebay backtest`.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+
+use clap::Args;
+use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_run::{BacktestOptions, ForecastOrigin};
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+
+use super::options::{RunArgs, SpecArgs};
+use crate::present::backtest;
+use crate::present::report::RunReporter;
+use crate::{Forebay, spec};
+
+/// Tell how good forecasts would have been: train and forecast as of several days of the past, and compare with
+/// what came.
+///
+/// Each fold runs the spec with the rows that were known at its origin, in a temporary directory; outputs and models of
+/// the spec stay as they are. Parameters of type `date` or `timestamp` on which the split depends move with the folds:
+/// they keep their distance to the end of what is known. Beside the model stand the seasonal naive forecast, where the
+/// `predict` sink declares its `season`, and the last value.
+#[derive(Debug, Args)]
+pub(crate) struct BacktestCommand {
+    #[command(flatten)]
+    spec: SpecArgs,
+    /// How many folds.
+    #[arg(long, value_name = "COUNT", default_value = "4")]
+    folds: NonZeroUsize,
+    /// The distance between the origins of folds, such as 28d [default: the horizon]
+    #[arg(long, value_name = "LENGTH")]
+    every: Option<String>,
+    /// Leave out all rows at or after this time, such as a day whose rows are not complete.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Score the groups of these columns, too: keys or `columns` of the `predict` sink, with commas between them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    by: Vec<String>,
+    #[command(flatten)]
+    options: RunArgs,
+}
+
+impl BacktestCommand {
+    pub fn run(self) -> Result<ExitCode> {
+        let reporter = RunReporter::new(self.options.json);
+        let session = self.options.session(reporter.watch())?;
+        let spec = FoldSpec::read(&self.spec)?;
+        let pipeline = spec.pipeline(&spec.values)?;
+        let (folds, every, until, by) = (self.folds.get(), self.every, self.until, self.by);
+        let options = BacktestOptions { folds, every, until, by };
+        backtest::report(&reporter, session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin)))
+    }
+}
+
+/// A spec whose dates move with the folds.
+struct FoldSpec {
+    text: String,
+    shown: String,
+    values: BTreeMap<String, String>,
+    dates: BTreeMap<String, String>,
+}
+
+impl FoldSpec {
+    fn read(spec: &SpecArgs) -> Result<FoldSpec> {
+        let (text, shown, values) = (spec.text()?, spec.shown(), spec.values()?);
+        let dates = spec::date_params(&text, &shown, &values)?;
+        Ok(FoldSpec { text, shown, values, dates })
+    }
+
+    fn pipeline(&self, values: &BTreeMap<String, String>) -> Result<Pipeline> {
+        spec::parse(&self.text, &self.shown, values, &Forebay::standard().spec_catalog())
+    }
+
+    /// The pipeline of a fold: dates on which the split depends are moved.
+    fn at(&self, today: &Pipeline, origin: &ForecastOrigin) -> Result<Pipeline> {
+        let Some(behind) = origin.behind else { return Ok(today.clone()) };
+        let mut values = self.values.clone();
+        for (name, date) in &self.dates {
+            let mut trial = self.values.clone();
+            let moved = earlier(date, behind)?;
+            trial.insert(name.clone(), moved.clone());
+            if self.pipeline(&trial)?.split != today.split {
+                values.insert(name.clone(), moved);
+            }
+        }
+        self.pipeline(&values)
+    }
+}
+
+/// A day or a moment, so much earlier.
+fn earlier(date: &str, behind: SignedDuration) -> Result<String> {
+    let wrong = || Fault::new(codes::BAD_VALUE, format!("`{date}` cannot be moved by {behind:#}"));
+    let is_day = !date.contains(['T', ' ', ':']);
+    let (date, zone) = match date.strip_suffix('Z') {
+        Some(local) => (local, "Z"),
+        None => (date, ""),
+    };
+    let time: DateTime = date.parse().map_err(|_| wrong())?;
+    let moved = time.checked_sub(behind).map_err(|_| wrong())?;
+    Ok(if is_day { moved.date().to_string() } else { format!("{moved}{zone}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_move_with_the_folds() {
+        let behind = SignedDuration::from_hours(36);
+        for (date, moved) in [
+            ("2016-05-22", "2016-05-20"),
+            ("2016-05-22T06:30:00", "2016-05-20T18:30:00"),
+            ("2016-05-22T06:30:00Z", "2016-05-20T18:30:00Z"),
+        ] {
+            assert_eq!(earlier(date, behind).unwrap_or_default(), moved);
+        }
+        assert!(earlier("soon", behind).is_err());
+    }
+}
