@@ -34,6 +34,7 @@ mod nightly;
 mod on_time;
 mod patience;
 mod perturb;
+mod profile;
 mod published;
 mod random_windows;
 mod ready;

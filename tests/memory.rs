@@ -307,6 +307,7 @@ const TRANSFORMS: &[(&str, &str)] = &[
     ("ordinal", "{ ordinal: { columns: [word] } }"),
     ("pct_change", "{ pct_change: { columns: [x], by: [1], gaps: count_rows } }"),
     ("pooled", "{ pooled: { columns: [x], compute: [mean], by: [series], over: [1h], gap: 1h } }"),
+    ("profile", "{ profile: {} }"),
     ("quantiles", "{ quantiles: { columns: [x] } }"),
     ("rename", "{ rename: { x: y } }"),
     ("robust_scale", "{ robust_scale: { columns: [x] } }"),

@@ -36,6 +36,7 @@ pub fn registry() -> TransformRegistry {
         .register::<columns::CastColumns>()
         .register::<columns::DeriveColumns>()
         .register::<columns::DropColumns>()
+        .register::<columns::ProfileColumns>()
         .register::<columns::RenameColumns>()
         .register::<columns::SelectColumns>()
         .register::<numeric::Impute>()

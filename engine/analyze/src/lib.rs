@@ -27,6 +27,7 @@ mod short_key_map;
 mod spill_map;
 mod spill_runs;
 mod text_index;
+mod value_shape;
 mod vocabulary;
 
 pub use column_moments::{ColumnMoments, ColumnMomentsState};
@@ -41,4 +42,5 @@ pub use moment_accumulator::MomentAccumulator;
 pub use quantile_request::QuantileRequest;
 pub use sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
 pub use text_index::TextIndex;
+pub use value_shape::{ValueShape, ValueShapeState};
 pub use vocabulary::{TokenVocabulary, TokenVocabularyState, VocabularyOrder};

@@ -86,6 +86,7 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
     vec![
         Box::new(ColumnMoments),
         Box::new(ColumnCounts),
+        Box::new(ValueShape),
         Box::new(TokenVocabulary::default()),
         Box::new(SampledQuantiles { epsilon: 0.1, ask: buckets() }),
         Box::new(SampledQuantiles { epsilon: 0.5, ask: QuantileRequest::Probabilities(vec![0.25, 0.5]) }),
@@ -99,6 +100,7 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
 fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
     vec![
         Box::new(ColumnCounts),
+        Box::new(ValueShape),
         Box::new(TokenVocabulary::default()),
         Box::new(TokenVocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
         Box::new(DistinctCount { precision: 8 }),

@@ -12,6 +12,7 @@ mod late_data;
 mod leak_check;
 mod output_overlap;
 mod predict;
+mod profile;
 mod report;
 mod run;
 mod serving;
@@ -44,6 +45,10 @@ pub use leak_check::{
 };
 pub use predict::{
     ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
+};
+pub use profile::{
+    ColumnDrift, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin, LengthProfile,
+    NumericProfile, TimeProfile, compare_profiles,
 };
 pub use report::{
     DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport, OriginColumn,

@@ -8,6 +8,7 @@ mod check;
 mod completions;
 mod diff;
 mod doctor;
+mod drift;
 mod explain;
 mod feed;
 mod fit;
@@ -17,6 +18,7 @@ mod measure_gpu;
 mod new;
 mod options;
 mod predict;
+mod profile;
 mod run;
 mod schema;
 mod show;
@@ -79,6 +81,8 @@ enum CliCommand {
     Predict(predict::PredictCommand),
     Worker(worker::WorkerCommand),
     Top(top::TopCommand),
+    Profile(profile::ProfileCommand),
+    Drift(drift::DriftCommand),
     Show(show::ShowCommand),
     Diff(diff::DiffCommand),
     Cache(cache::CacheCommand),
@@ -128,6 +132,8 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Predict(command) => command.run(),
         CliCommand::Worker(command) => command.run(),
         CliCommand::Top(command) => command.run(),
+        CliCommand::Profile(command) => command.run(),
+        CliCommand::Drift(command) => command.run(),
         CliCommand::Show(command) => command.run(),
         CliCommand::Diff(command) => command.run(),
         CliCommand::Cache(command) => command.run(),

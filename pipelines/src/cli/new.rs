@@ -30,19 +30,8 @@ pub(crate) struct NewCommand {
 impl NewCommand {
     pub fn run(self) -> Result<ExitCode> {
         let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
-        let format = self.format()?;
-        let config = Forebay::standard().connectors.canonical_source(format, json!({ "path": self.data }))?;
-        let source = PipelineSource {
-            name: name.clone(),
-            format: format.to_owned(),
-            config,
-            time: None,
-            keys: Vec::new(),
-            ready: None,
-            lookback: None,
-            at: None,
-        };
-        let pipeline = Pipeline { name: name.clone(), sources: vec![source], ..Pipeline::default() };
+        let format = format_of_data(&self.data)?;
+        let pipeline = data_pipeline(&name, &self.data)?;
         let session = self.options.silent_session()?;
         let datasets = session.discover(&pipeline)?;
         let dataset = datasets.get(&name).ok_or_else(|| Fault::internal("the source was not discovered"))?;
@@ -64,21 +53,37 @@ impl NewCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    /// By the ending of the path, or of the first file below a directory.
-    fn format(&self) -> Result<&'static str> {
-        let mut name = self.data.clone();
-        if let Ok(entries) = std::fs::read_dir(&name) {
-            let mut names: Vec<String> =
-                entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-            names.sort_unstable();
-            name = names.into_iter().find(|name| format_of(name).is_some()).unwrap_or_default();
-        }
-        format_of(&name).ok_or_else(|| {
-            usage(format!("the format of `{}` cannot be told from its name", self.data))
-                .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
-        })
+/// A pipeline that has some data as its only source.
+pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
+    let format = format_of_data(data)?;
+    let source = PipelineSource {
+        name: name.to_owned(),
+        format: format.to_owned(),
+        config: Forebay::standard().connectors.canonical_source(format, json!({ "path": data }))?,
+        time: None,
+        keys: Vec::new(),
+        ready: None,
+        lookback: None,
+        at: None,
+    };
+    Ok(Pipeline { name: name.to_owned(), sources: vec![source], ..Pipeline::default() })
+}
+
+/// By the ending of the path, or of the first file below a directory.
+fn format_of_data(data: &str) -> Result<&'static str> {
+    let mut name = data.to_owned();
+    if let Ok(entries) = std::fs::read_dir(&name) {
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        name = names.into_iter().find(|name| format_of(name).is_some()).unwrap_or_default();
     }
+    format_of(&name).ok_or_else(|| {
+        usage(format!("the format of `{data}` cannot be told from its name"))
+            .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
+    })
 }
 
 fn format_of(name: &str) -> Option<&'static str> {
@@ -94,7 +99,7 @@ fn format_of(name: &str) -> Option<&'static str> {
 }
 
 /// A snake_case identifier from a path.
-fn name_of(path: &str) -> String {
+pub(super) fn name_of(path: &str) -> String {
     let last = path.split('/').rev().find(|part| !part.is_empty() && !part.contains('*')).unwrap_or("data");
     let stem = last.split('.').next().unwrap_or("data");
     let mut name: String =

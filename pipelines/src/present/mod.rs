@@ -3,10 +3,12 @@
 pub(crate) mod artifact;
 pub(crate) mod backtest;
 pub(crate) mod cache;
+pub(crate) mod drift;
 pub mod explain;
 pub mod fault;
 pub mod feed;
 pub(crate) mod perturbed;
+pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;

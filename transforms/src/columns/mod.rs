@@ -3,11 +3,13 @@
 mod cast;
 mod derive;
 mod drop;
+mod profile;
 mod rename;
 mod select;
 
 pub use cast::{CastColumns, OnCastError, TypeName};
 pub use derive::DeriveColumns;
 pub use drop::DropColumns;
+pub use profile::ProfileColumns;
 pub use rename::RenameColumns;
 pub use select::SelectColumns;

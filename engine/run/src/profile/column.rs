@@ -1,0 +1,233 @@
+//! What a column holds.
+
+use std::collections::BTreeMap;
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, UInt64Type};
+use forebay_model::{Finding, Result, logical_type};
+use serde::{Deserialize, Serialize};
+
+use super::HISTOGRAM_BINS;
+use super::distribution::QuantileTable;
+use crate::leak_check::time_text;
+
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColumnProfile {
+    /// The column.
+    pub name: String,
+    /// Its type, as Arrow calls it.
+    pub r#type: String,
+    /// Rows, nulls among them.
+    pub rows: u64,
+    /// Rows without a value. NaN is a value.
+    pub nulls: u64,
+    /// Distinct values, without null and NaN; `None` for types that are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distinct: Option<u64>,
+    /// Whether `distinct` is exact; else its standard error is 0.8 %.
+    #[serde(default)]
+    pub distinct_is_exact: bool,
+    /// Of numbers and booleans (as 0 and 1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numeric: Option<NumericProfile>,
+    /// Of dates and times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeProfile>,
+    /// Of texts, in characters, and of lists, in elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<LengthProfile>,
+    /// The most frequent values of texts, booleans and integers of one byte: by count, then by value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frequent: Vec<FrequentValue>,
+}
+
+/// Numbers. NaN counts in `nans` alone; statistics are over the other values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NumericProfile {
+    /// Values that are neither null nor NaN.
+    pub count: u64,
+    /// NaN.
+    pub nans: u64,
+    /// Infinities of both signs.
+    pub infinities: u64,
+    /// 0 and -0.0.
+    pub zeros: u64,
+    /// Values below 0.
+    pub negatives: u64,
+    /// The mean; like the other statistics, `None` where there are no values or it is not finite.
+    pub mean: Option<f64>,
+    /// The standard deviation of a sample: the squares are divided by `count - 1`, as in pandas.
+    pub std: Option<f64>,
+    /// The least.
+    pub min: Option<f64>,
+    /// The greatest.
+    pub max: Option<f64>,
+    /// The quantiles 0, 0.01 to 1; empty where there is no value, and for booleans. Infinite ones are the least and the
+    /// greatest double.
+    pub quantiles: Vec<f64>,
+    /// Bins of equal width over the finite values, as the quantiles tell them.
+    pub histogram: Vec<HistogramBin>,
+}
+
+/// A bin of a histogram: values from `lower` on and below `upper`; the last bin has the greatest value, too.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HistogramBin {
+    /// Where it begins.
+    pub lower: f64,
+    /// Where it ends.
+    pub upper: f64,
+    /// The share of values in it.
+    pub share: f64,
+}
+
+/// Dates and times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimeProfile {
+    /// The first.
+    pub first: Option<String>,
+    /// The last.
+    pub last: Option<String>,
+}
+
+/// Lengths.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LengthProfile {
+    /// The least.
+    pub min: Option<u64>,
+    /// The mean.
+    pub mean: Option<f64>,
+    /// The greatest.
+    pub max: Option<u64>,
+}
+
+/// A value and how often it comes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrequentValue {
+    /// The value as text.
+    pub value: String,
+    /// Its rows.
+    pub count: u64,
+}
+
+impl ColumnProfile {
+    /// From what analyzers found about the column, by their kinds.
+    pub(super) fn read(field: &Field, found: &BTreeMap<&str, &Finding>) -> Result<ColumnProfile> {
+        let number = |analyzer: &str, name: &str| match found.get(analyzer) {
+            Some(finding) => finding.number(name),
+            None => Ok(None),
+        };
+        let count =
+            |analyzer: &str, name: &str| Ok::<_, forebay_model::Fault>(number(analyzer, name)?.map(|n| n as u64));
+        let data_type = logical_type(field.data_type());
+        let frequent = match found.get("vocabulary") {
+            Some(finding) => frequent_values(finding)?,
+            None => Vec::new(),
+        };
+        let (rows, nulls) = (count("counts", "rows")?.unwrap_or(0), count("counts", "nulls")?.unwrap_or(0));
+        // All values are among the frequent ones where these are fewer than were asked for.
+        let listed: u64 = frequent.iter().map(|value| value.count).sum();
+        let is_whole = found.contains_key("vocabulary") && listed == rows - nulls.min(rows);
+        let estimate = number("distinct_count", "estimate")?.map(|estimate| estimate.round() as u64);
+        let mut profile = ColumnProfile {
+            name: field.name().clone(),
+            r#type: data_type.to_string(),
+            rows,
+            nulls,
+            distinct: if is_whole { Some(frequent.len() as u64) } else { estimate },
+            distinct_is_exact: is_whole,
+            numeric: None,
+            time: None,
+            length: None,
+            frequent,
+        };
+        if data_type.is_temporal() {
+            let text = |name: &str| match number("moments", name)? {
+                Some(tick) => time_text(tick as i64, field).map(Some),
+                None => Ok::<_, forebay_model::Fault>(None),
+            };
+            profile.time = Some(TimeProfile { first: text("min")?, last: text("max")? });
+        } else if found.contains_key("moments") {
+            let values = count("moments", "count")?.unwrap_or(0);
+            let quantiles = match found.get("quantiles") {
+                // JSON has no infinities.
+                Some(finding) if values > 0 => {
+                    finding.numbers("value")?.into_iter().map(|x| x.clamp(f64::MIN, f64::MAX)).collect()
+                }
+                _ => Vec::new(),
+            };
+            let finite = |name: &str| Ok::<_, forebay_model::Fault>(number("moments", name)?.filter(|x| x.is_finite()));
+            let freedom = values.saturating_sub(1);
+            let var = number("moments", "var")?.filter(|_| freedom > 0);
+            profile.numeric = Some(NumericProfile {
+                count: values,
+                nans: count("moments", "nans")?.unwrap_or(0),
+                infinities: count("moments", "infinities")?.unwrap_or(0),
+                zeros: count("shape", "zeros")?.unwrap_or(0),
+                negatives: count("shape", "negatives")?.unwrap_or(0),
+                mean: finite("mean")?,
+                std: var.map(|var| (var * (values as f64 / freedom as f64)).sqrt()).filter(|std| std.is_finite()),
+                min: finite("min")?,
+                max: finite("max")?,
+                histogram: histogram(&quantiles),
+                quantiles,
+            });
+        } else if found.contains_key("shape") {
+            let lengths = number("shape", "lengths")?.unwrap_or(0.0);
+            profile.length = Some(LengthProfile {
+                min: count("shape", "length_min")?,
+                max: count("shape", "length_max")?,
+                mean: number("shape", "length_sum")?.filter(|_| lengths > 0.0).map(|sum| sum / lengths),
+            });
+        }
+        Ok(profile)
+    }
+
+    /// The share of rows without a value, NaN included.
+    pub(super) fn missing_share(&self) -> f64 {
+        let nans = self.numeric.as_ref().map_or(0, |numeric| numeric.nans);
+        if self.rows == 0 { 0.0 } else { (self.nulls + nans) as f64 / self.rows as f64 }
+    }
+}
+
+fn frequent_values(finding: &Finding) -> Result<Vec<FrequentValue>> {
+    let tokens = cast(finding.column("token")?, &DataType::LargeUtf8)?;
+    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
+    let values = tokens.as_string::<i64>().iter().zip(counts.values());
+    Ok(values
+        .map(|(value, count)| FrequentValue { value: value.unwrap_or_default().to_owned(), count: *count })
+        .collect())
+}
+
+/// Bins of equal width between the least and the greatest finite quantile.
+fn histogram(quantiles: &[f64]) -> Vec<HistogramBin> {
+    let finite = || quantiles.iter().copied().filter(|quantile| quantile.abs() < f64::MAX);
+    let (Some(least), Some(greatest)) = (finite().next(), finite().next_back()) else { return Vec::new() };
+    let table = QuantileTable(quantiles);
+    let bins = if greatest > least { HISTOGRAM_BINS } else { 1 };
+    let edge =
+        |bin: usize| if bin == bins { greatest } else { least + (greatest - least) * (bin as f64 / bins as f64) };
+    let bin = |bin: usize| {
+        let (lower, upper) = (edge(bin), edge(bin + 1));
+        let end = if bin + 1 == bins { table.share_up_to(upper) } else { table.share_below(upper) };
+        HistogramBin { lower, upper, share: (end - table.share_below(lower)).max(0.0) }
+    };
+    (0..bins).map(bin).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_of_quantiles_adds_up() {
+        let quantiles: Vec<f64> = (0..=100).map(|part| if part < 40 { 0.0 } else { f64::from(part) }).collect();
+        let bins = histogram(&quantiles);
+        assert_eq!(bins.len(), HISTOGRAM_BINS);
+        let sum: f64 = bins.iter().map(|bin| bin.share).sum();
+        assert!((sum - 1.0).abs() < 1e-12 && bins[0].share >= 0.39, "{bins:?}");
+        assert_eq!(histogram(&[2.0, 2.0]), [HistogramBin { lower: 2.0, upper: 2.0, share: 1.0 }]);
+        assert!(histogram(&[f64::MIN, f64::MAX]).is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! Profiles, for people.
+
+use forebay_run::{ColumnProfile, DatasetProfile, NumericProfile};
+
+use super::units;
+
+/// Frequent values of a column that are shown.
+const VALUES_SHOWN: usize = 5;
+
+/// Letters of a value that are shown.
+const VALUE_LETTERS: usize = 24;
+
+/// Heights of bars.
+const BARS: [char; 8] = [' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+
+/// A few lines for each column.
+pub(crate) fn text(profile: &DatasetProfile) -> String {
+    let part = profile.part.as_ref().map_or_else(String::new, |part| format!(" ({part})"));
+    let columns = units::counted(profile.columns.len() as u64, "column");
+    let mut text = format!("{}{part}: {}, {columns}\n", profile.of, units::rows(profile.rows));
+    profile.columns.iter().for_each(|column| text += &column_text(column));
+    text
+}
+
+fn column_text(column: &ColumnProfile) -> String {
+    let mut facts = vec![format!("nulls {}", share(column.nulls, column.rows))];
+    if let Some(distinct) = column.distinct {
+        let about = if column.distinct_is_exact { "" } else { "about " };
+        facts.push(format!("distinct {about}{}", units::grouped(distinct)));
+    }
+    if let Some(time) = &column.time {
+        let text = |time: &Option<String>| time.clone().unwrap_or_else(|| "-".to_owned());
+        facts.push(format!("{} to {}", text(&time.first), text(&time.last)));
+    }
+    if let Some(length) = &column.length
+        && let (Some(min), Some(mean), Some(max)) = (length.min, length.mean, length.max)
+    {
+        facts.push(format!("length {min} to {max}, mean {}", number(mean)));
+    }
+    let mut text = format!("\n{}  {}\n  {}\n", column.name, column.r#type, facts.join(", "));
+    if let Some(numeric) = &column.numeric {
+        text += &numeric_text(numeric, column.rows);
+    }
+    if !column.frequent.is_empty() {
+        let values = column.frequent.iter().take(VALUES_SHOWN);
+        let values: Vec<String> =
+            values.map(|value| format!("{} {}", shortened(&value.value), share(value.count, column.rows))).collect();
+        let more = if column.frequent.len() > VALUES_SHOWN { ", ..." } else { "" };
+        text += &format!("  {}{more}\n", values.join(", "));
+    }
+    text
+}
+
+fn numeric_text(numeric: &NumericProfile, rows: u64) -> String {
+    let mut special = Vec::new();
+    for (name, count) in [
+        ("zeros", numeric.zeros),
+        ("negative", numeric.negatives),
+        ("NaN", numeric.nans),
+        ("infinite", numeric.infinities),
+    ] {
+        if count > 0 {
+            special.push(format!("{name} {}", share(count, rows)));
+        }
+    }
+    let moments = [("mean", numeric.mean), ("std", numeric.std), ("min", numeric.min)];
+    let quantile = |percent: usize| numeric.quantiles.get(percent).copied();
+    let quantiles = [("25 %", quantile(25)), ("median", quantile(50)), ("75 %", quantile(75)), ("max", numeric.max)];
+    let facts = moments.into_iter().chain(quantiles);
+    let facts: Vec<String> = facts.filter_map(|(name, value)| Some(format!("{name} {}", number(value?)))).collect();
+    let mut text = String::new();
+    for line in [special, facts].iter().filter(|line| !line.is_empty()) {
+        text += &format!("  {}\n", line.join(", "));
+    }
+    let most = numeric.histogram.iter().map(|bin| bin.share).fold(0.0, f64::max);
+    if numeric.histogram.len() > 1 && most > 0.0 {
+        let bar = |share: f64| BARS[((share / most * (BARS.len() - 1) as f64).ceil() as usize).min(BARS.len() - 1)];
+        text += &format!("  |{}|\n", numeric.histogram.iter().map(|bin| bar(bin.share)).collect::<String>());
+    }
+    text
+}
+
+/// A count, and its share of all rows.
+fn share(count: u64, rows: u64) -> String {
+    match (count, rows) {
+        (0, _) | (_, 0) => units::grouped(count),
+        _ => format!("{} ({:.1} %)", units::grouped(count), 100.0 * count as f64 / rows as f64),
+    }
+}
+
+/// Five significant digits.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if value == value.trunc() && size < 1e15 {
+        format!("{value}")
+    } else if (1e-4..1e6).contains(&size) {
+        let digits = (4 - size.log10().floor() as i32).clamp(0, 9) as usize;
+        let text = format!("{value:.digits$}");
+        match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+            false => text,
+        }
+    } else {
+        format!("{value:.4e}")
+    }
+}
+
+fn shortened(value: &str) -> String {
+    let mut text: String = value.chars().take(VALUE_LETTERS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if value.chars().nth(VALUE_LETTERS).is_some() {
+        text.push_str("...");
+    }
+    if text.is_empty() { "\"\"".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        for (value, text) in [
+            (0.0, "0"),
+            (3.0, "3"),
+            (1.234_567, "1.2346"),
+            (123_450.7, "123451"),
+            (99_999.5, "100000"),
+            (0.5, "0.5"),
+            (1e-9, "1.0000e-9"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}
