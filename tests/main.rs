@@ -30,6 +30,7 @@ mod kill;
 mod late;
 mod lineage;
 mod memory;
+mod mistakes;
 mod nightly;
 mod on_time;
 mod patience;

@@ -88,7 +88,24 @@ impl BuiltInConnectors {
     }
 }
 
+/// The format of a file by the ending of its name.
+pub fn format_of_name(name: &str) -> Option<&'static str> {
+    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let ending = name.rsplit_once('.')?.1;
+    Some(match ending {
+        "parquet" => "parquet",
+        "arrow" | "arrows" | "ipc" | "feather" => "arrow",
+        "csv" | "tsv" => "csv",
+        "json" | "jsonl" | "ndjson" => "json",
+        _ => return None,
+    })
+}
+
 impl ConnectorRegistry for BuiltInConnectors {
+    fn format_of_name(&self, name: &str) -> Option<&'static str> {
+        format_of_name(name)
+    }
+
     fn canonical(&self, format: &str, config: Value) -> Result<Value> {
         canonical("sink", sink_formats(), format, config)
     }

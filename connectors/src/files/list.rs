@@ -229,7 +229,7 @@ fn common_root(roots: &[String]) -> String {
 }
 
 fn no_match_fault(path: &str, root: &str) -> Fault {
-    let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`")).file(path);
+    let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`")).file(path).fragment(path, 0);
     if root.contains("://") {
         return fault.hint(format!("nothing below `{root}` fits; names that begin with `_` or `.` do not count"));
     }
@@ -243,7 +243,11 @@ fn no_match_fault(path: &str, root: &str) -> Fault {
         .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
         .unwrap_or_default();
     match wanted.and_then(|wanted| nearest_word(wanted, names.iter().map(String::as_str))) {
-        Some(near) => fault.hint(format!("did you mean `{}`?", there.join(near).display())),
+        // The path as it was given, with the name that exists.
+        Some(near) => fault.hint(match wanted.filter(|wanted| path.matches(wanted).count() == 1) {
+            Some(wanted) => format!("did you mean `{}`?", path.replace(wanted, near)),
+            None => format!("did you mean `{}`?", there.join(near).display()),
+        }),
         None => fault.hint(format!("the nearest folder that exists is `{}`", there.display())),
     }
 }

@@ -224,6 +224,27 @@ pub struct FaultSite {
     pub pass: Option<String>,
     /// The worker that reported it.
     pub worker: Option<String>,
+    /// The words of the spec's value that are wrong. They stay in the process that read the spec.
+    #[serde(skip)]
+    pub fragment: Option<TextFragment>,
+}
+
+/// Words inside a value of the spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextFragment {
+    /// The words.
+    pub text: String,
+    /// How many times they occur in the value before.
+    pub skip: usize,
+}
+
+/// Another place of the spec that explains a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelatedPlace {
+    /// What is there.
+    pub message: String,
+    /// Where it is.
+    pub at: SpecLocation,
 }
 
 /// Runs `work` and turns a panic into a fault, so that threads waiting for the result receive it.
@@ -243,6 +264,7 @@ struct FaultDetails {
     message: String,
     hint: Option<String>,
     notes: Vec<String>,
+    related: Vec<RelatedPlace>,
     cause: Option<Box<dyn Error + Send + Sync>>,
     others: Vec<Fault>,
 }
@@ -267,6 +289,7 @@ impl Fault {
             message: message.into(),
             hint: None,
             notes: Vec::new(),
+            related: Vec::new(),
             cause: None,
             others: Vec::new(),
         }))
@@ -330,6 +353,18 @@ impl Fault {
     /// Adds a remark, such as what has been saved.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.0.notes.push(note.into());
+        self
+    }
+
+    /// Adds another place of the spec that explains the fault.
+    pub fn related(mut self, message: impl Into<String>, at: Option<&SpecLocation>) -> Self {
+        self.0.related.extend(at.map(|at| RelatedPlace { message: message.into(), at: at.clone() }));
+        self
+    }
+
+    /// Sets the wrong words of the spec's value, unless they are set; `skip` equal ones stand before them.
+    pub fn fragment(mut self, text: impl Into<String>, skip: usize) -> Self {
+        self.0.site.fragment.get_or_insert_with(|| TextFragment { text: text.into(), skip });
         self
     }
 
@@ -398,6 +433,24 @@ impl Fault {
         self
     }
 
+    /// Replaces the locations in the spec of this fault, of those reported with it and of related places.
+    pub fn relocate(mut self, locate: &dyn Fn(&SpecLocation, &FaultSite) -> SpecLocation) -> Self {
+        if let Some(at) = self.0.site.spec.take() {
+            self.0.site.spec = Some(locate(&at, &self.0.site));
+        }
+        for place in &mut self.0.related {
+            place.at = locate(&place.at, &FaultSite::default());
+        }
+        self.0.others = std::mem::take(&mut self.0.others).into_iter().map(|other| other.relocate(locate)).collect();
+        self
+    }
+
+    /// This fault and those reported with it, one by one.
+    pub fn into_each(mut self) -> Vec<Fault> {
+        let others = std::mem::take(&mut self.0.others);
+        std::iter::once(self).chain(others.into_iter().flat_map(Fault::into_each)).collect()
+    }
+
     /// Combines several faults into the first one; `None` if the list is empty.
     pub fn combine(faults: Vec<Fault>) -> Option<Fault> {
         let mut faults = faults.into_iter();
@@ -433,6 +486,11 @@ impl Fault {
     /// The remedy.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// Other places of the spec that explain it.
+    pub fn related_places(&self) -> &[RelatedPlace] {
+        &self.0.related
     }
 
     /// Further remarks.
@@ -478,6 +536,7 @@ impl From<WireFault> for Fault {
             message: sent.message,
             hint: sent.hint,
             notes: sent.notes,
+            related: Vec::new(),
             cause: sent.cause.map(Into::into),
             others: sent.others.into_iter().map(Fault::from).collect(),
         }))

@@ -24,8 +24,8 @@ pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
 pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
 pub use fault::{
-    Fault, FaultCode, FaultDomain, FaultSite, Result, RetryAdvice, SpecLocation, WireFault, catch_panic,
-    catch_panic_at, codes, find_io_error, nearest_word,
+    Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation, TextFragment, WireFault,
+    catch_panic, catch_panic_at, codes, find_io_error, nearest_word,
 };
 pub use finding::Finding;
 pub use id::{ContentId, IdBuilder, canonical_json};

@@ -1,16 +1,17 @@
 //! Name and type resolution: every node becomes streams of operations over base datasets.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes,
+    ContentId, Dataset, Fault, IdBuilder, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, Step, codes,
     is_unsized_vector, logical_type, nearest_word,
 };
 use serde_json::json;
 
+use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location, section_location};
 use crate::future::is_hidden;
 use crate::split::{part_column, split_operation};
 use crate::{
@@ -121,7 +122,8 @@ impl BoundPipeline {
     }
 }
 
-/// Binds a pipeline to the schemas of its sources.
+/// Binds a pipeline to the schemas of its sources. The fault holds all problems; those that only follow from others,
+/// and steps that read a source without a dataset, are left out.
 pub fn bind(
     pipeline: &Pipeline,
     registry: &TransformRegistry,
@@ -134,33 +136,34 @@ pub fn bind(
         sql,
         bound: BoundPipeline::default(),
         open: Vec::new(),
-        circling: Vec::new(),
+        faults: Vec::new(),
+        failed: BTreeSet::new(),
+        doubts: BTreeMap::new(),
     };
-    let mut faults = Vec::new();
     for source in &pipeline.sources {
-        let Some(dataset) = datasets.get(&source.name) else { continue };
-        let mut flow = binder.base(BaseDataset::Source(source.name.clone()), &dataset.schema)?;
-        let keys = Some(source.keys.clone()).filter(|keys| !keys.is_empty());
-        flow.series = SeriesColumns { time: source.time.clone(), keys };
+        let Some(dataset) = datasets.get(&source.name) else {
+            binder.failed.insert(source.name.clone());
+            continue;
+        };
+        let mut flow = binder.base(BaseDataset::Source(source.name.clone()), &dataset.schema);
+        let meant = |name: &String| nearest_column(name, &dataset.schema);
+        let keys = Some(source.keys.iter().map(meant).collect::<Vec<_>>()).filter(|keys| !keys.is_empty());
+        flow.series = SeriesColumns { time: source.time.as_ref().map(meant), keys };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {
-                faults.push(crate::column_selector::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
+                let fault = crate::column_selector::unknown_column(name, &dataset.schema);
+                binder.faults.push(fault.at(source.at.as_ref()));
+                binder.doubts.entry(source.name.clone()).or_default().add_column(name);
             }
         }
         binder.bound.flows.insert(source.name.clone(), flow);
     }
     for node in &pipeline.nodes {
-        if binder.circling.contains(&node.name) {
-            continue;
-        }
-        // A fault of another node's input is reported only once.
-        if let Err(fault) = binder.node(&node.name)
-            && !faults.iter().any(|known: &Fault| known.to_string() == fault.to_string())
-        {
-            faults.push(fault);
-        }
+        // What fails is reported where it fails.
+        let _ = binder.node(&node.name);
     }
-    match Fault::combine(faults) {
+    binder.check_split();
+    match Fault::combine(std::mem::take(&mut binder.faults)) {
         Some(fault) => Err(fault),
         None => {
             crate::leakage::check_leakage(pipeline, &binder.bound)?;
@@ -176,12 +179,15 @@ pub(crate) struct PipelineBinder<'a> {
     pub(crate) bound: BoundPipeline,
     /// Nodes being bound, to detect cycles.
     open: Vec<String>,
-    /// Nodes of cycles that were reported.
-    circling: Vec<String>,
+    faults: Vec<Fault>,
+    /// Nodes without a flow, for a reason that is reported, and sources without a dataset.
+    failed: BTreeSet<String>,
+    /// Nodes of which a step failed, and those that read them.
+    doubts: BTreeMap<String, ColumnDoubt>,
 }
 
 impl PipelineBinder<'_> {
-    fn base(&mut self, base: BaseDataset, schema: &Schema) -> Result<NodeFlow> {
+    fn base(&mut self, base: BaseDataset, schema: &Schema) -> NodeFlow {
         let fields: Vec<Field> = schema
             .fields()
             .iter()
@@ -192,15 +198,15 @@ impl PipelineBinder<'_> {
         self.bound.base_schemas.push(schema.clone());
         let streams = vec![OpStream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
         let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default(), future: None };
-        self.add_split_columns(&mut flow)?;
-        Ok(flow)
+        self.add_split_columns(&mut flow);
+        flow
     }
 
     /// Adds the hidden columns of the split once all columns that it reads are present.
-    fn add_split_columns(&mut self, flow: &mut NodeFlow) -> Result<()> {
-        let Some(split) = &self.pipeline.split else { return Ok(()) };
+    fn add_split_columns(&mut self, flow: &mut NodeFlow) {
+        let Some(split) = &self.pipeline.split else { return };
         if flow.parts {
-            return Ok(());
+            return;
         }
         match split_operation(split, &flow.schema, self.sql) {
             Ok(map) => {
@@ -208,10 +214,31 @@ impl PipelineBinder<'_> {
                 identity.json(&split.config());
                 self.push(flow, PlanOp::Map(map), "split".into(), identity.finish(), None);
                 flow.parts = true;
-                Ok(())
             }
-            Err(fault) if fault.code() == codes::UNKNOWN_COLUMN => Ok(()),
-            Err(fault) => Err(fault),
+            Err(fault) if fault.code() == codes::UNKNOWN_COLUMN => {}
+            Err(fault) => self.report_split(fault),
+        }
+    }
+
+    /// Adds a fault of the split, once.
+    fn report_split(&mut self, fault: Fault) {
+        if !self.faults.iter().any(|known| known.message() == fault.message()) {
+            let source = self.pipeline.sources.first().and_then(|source| source.at.as_ref());
+            self.faults.push(fault.at(section_location(source, "split").as_ref()));
+        }
+    }
+
+    /// Reports a split whose columns no step has.
+    fn check_split(&mut self) {
+        let Some(split) = &self.pipeline.split else { return };
+        let flows = &self.bound.flows;
+        if flows.values().any(|flow| flow.parts) || !self.failed.is_empty() || !self.doubts.is_empty() {
+            return;
+        }
+        let sources = self.pipeline.sources.iter().filter_map(|source| flows.get(&source.name));
+        let faults = sources.filter_map(|flow| split_operation(split, &flow.schema, self.sql).err());
+        if let Some(fault) = faults.min_by_key(|fault| fault.hint_text().is_none_or(|hint| !hint.starts_with("did"))) {
+            self.report_split(fault);
         }
     }
 
@@ -236,56 +263,108 @@ impl PipelineBinder<'_> {
     }
 
     /// The flow of a node or source.
-    fn node(&mut self, name: &str) -> Result<NodeFlow> {
+    fn node(&mut self, name: &str) -> BindResult<NodeFlow> {
         if let Some(flow) = self.bound.flows.get(name) {
             return Ok(flow.clone());
         }
+        if self.failed.contains(name) {
+            return Err(BindStop::Reported);
+        }
         let Some(node) = self.pipeline.node(name) else {
-            return Err(unknown_node(name, self.pipeline));
+            return Err(unknown_node(name, self.pipeline).into());
         };
         if let Some(from) = self.open.iter().position(|open| open == name) {
             let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
-            self.circling.extend_from_slice(&self.open[from..]);
-            return Err(Fault::new(codes::CYCLE, format!("steps depend on each other: {circle}"))
+            let message = match from + 1 == self.open.len() {
+                true => format!("`{name}` reads itself"),
+                false => format!("steps depend on each other: {circle}"),
+            };
+            return Err(Fault::new(codes::CYCLE, message)
                 .hint("let one of them read a source")
-                .at(node.at.as_ref()));
+                .at(node.at.as_ref())
+                .into());
         }
         self.open.push(name.to_owned());
-        let flow = self.bind_node(node).map_err(|fault| fault.at(node.at.as_ref()));
+        let flow = self.bind_node(node);
         self.open.pop();
-        let flow = flow?;
-        self.bound.flows.insert(name.to_owned(), flow.clone());
-        Ok(flow)
+        match flow {
+            Ok(flow) => {
+                self.bound.flows.insert(name.to_owned(), flow.clone());
+                Ok(flow)
+            }
+            Err(stop) => {
+                if let BindStop::Fault(fault) = stop {
+                    self.faults.extend(fault.into_each().into_iter().map(|fault| fault.at(node.at.as_ref())));
+                }
+                self.failed.insert(name.to_owned());
+                Err(BindStop::Reported)
+            }
+        }
     }
 
-    fn bind_node(&mut self, node: &PipelineNode) -> Result<NodeFlow> {
+    fn bind_node(&mut self, node: &PipelineNode) -> BindResult<NodeFlow> {
+        let mut doubt = ColumnDoubt::default();
         let mut flow = match &node.input {
-            NodeInput::From(name) => self.node(name)?,
-            NodeInput::Union(names) => self.union(names)?,
-            NodeInput::Sql(query) => self.query(node, query)?,
+            NodeInput::From(name) => {
+                let flow = self.node(name)?;
+                doubt = self.doubts.get(name).cloned().unwrap_or_default();
+                flow
+            }
+            NodeInput::Union(names) => self.union(names, &mut doubt)?,
+            NodeInput::Sql(query) => self.query(node, query, &mut doubt)?,
         };
         for step in &node.steps {
             let label = format!("{}.{}", node.name, step.kind);
-            let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
-            let transform = self.registry.build(step).map_err(place)?;
-            let ops = self.bind_step(transform.as_ref(), &flow).map_err(place)?;
-            for (part, op) in ops.into_iter().enumerate() {
-                let mut identity = IdBuilder::new("bound operation");
-                identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
-                self.append_op(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
-                self.add_split_columns(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
+            let mut read = Vec::new();
+            let bound = self.append_step(&mut flow, node, step, &label, &mut read);
+            read.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
+            let Err(stop) = bound else { continue };
+            if let BindStop::Fault(fault) = stop {
+                let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
+                let new = fault.into_each().into_iter().filter(|fault| !doubt.covers(fault)).map(place);
+                self.faults.extend(new);
             }
+            doubt.add_step(step);
+        }
+        if !doubt.is_empty() {
+            self.doubts.insert(node.name.clone(), doubt);
         }
         Ok(flow)
+    }
+
+    /// Binds one step and appends its operations. `read` gets the names of other steps that it reads.
+    fn append_step(
+        &mut self,
+        flow: &mut NodeFlow,
+        node: &PipelineNode,
+        step: &Step,
+        label: &str,
+        read: &mut Vec<String>,
+    ) -> BindResult<()> {
+        let transform = self.registry.build(step)?;
+        let ops = self.bind_step(transform.as_ref(), flow, read)?;
+        for (part, op) in ops.into_iter().enumerate() {
+            let mut identity = IdBuilder::new("bound operation");
+            identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
+            self.append_op(flow, op, label, identity.finish(), step.at.as_ref(), node)?;
+            self.add_split_columns(flow);
+        }
+        Ok(())
     }
 
     /// Binds the operations of one step. If the transform reads the schema of a node that is not bound yet, binds
     /// that node and repeats.
-    fn bind_step(&mut self, transform: &dyn Transform, flow: &NodeFlow) -> Result<Vec<PlanOp>> {
+    fn bind_step(
+        &mut self,
+        transform: &dyn Transform,
+        flow: &NodeFlow,
+        read: &mut Vec<String>,
+    ) -> BindResult<Vec<PlanOp>> {
         loop {
-            let missing = RefCell::new(None);
+            let (missing, named) = (RefCell::new(None), RefCell::new(Vec::new()));
             let flows = &self.bound.flows;
             let other = |name: &str| {
+                named.borrow_mut().push(name.to_owned());
                 flows.get(name).map(|flow| flow.schema.clone()).ok_or_else(|| {
                     missing.replace(Some(name.to_owned()));
                     unknown_node(name, self.pipeline)
@@ -300,7 +379,10 @@ impl PipelineBinder<'_> {
             });
             match (ops, missing.into_inner()) {
                 (Err(_), Some(name)) => self.node(&name)?,
-                (ops, _) => return ops,
+                (ops, _) => {
+                    *read = named.into_inner();
+                    return Ok(ops?);
+                }
             };
         }
     }
@@ -314,7 +396,7 @@ impl PipelineBinder<'_> {
         identity: ContentId,
         at: Option<&SpecLocation>,
         node: &PipelineNode,
-    ) -> Result<()> {
+    ) -> BindResult<()> {
         let schema = match &op {
             PlanOp::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
             PlanOp::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
@@ -331,7 +413,7 @@ impl PipelineBinder<'_> {
             && let GatherBy::Future(future) = &gather.lower
         {
             let (gather, future) = (gather.clone(), future.clone());
-            return self.start_future(flow, (gather, future), label, identity, at);
+            return Ok(self.start_future(flow, (gather, future), label, identity, at)?);
         }
         if let PlanOp::Gather(gather) = op {
             let series = flow.series.still_in(&gather.schema);
@@ -361,7 +443,7 @@ impl PipelineBinder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
-                None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref())?),
+                None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
             };
             self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part });
             let ask = self.bound.asks.len() - 1;
@@ -372,34 +454,46 @@ impl PipelineBinder<'_> {
         Ok(())
     }
 
-    fn part_column_of(&self, flow: &NodeFlow, part: Option<&str>) -> Result<Option<String>> {
-        let Some(part) = part else { return Ok(None) };
-        let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
-        if !known.contains(&part) {
+    /// The hidden column of the part that `label` learns from.
+    fn part_column_of(&mut self, flow: &NodeFlow, part: Option<&str>, label: &str) -> BindResult<Option<String>> {
+        let (Some(part), Some(split)) = (part, &self.pipeline.split) else {
+            return match part {
+                None => Ok(None),
+                Some(part) => Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`")).into()),
+            };
+        };
+        if !split.parts().contains(&part) {
             let fault = Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"));
-            return Err(fault.hint(format!("its parts are: {}", known.join(", "))));
+            return Err(fault.hint(format!("its parts are: {}", split.parts().join(", "))).into());
         }
-        if !flow.parts {
-            return Err(Fault::new(codes::UNKNOWN_COLUMN, "the split reads columns that this step does not have"));
+        if flow.parts {
+            return Ok(Some(part_column(part)));
         }
-        Ok(Some(part_column(part)))
+        if let Err(fault) = split_operation(split, &flow.schema, self.sql) {
+            self.report_split(fault.note(format!("`{label}` learns from the part `{part}`")));
+        }
+        Err(BindStop::Reported)
     }
 
-    fn union(&mut self, names: &[String]) -> Result<NodeFlow> {
-        let flows = names.iter().map(|name| self.node(name)).collect::<Result<Vec<_>>>()?;
+    fn union(&mut self, names: &[String], doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
+        let flows = names.iter().map(|name| self.node(name)).collect::<BindResult<Vec<_>>>()?;
+        names.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
         let future = FutureFlow::union(&flows)?;
         let mut flows = flows.into_iter();
         let Some(mut all) = flows.next() else {
-            return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input"));
+            return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input").into());
         };
         for (flow, name) in flows.zip(&names[1..]) {
             let shape = |schema: &Schema| {
                 schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
             };
             if shape(&flow.schema) != shape(&all.schema) {
+                if !doubt.is_empty() {
+                    return Err(BindStop::Reported);
+                }
                 let message = format!("`{}` and `{name}` have different columns", names[0]);
-                return Err(Fault::new(codes::COLUMN_TYPE, message)
-                    .hint("select, rename or cast so that names, order and types are equal"));
+                let fault = Fault::new(codes::COLUMN_TYPE, message).fragment(name, 0);
+                return Err(fault.hint(union_hint(&all.schema, &flow.schema)).into());
             }
             all.streams.extend(flow.streams);
             all.parts &= flow.parts;
@@ -418,7 +512,7 @@ impl PipelineBinder<'_> {
         label: &str,
         identity: ContentId,
         at: Option<&SpecLocation>,
-    ) -> Result<NodeFlow> {
+    ) -> BindResult<NodeFlow> {
         let mut inputs = Vec::new();
         if let (Some(flow), false) = (own, gather.alone) {
             inputs.push(("this".to_owned(), flow.clone()));
@@ -436,18 +530,57 @@ impl PipelineBinder<'_> {
             at: at.cloned(),
         });
         self.bound.gather_inputs.insert(id, inputs);
-        self.base(BaseDataset::Gathered(id), &schema)
+        Ok(self.base(BaseDataset::Gathered(id), &schema))
     }
 
-    fn query(&mut self, node: &PipelineNode, query: &str) -> Result<NodeFlow> {
+    fn query(&mut self, node: &PipelineNode, query: &str, doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
+        let at = field_location(node.at.as_ref(), "sql");
+        let place = |fault: Fault| fault.at(at.as_ref());
         let mut tables = BTreeMap::new();
-        for table in self.sql.tables(query)? {
-            tables.insert(table.clone(), self.node(&table)?.schema);
+        for table in self.sql.tables(query).map_err(place)? {
+            let flow = self.node(&table).map_err(|stop| match stop {
+                BindStop::Fault(fault) => place(fault.fragment(&table, 0)).into(),
+                BindStop::Reported => stop,
+            })?;
+            self.doubts.get(&table).into_iter().for_each(|other| doubt.merge(other));
+            tables.insert(table, flow.schema);
         }
-        let gather = self.sql.query(query, &tables)?;
+        let gather = self.sql.query(query, &tables).map_err(|fault| match doubt.covers(&fault) {
+            true => BindStop::Reported,
+            false => place(fault).into(),
+        })?;
         let mut identity = IdBuilder::new("query");
         identity.text(query);
         self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())
+    }
+}
+
+/// The column of this name, else the one that it was meant for: what reads it is then checked as it would be.
+fn nearest_column(name: &String, schema: &Schema) -> String {
+    let mut names = schema.fields().iter().map(|field| field.name());
+    if names.any(|known| known == name) {
+        return name.clone();
+    }
+    let names = schema.fields().iter().map(|field| field.name().as_str());
+    nearest_word(name, names).unwrap_or(name).to_owned()
+}
+
+/// The first column in which two inputs of a union differ.
+fn union_hint(first: &Schema, other: &Schema) -> String {
+    let missing = first.fields().iter().find(|field| other.field_with_name(field.name()).is_err());
+    let extra = other.fields().iter().find(|field| first.field_with_name(field.name()).is_err());
+    let typed = first.fields().iter().find_map(|field| {
+        let there = other.field_with_name(field.name()).ok()?;
+        (there.data_type() != field.data_type()).then(|| (field, there.data_type()))
+    });
+    match (missing, extra, typed) {
+        (Some(field), _, _) => format!("`{}` is in the first one only: `select` the same columns", field.name()),
+        (_, Some(field), _) => format!("`{}` is in the second one only: `select` the same columns", field.name()),
+        (_, _, Some((field, other))) => {
+            let (name, data_type) = (field.name(), field.data_type());
+            format!("`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them")
+        }
+        _ => "`select` the columns in the same order".to_owned(),
     }
 }
 

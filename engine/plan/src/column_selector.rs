@@ -27,28 +27,28 @@ impl<S: Into<String>, const N: usize> From<[S; N]> for ColumnSelector {
 impl ColumnSelector {
     /// Resolves the selection; every item must match at least one column.
     pub fn resolve<'a>(&self, schema: &'a Schema) -> Result<Vec<&'a Field>> {
+        let (chosen, faults) = self.matches(schema);
+        Fault::combine(faults).map_or(Ok(chosen), Err)
+    }
+
+    /// The columns that match, and a fault for each item that matches none.
+    pub(crate) fn matches<'a>(&self, schema: &'a Schema) -> (Vec<&'a Field>, Vec<Fault>) {
         let mut chosen: Vec<&Field> = Vec::new();
         let mut faults = Vec::new();
         if self.0.is_empty() {
             faults.push(Fault::new(codes::BAD_VALUE, "a list of columns is empty"));
         }
         for item in &self.0 {
+            let fields = || schema.fields().iter().map(|field| field.as_ref());
             let matches: Vec<&Field> = match (item.strip_prefix("type:"), item.contains('*')) {
-                (Some(class), _) => {
-                    let class = type_class(class)?;
-                    schema
-                        .fields()
-                        .iter()
-                        .map(|field| field.as_ref())
-                        .filter(|field| class(field.data_type()))
-                        .collect()
-                }
-                (None, true) => schema
-                    .fields()
-                    .iter()
-                    .map(|field| field.as_ref())
-                    .filter(|field| glob(item.as_bytes(), field.name().as_bytes()))
-                    .collect(),
+                (Some(class), _) => match type_class(class) {
+                    Ok(class) => fields().filter(|field| class(field.data_type())).collect(),
+                    Err(fault) => {
+                        faults.push(fault.fragment(item, 0));
+                        continue;
+                    }
+                },
+                (None, true) => fields().filter(|field| glob(item.as_bytes(), field.name().as_bytes())).collect(),
                 (None, false) => schema.field_with_name(item).into_iter().collect(),
             };
             if matches.is_empty() {
@@ -60,17 +60,37 @@ impl ColumnSelector {
                 }
             }
         }
-        Fault::combine(faults).map_or(Ok(chosen), Err)
+        (chosen, faults)
     }
 }
+
+/// Columns that a hint lists.
+const COLUMNS_LISTED_MAX: usize = 30;
 
 /// A fault for an unknown column, with the nearest column name as hint.
 pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let fault = Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` here")).column(name);
-    match nearest_word(name, names.iter().copied()) {
+    let message = match (name.strip_prefix("type:"), name.contains('*')) {
+        (Some(class), _) => format!("no column is of the type `{class}` here"),
+        (None, true) => format!("no column matches `{name}` here"),
+        (None, false) => format!("there is no column `{name}` here"),
+    };
+    let fault = Fault::new(codes::UNKNOWN_COLUMN, message).column(name);
+    let is_plain = !name.contains(['*', ':']);
+    let folded = |known: &&str| known.eq_ignore_ascii_case(name);
+    let near = names.iter().copied().find(folded).or_else(|| nearest_word(name, names.iter().copied()));
+    match near.filter(|_| is_plain) {
         Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint(format!("the columns are: {}", names.join(", "))),
+        None => fault.hint(columns_hint(&names)),
+    }
+}
+
+/// The columns that there are.
+pub(crate) fn columns_hint(names: &[&str]) -> String {
+    let shown = names[..names.len().min(COLUMNS_LISTED_MAX)].join(", ");
+    match names.len().saturating_sub(COLUMNS_LISTED_MAX) {
+        0 => format!("the columns are: {shown}"),
+        more => format!("the columns are: {shown} and {more} more"),
     }
 }
 

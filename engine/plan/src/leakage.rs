@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use arrow::datatypes::{DataType, TimeUnit};
-use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes};
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
-use crate::{BaseDataset, BoundPipeline, FutureFlow, MatchDirection, OpStream, PlanOp, WindowOp};
+use crate::{
+    AsOf, BaseDataset, BoundPipeline, FutureFlow, MatchDirection, OpStream, PlanOp, WindowOp, base_column,
+    unknown_column,
+};
 
 /// Age of a column: how far before the row's time its data ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,34 +73,155 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
         if flow.schema.field_with_name(&label.column).is_err() {
             continue;
         }
+        let mut leaks = Vec::new();
         for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
             for stream in &flow.streams {
-                let mut walk = LeakageWalk { bound, label, free: &free, times: &times, seen: BTreeMap::new() };
+                let focus = WalkFocus::Horizon { known: &label.known, free: &free, times: &times };
+                let mut walk = LeakageWalk { bound, focus: &focus, seen: BTreeMap::new() };
                 let trace = walk.column(stream, stream.ops.len(), field.name());
                 if !horizon.allows(trace.ends) {
-                    faults.push(fault(field.name(), &sink.name, label, &trace).at(sink.at.as_ref()));
+                    leaks.push(ColumnLeak { column: field.name().clone(), trace });
                     break;
                 }
             }
         }
+        let place = |fault: Fault| fault.at(sink.at.as_ref());
+        faults.extend(by_cause(leaks).iter().map(|group| place(leak_fault(&sink.name, label, group))));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
 }
 
-fn fault(column: &str, sink: &str, label: &PredictionLabel, trace: &AgeTrace) -> Fault {
-    let until = match trace.ends {
+/// A label that no step has, and known columns that match none.
+pub fn check_label_names(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
+    let Some(label) = &pipeline.label else { return Ok(()) };
+    let mut fields: Vec<Field> = Vec::new();
+    for field in bound.flows.values().flat_map(|flow| flow.schema.fields()) {
+        if !fields.iter().any(|known| known.name() == field.name()) {
+            fields.push(field.as_ref().clone());
+        }
+    }
+    let all = Schema::new(fields);
+    let named = std::iter::once(&label.column).chain(&label.known);
+    let missing = named.filter(|name| all.field_with_name(name).is_err());
+    let faults = missing.map(|name| unknown_column(name, &all).at(label.at.as_ref()));
+    Fault::combine(faults.collect()).map_or(Ok(()), Err)
+}
+
+/// The columns among `columns` that are made from a label of the same row, in one warning; none where there are none.
+pub fn label_in_features(bound: &BoundPipeline, sink: &PipelineSink, label: &str, columns: &[String]) -> Option<Fault> {
+    let flow = bound.flows.get(&sink.from)?;
+    let mut leaks = Vec::new();
+    for column in columns.iter().filter(|column| *column != label) {
+        for stream in &flow.streams {
+            let source = match &bound.bases[stream.base] {
+                BaseDataset::Source(source) => Some(source.as_str()),
+                BaseDataset::Gathered(_) => None,
+            };
+            let base = base_column(bound, stream, label);
+            let focus = WalkFocus::Label { column: label, base: source.zip(base.as_deref()) };
+            let mut walk = LeakageWalk { bound, focus: &focus, seen: BTreeMap::new() };
+            let trace = walk.column(stream, stream.ops.len(), column);
+            if matches!(trace.ends, DataAge::After | DataAge::Behind { time: ..=0, rows: 0 }) {
+                leaks.push(ColumnLeak { column: column.clone(), trace });
+                break;
+            }
+        }
+    }
+    let names: Vec<&str> = leaks.iter().map(|leak| leak.column.as_str()).collect();
+    let message = format!(
+        "`{}` learns `{label}` from {}, made from `{label}` of the same row",
+        sink.name,
+        listed_columns(&names)
+    );
+    let notes = leaks.iter().take(COLUMNS_EXPLAINED_MAX).map(|leak| leak.trace.path.join(" <- "));
+    let fault = Fault::new(codes::LEAKAGE, message).hint(
+        "lag it or let its window end earlier (`gap`), drop it, or declare `label: { column: ..., horizon: 1d }`, \
+         which refuses such columns",
+    );
+    (!leaks.is_empty()).then(|| notes.fold(fault, Fault::note).at(sink.at.as_ref()))
+}
+
+/// Columns of one cause that a fault explains one by one.
+const COLUMNS_EXPLAINED_MAX: usize = 8;
+
+/// A column that knows too much.
+struct ColumnLeak {
+    column: String,
+    trace: AgeTrace,
+}
+
+/// Columns whose data comes from the same column, is of the same age and went the same way.
+fn by_cause(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
+    let mut groups: Vec<Vec<ColumnLeak>> = Vec::new();
+    for leak in leaks {
+        let cause = |leak: &ColumnLeak| (leak.trace.path.last().cloned(), leak.trace.ends == DataAge::After);
+        match groups.iter_mut().find(|group| group.first().is_some_and(|first| cause(first) == cause(&leak))) {
+            Some(group) => group.push(leak),
+            None => groups.push(vec![leak]),
+        }
+    }
+    groups
+}
+
+/// `a`, `b` and 3 more.
+fn listed_columns(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(COLUMNS_EXPLAINED_MAX).map(|name| format!("`{name}`")).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fault {
+    let names: Vec<&str> = group.iter().map(|leak| leak.column.as_str()).collect();
+    let ends = group.first().map_or(DataAge::After, |leak| leak.trace.ends);
+    let until = match ends {
         DataAge::After => "from after its own row",
         _ => "that is known too late",
     };
+    let (uses, columns) = match names.as_slice() {
+        [only] => ("uses", format!("`{only}`")),
+        _ => ("use", format!("{} columns", names.len())),
+    };
+    let path = match group {
+        [only] => format!("; {}", only.trace.path.join(" <- ")),
+        _ => format!(": {}", listed_columns(&names)),
+    };
     let message = format!(
-        "`{column}` in sink `{sink}` uses data {until}: `{}` is predicted {} ahead; {}",
-        label.column,
-        label.horizon,
-        trace.path.join(" <- ")
+        "{columns} in sink `{sink}` {uses} data {until}: `{}` is predicted {} ahead{path}",
+        label.column, label.horizon,
     );
-    Fault::new(codes::LEAKAGE, message).column(column).hint(
+    let fault = Fault::new(codes::LEAKAGE, message);
+    let fault = match names.as_slice() {
+        [only] => fault.column(*only),
+        _ => fault,
+    };
+    let fault = fault.hint(
         "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`",
-    )
+    );
+    let shown = group.iter().take(COLUMNS_EXPLAINED_MAX);
+    shown.fold(fault, |fault, leak| {
+        let age = describe_age(leak.trace.ends);
+        match group.len() {
+            1 => fault.note(format!("its data {age}, and has to end {} before", label.horizon)),
+            _ => fault.note(format!("`{}` {age}: {}", leak.column, leak.trace.path.join(" <- "))),
+        }
+    })
+}
+
+/// How young data is.
+fn describe_age(ends: DataAge) -> String {
+    let DataAge::Behind { time, rows } = ends else { return "ends after its row".to_owned() };
+    let units: [(i128, &str); 4] =
+        [(86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s")];
+    let length = match units.iter().find(|(unit, _)| time >= *unit && time % unit == 0) {
+        Some((unit, word)) => format!("{}{word}", time / unit),
+        None if time > 0 => format!("{time}ns"),
+        None if rows == 1 => "1 row".to_owned(),
+        None if rows > 0 => format!("{rows} rows"),
+        None => return "ends with its row".to_owned(),
+    };
+    format!("ends {length} before its row")
 }
 
 /// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not
@@ -148,6 +272,7 @@ impl LabelHorizon {
             (Ok(rows), None) => Ok(LabelHorizon::Rows(rows.into())),
             (Ok(count), Some(unit)) if unit > 0 => Ok(LabelHorizon::Time(i128::from(count) * unit)),
             _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
+                .fragment(text, 0)
                 .hint("write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows")),
         }
     }
@@ -162,19 +287,31 @@ impl LabelHorizon {
     }
 }
 
+/// What a walk looks for.
+enum WalkFocus<'a> {
+    /// The age of everything: columns that are known ahead, those of keys and those of time.
+    Horizon { known: &'a [String], free: &'a [&'a String], times: &'a [&'a String] },
+    /// A label alone, and the column of a source that it equals: the source's name and the column's.
+    Label { column: &'a str, base: Option<(&'a str, &'a str)> },
+}
+
 struct LeakageWalk<'a> {
     bound: &'a BoundPipeline,
-    label: &'a PredictionLabel,
-    free: &'a [&'a String],
-    times: &'a [&'a String],
+    focus: &'a WalkFocus<'a>,
     seen: BTreeMap<(usize, String), AgeTrace>,
 }
+
+const NOW: DataAge = DataAge::Behind { time: 0, rows: 0 };
 
 impl LeakageWalk<'_> {
     /// Age of a column after `after` of the stream's operations.
     fn column(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
-        if self.label.known.iter().any(|known| known == name) {
-            return AgeTrace::ahead();
+        match self.focus {
+            WalkFocus::Horizon { known, .. } if known.iter().any(|known| known == name) => return AgeTrace::ahead(),
+            WalkFocus::Label { column, .. } if *column == name => {
+                return AgeTrace { ends: NOW, timed: false, path: vec![format!("`{name}`")] };
+            }
+            _ => {}
         }
         let key = (after, name.to_owned());
         if let Some(known) = self.seen.get(&key) {
@@ -185,18 +322,52 @@ impl LeakageWalk<'_> {
         trace
     }
 
+    /// A column of a source, or of what was gathered.
+    fn base(&self, stream: &OpStream, name: &str) -> AgeTrace {
+        let bound = self.bound;
+        let (from, is_source) = match &bound.bases[stream.base] {
+            BaseDataset::Source(source) => (source.clone(), true),
+            BaseDataset::Gathered(op) => (bound.ops[*op].label.clone(), false),
+        };
+        let (ends, timed) = match self.focus {
+            WalkFocus::Horizon { free, times, .. } => {
+                let timed = times.iter().any(|time| *time == name);
+                let ahead = timed || free.iter().any(|free| *free == name);
+                (if ahead { DataAge::Ahead } else { NOW }, timed)
+            }
+            WalkFocus::Label { base, .. } => {
+                (if is_source && *base == Some((from.as_str(), name)) { NOW } else { DataAge::Ahead }, false)
+            }
+        };
+        AgeTrace { ends, timed, path: Vec::new() }.through_step(name, &from)
+    }
+
+    /// A column that an as-of join brings: as old as it is on its own side.
+    fn joined(&self, op: usize, join: &AsOf, name: &str) -> AgeTrace {
+        let from = join.columns.iter().find(|(_, field)| field.name() == name).map(|(from, _)| from.as_str());
+        let streams = self.bound.as_of_inputs.get(&op).map(|flow| flow.streams.as_slice()).unwrap_or_default();
+        let traces = streams.iter().map(|other| {
+            let mut walk = LeakageWalk { bound: self.bound, focus: self.focus, seen: BTreeMap::new() };
+            walk.column(other, other.ops.len(), from.unwrap_or(name))
+        });
+        let mut trace = traces.fold(AgeTrace::ahead(), AgeTrace::younger);
+        let all = matches!(self.focus, WalkFocus::Horizon { .. });
+        // Which row is found depends on the row's time, whatever its columns hold.
+        if all && trace.ends == DataAge::Ahead {
+            trace.ends = NOW;
+        }
+        if join.direction != MatchDirection::Backward && trace.ends != DataAge::Ahead {
+            trace.ends = DataAge::After;
+        }
+        trace.timed = false;
+        trace
+    }
+
     fn written(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
         let bound = self.bound;
-        let now = DataAge::Behind { time: 0, rows: 0 };
-        let Some(before) = after.checked_sub(1) else {
-            let timed = self.times.iter().any(|time| *time == name);
-            let from = match &bound.bases[stream.base] {
-                BaseDataset::Source(source) => source.clone(),
-                BaseDataset::Gathered(op) => bound.ops[*op].label.clone(),
-            };
-            let ends = if timed || self.free.iter().any(|free| *free == name) { DataAge::Ahead } else { now };
-            return AgeTrace { ends, timed, path: Vec::new() }.through_step(name, &from);
-        };
+        let now = NOW;
+        let all_data = matches!(self.focus, WalkFocus::Horizon { .. });
+        let Some(before) = after.checked_sub(1) else { return self.base(stream, name) };
         let op = &bound.ops[stream.ops[before]];
         let mut all = |names: &[String]| {
             let traces = names.iter().map(|read| self.column(stream, before, read));
@@ -205,21 +376,20 @@ impl LeakageWalk<'_> {
         let trace = match &op.op {
             PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
                 let mut trace = all(&map.reads);
-                if let Some(behind) = map.behind {
+                if let Some(behind) = map.behind.filter(|_| all_data) {
                     trace = trace.younger(AgeTrace {
                         ends: age_shifted(now, behind, None),
                         timed: false,
                         path: Vec::new(),
                     });
-                } else if trace.timed && map.asks.iter().any(|ask| ask.of.is_some()) {
+                } else if all_data && trace.timed && map.asks.iter().any(|ask| ask.of.is_some()) {
                     trace = trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() });
                 }
                 trace
             }
             PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => all(&expand.reads),
             PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| field.name() == name) => {
-                let ends = if join.direction == MatchDirection::Backward { now } else { DataAge::After };
-                AgeTrace { ends, timed: false, path: Vec::new() }
+                self.joined(stream.ops[before], join, name)
             }
             PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
                 None => return self.column(stream, before, name),
@@ -234,7 +404,8 @@ impl LeakageWalk<'_> {
                     };
                     let mut trace = all(&input.collect::<Vec<_>>());
                     trace.ends = match window.backward {
-                        true => DataAge::After,
+                        true if all_data || trace.ends != DataAge::Ahead => DataAge::After,
+                        true => DataAge::Ahead,
                         false => age_shifted(trace.ends, function.compute.behind(), Some(window)),
                     };
                     trace.timed = false;

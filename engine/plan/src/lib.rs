@@ -5,6 +5,7 @@
 
 mod analyzer_identity;
 mod bind;
+mod bind_faults;
 mod canonical_floats;
 mod carry;
 mod chain;
@@ -26,6 +27,7 @@ mod shared_sort;
 mod slice;
 mod split;
 mod sql;
+mod sql_faults;
 mod sql_text;
 mod transform;
 
@@ -39,7 +41,7 @@ pub use column_selector::{ColumnSelector, unknown_column};
 pub use explain::{ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
-pub use leakage::check_horizon;
+pub use leakage::{check_horizon, check_label_names, label_in_features};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, FutureRowsOp,

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
 use crate::canonical_floats::{canonical_key, canonical_key_in};
+use crate::sql_faults::{query_fault, shown};
 use crate::{GatherBy, GatherOp, SqlCompiler};
 
 impl SqlCompiler {
@@ -22,7 +23,7 @@ impl SqlCompiler {
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
         let statement = self.statement(query)?;
-        let tables = state.resolve_table_references(&statement).map_err(|error| query_fault(query, error))?;
+        let tables = state.resolve_table_references(&statement).map_err(|error| query_fault(query, &error))?;
         Ok(tables.iter().map(|table| table.table().to_owned()).collect())
     }
 
@@ -30,7 +31,7 @@ impl SqlCompiler {
     fn statement(&self, query: &str) -> Result<Statement> {
         let state = self.context().state();
         let dialect = state.config().options().sql_parser.dialect;
-        let statement = state.sql_to_statement(query, &dialect).map_err(|error| query_fault(query, error))?;
+        let statement = state.sql_to_statement(query, &dialect).map_err(|error| query_fault(query, &error))?;
         let reads = match &statement {
             Statement::Statement(parsed) => match parsed.as_ref() {
                 ast::Statement::Query(parsed) => {
@@ -48,7 +49,7 @@ impl SqlCompiler {
     /// without it, are ordered by all columns, so that the result is deterministic. Sums, means and variances of
     /// floats use the exact aggregates set by `with_exact_aggregates`. Like all statistics here, they ignore NaN.
     pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
-        let fault = |error| query_fault(query, error);
+        let fault = |error| query_fault(query, &error);
         let context = self.context().state().clone();
         let session = datafusion::prelude::SessionContext::new_with_state(context);
         for (name, schema) in tables {
@@ -78,7 +79,7 @@ impl SqlCompiler {
             schema: Arc::new(Schema::new(fields)),
             lower: GatherBy::Query(Arc::new(move |inputs| {
                 let inputs: BTreeMap<&str, LogicalPlan> = names.iter().map(String::as_str).zip(inputs).collect();
-                with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, error))
+                with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, &error))
             })),
         })
     }
@@ -179,7 +180,7 @@ pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
 const QUERIES_ONLY: &str = "write one SELECT over steps and sources; declare outputs under `sinks`";
 
 fn not_a_query(query: &str) -> Fault {
-    let message = format!("`{}` is not a query: it does more than read", shortened(query));
+    let message = format!("`{}` is not a query: it does more than read", shown(query));
     Fault::new(codes::EXPRESSION, message).hint(QUERIES_ONLY)
 }
 
@@ -251,18 +252,4 @@ fn all_columns(plan: &LogicalPlan) -> Vec<SortExpr> {
 fn sort_all(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let columns = all_columns(&plan);
     LogicalPlanBuilder::from(plan).sort(columns)?.build()
-}
-
-fn query_fault(query: &str, error: DataFusionError) -> Fault {
-    let short = shortened(query);
-    if let Some(reason) = crate::sql::syntax_reason(&error) {
-        return Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}"));
-    }
-    let reason = error.strip_backtrace();
-    let reason = reason.lines().next().unwrap_or_default().to_owned();
-    Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}")).cause(error)
-}
-
-fn shortened(query: &str) -> String {
-    query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect()
 }

@@ -17,11 +17,11 @@ use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
-use forebay_model::{Fault, Result, canonical_keys, codes, logical_type, nearest_word};
+use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
 use crate::ColumnKernel;
-use crate::column_selector::unknown_column;
 use crate::nan_comparison::canonicalize_nan;
+use crate::sql_faults::{data_type_words, expression_fault};
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
 /// refused, so that results depend on data and spec alone. SQL sees -0.0 as 0.0 and all NaN as equal, because the
@@ -50,7 +50,7 @@ pub struct CompiledExpression {
 impl SqlCompiler {
     /// Parses, resolves and types an expression.
     pub fn expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
-        let fault = |error: DataFusionError| expression_fault(text, schema, error);
+        let fault = |error: DataFusionError| expression_fault(text, schema, &error);
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
         self.parses(text)?;
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
@@ -121,8 +121,10 @@ impl SqlCompiler {
         match expression.field.data_type() {
             DataType::Boolean => Ok(expression),
             DataType::Null => Ok(expression),
-            other => Err(Fault::new(codes::EXPRESSION, format!("`{text}` is {other}, not a condition"))
-                .hint("compare it with something, such as `... > 0`")),
+            other => {
+                Err(Fault::new(codes::EXPRESSION, format!("`{text}` is {}, not a condition", data_type_words(other)))
+                    .hint("compare it with something, such as `... > 0`"))
+            }
         }
     }
 
@@ -130,8 +132,17 @@ impl SqlCompiler {
     pub fn parses(&self, text: &str) -> Result<()> {
         let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
+        if let Some((name, _)) = text.split_once(": ")
+            && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+        {
+            // The parser would read a path into JSON.
+            let fault = Fault::new(codes::EXPRESSION, format!("`{text}` is not SQL"));
+            return Err(
+                fault.hint("write an expression such as `qty * price`; `aggregate` and `rolling` compute statistics")
+            );
+        }
         let parsed = self.context().state().sql_to_expr(text, &dialect);
-        let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), error))?;
+        let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), &error))?;
         self.refuse_unstable(&parsed, text)
     }
 
@@ -157,7 +168,7 @@ impl SqlCompiler {
             _ => "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly",
         };
         let message = format!("`{text}` uses `{called}`, which changes from run to run");
-        Err(Fault::new(codes::EXPRESSION, message).hint(hint))
+        Err(Fault::new(codes::EXPRESSION, message).fragment(called, 0).hint(hint))
     }
 
     /// Sets the functions of one double that replace float aggregates in queries.
@@ -195,43 +206,6 @@ fn with_overflow_checks(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn Physi
         })
     });
     done.map(|done| done.data)
-}
-
-fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Fault {
-    use datafusion::common::SchemaError;
-    match error.find_root() {
-        DataFusionError::SchemaError(schema_error, _) => {
-            if let SchemaError::FieldNotFound { field, .. } = schema_error.as_ref() {
-                return unknown_column(&field.name, schema);
-            }
-        }
-        DataFusionError::Plan(message) if message.starts_with("Invalid function '") => {
-            let name = message.trim_start_matches("Invalid function '").split('\'').next().unwrap_or_default();
-            let fault = Fault::new(codes::EXPRESSION, format!("there is no function `{name}`"));
-            let functions = datafusion::functions::all_default_functions();
-            let near = nearest_word(name, functions.iter().map(|function| function.name()));
-            return match near {
-                Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                None => fault.hint("use the SQL functions of DataFusion"),
-            };
-        }
-        _ => {}
-    }
-    if let Some(reason) = syntax_reason(&error) {
-        return Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}"));
-    }
-    let reason = error.strip_backtrace();
-    let reason = reason.lines().next().unwrap_or_default().to_owned();
-    Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}")).cause(error)
-}
-
-/// The message of the SQL parser in the style of a fault; `None` for other errors.
-pub(crate) fn syntax_reason(error: &DataFusionError) -> Option<String> {
-    let DataFusionError::SQL(error, _) = error.find_root() else { return None };
-    let text = error.to_string();
-    let text = text.trim_start_matches("sql parser error: ").replace("Expected: ", "expected ");
-    let text = text.replace(", found: EOF", ", found the end").replace(", found: ", ", found ");
-    Some(text.replace(" at Line: ", " at line ").replace(", Column: ", ", column "))
 }
 
 #[cfg(test)]

@@ -92,13 +92,13 @@ impl<'a> BindScope<'a> {
         wanted: &str,
         accepts: impl Fn(&Field) -> bool,
     ) -> Result<Vec<&'a Field>> {
-        let fields = self.columns(columns)?;
-        let faults = fields.iter().filter(|field| !accepts(field)).map(|field| {
+        let (fields, mut faults) = columns.matches(self.schema);
+        faults.extend(fields.iter().filter(|field| !accepts(field)).map(|field| {
             let message = format!("`{}` is {}, not {wanted}", field.name(), field.data_type());
             Fault::new(forebay_model::codes::COLUMN_TYPE, message)
                 .column(field.name())
                 .hint("`cast` or `derive` it before this step, or leave it out")
-        });
-        Fault::combine(faults.collect()).map_or(Ok(fields), Err)
+        }));
+        Fault::combine(faults).map_or(Ok(fields), Err)
     }
 }

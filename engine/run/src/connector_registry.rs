@@ -24,6 +24,12 @@ pub trait ConnectorRegistry: Send + Sync {
     /// A configured sink.
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
 
+    /// The format of a file by the ending of its name, where that tells it.
+    fn format_of_name(&self, name: &str) -> Option<&'static str> {
+        let _ = name;
+        None
+    }
+
     /// A configured trainer.
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         let _ = config;

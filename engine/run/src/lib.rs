@@ -20,6 +20,7 @@ mod session;
 #[cfg(test)]
 mod simulation;
 mod source_readiness;
+mod spec_check;
 mod training;
 mod training_inputs;
 mod worker_server;

@@ -146,6 +146,10 @@ impl Session {
         let extended = match trains {
             true => {
                 training::check_trainings(self, pipeline, &bound, &datasets)?;
+                for warning in self.training_warnings(pipeline, &bound) {
+                    let hint = warning.hint_text().map_or_else(String::new, |hint| format!("; {hint}"));
+                    self.watch.on_event(Event::Warning { message: format!("{}{hint}", warning.message()) });
+                }
                 self.with_training_inputs(pipeline, &bound)?
             }
             false => None,

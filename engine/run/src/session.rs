@@ -159,12 +159,27 @@ impl Session {
         &self,
         io: &StorageClient,
         pipeline: &Pipeline,
-        mut later: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        later: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
     ) -> Result<BTreeMap<String, SourceInput>> {
-        let store = StateStore::new(self.io.clone(), self.state()?);
+        let (inputs, faults) = self.discover_each(io, pipeline, later, interval);
+        Fault::combine(faults).map_or(Ok(inputs), Err)
+    }
+
+    /// The same, with those that were found beside the faults of the others.
+    pub(crate) fn discover_each(
+        &self,
+        io: &StorageClient,
+        pipeline: &Pipeline,
+        mut later: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        interval: Option<&Interval>,
+    ) -> (BTreeMap<String, SourceInput>, Vec<Fault>) {
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
+        let store = match self.state() {
+            Ok(state) => StateStore::new(self.io.clone(), state),
+            Err(fault) => return (inputs, vec![fault]),
+        };
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
@@ -195,10 +210,23 @@ impl Session {
                     });
                     inputs.insert(source.name.clone(), input);
                 }
-                Err(fault) => faults.push(fault.at(source.at.as_ref())),
+                Err(fault) => faults.push(self.with_format_hint(fault, &source.format).at(source.at.as_ref())),
             }
         }
-        Fault::combine(faults).map_or(Ok(inputs), Err)
+        (inputs, faults)
+    }
+
+    /// Says so where a file that cannot be read is named like one of another format.
+    fn with_format_hint(&self, fault: Fault, format: &str) -> Fault {
+        let unreadable = [codes::CORRUPT, codes::BAD_ROW].contains(&fault.code());
+        let named = fault.site().file.as_deref().and_then(|file| self.connectors.format_of_name(file));
+        match named.filter(|named| unreadable && *named != format) {
+            Some(named) => {
+                let hint = format!("the name is that of a {named} file: write `{named}:` instead of `{format}:`");
+                fault.hint(hint).fragment(format, 0)
+            }
+            None => fault,
+        }
     }
 
     pub(crate) fn prepare(
@@ -238,7 +266,7 @@ impl Session {
     }
 
     /// Whether the columns by which sinks partition and sort are there.
-    fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &BoundPipeline) -> Result<()> {
+    pub(crate) fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &BoundPipeline) -> Result<()> {
         let mut faults = Vec::new();
         for index in sinks {
             let sink = &pipeline.sinks[*index];

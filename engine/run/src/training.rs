@@ -146,26 +146,10 @@ pub(crate) fn check_trainings(
     datasets: &BTreeMap<String, Dataset>,
 ) -> Result<()> {
     let mut faults = Vec::new();
-    let check = |training: &PipelineSink| -> Result<()> {
-        let trainer = session.trainer(training)?;
-        let flow = bound.flows.get(&training.from);
-        let flow = flow.ok_or_else(|| {
-            Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", training.from))
-        })?;
-        let label = label_column(pipeline, &trainer.feed())?;
-        if flow.schema.field_with_name(&label).is_err() {
-            return Err(unknown_column(&label, &flow.schema));
-        }
-        let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
-        let named = [training.split.as_deref(), trainer.validation()];
-        if let Some(part) = named.into_iter().flatten().find(|part| !parts.contains(part)) {
-            return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
-                .hint("declare it under `split:`, or name one that is there"));
-        }
-        trainer.check_ready()
-    };
     for training in &pipeline.trainings {
-        faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));
+        let checked =
+            check_training(session, pipeline, bound, training).and_then(|()| session.trainer(training)?.check_ready());
+        faults.extend(checked.err().map(|fault| fault.at(training.at.as_ref())));
     }
     Fault::combine(faults).map_or(Ok(()), Err)?;
     let (mut places, mut roots) = (Vec::new(), Vec::new());
@@ -193,8 +177,32 @@ pub(crate) fn check_trainings(
     roots.into_iter().try_for_each(check)
 }
 
+/// Refuses a training whose rows, label or parts are not there.
+pub(crate) fn check_training(
+    session: &Session,
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    training: &PipelineSink,
+) -> Result<()> {
+    let trainer = session.trainer(training)?;
+    let flow = bound.flows.get(&training.from);
+    let flow =
+        flow.ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", training.from)))?;
+    let label = label_column(pipeline, &trainer.feed())?;
+    if flow.schema.field_with_name(&label).is_err() {
+        return Err(unknown_column(&label, &flow.schema));
+    }
+    let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+    let named = [training.split.as_deref(), trainer.validation()];
+    if let Some(part) = named.into_iter().flatten().find(|part| !parts.contains(part)) {
+        return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
+            .hint("declare it under `split:`, or name one that is there"));
+    }
+    Ok(())
+}
+
 /// The column that is predicted.
-fn label_column(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
+pub(crate) fn label_column(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
     let own = feed.label.as_ref().map(|label| label.column().to_owned());
     own.or_else(|| pipeline.label.as_ref().map(|label| label.column.clone())).ok_or_else(|| {
         Fault::new(codes::MISSING_FIELD, "`train` does not say what is predicted").hint("add `label: <column>`")

@@ -4,19 +4,31 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::{Pipeline, Result};
+use forebay_model::{Fault, FaultCode, Pipeline, Result, codes};
 use forebay_run::CutoffChoice;
+use serde_json::{Value, json};
 
 use super::options::{RunArgs, SpecArgs};
-use super::usage;
-use crate::present::perturbed;
-use crate::present::report::RunReporter;
+use crate::present;
+use crate::present::diagnostic::{self, Severity};
+use crate::present::report::{RunReporter, summary_line};
+use crate::present::{perturbed, units};
 
-/// Check a spec without reading any data; reports every problem at once.
+/// Exit code of a problem in the spec (sysexits' EX_CONFIG).
+const EXIT_SPEC: u8 = 78;
+
+/// Exit code of a problem in the data (sysexits' EX_DATAERR).
+const EXIT_DATA: u8 = 65;
+
+/// Check a spec and report every problem at once. Reads the schemas of its sources (footers and headers) and binds
+/// every step to them; reads no rows.
 #[derive(Debug, Args)]
 pub(crate) struct CheckCommand {
     #[command(flatten)]
     spec: SpecArgs,
+    /// Read no data, not even schemas: columns and their types are not checked.
+    #[arg(long, conflicts_with = "perturb_future")]
+    offline: bool,
     /// Check on the data that no feature knows the future: run in a temporary directory, as it is
     /// and with all rows after a time scrambled, and compare the rows up to then.
     #[arg(long)]
@@ -37,12 +49,53 @@ impl CheckCommand {
         if self.perturb_future {
             return self.run_leakage_check();
         }
-        if self.options.json {
-            return Err(usage("`--json` goes with `--perturb-future`"));
+        let reporter = RunReporter::new(self.options.json);
+        match self.check() {
+            Ok((pipeline, warnings)) => {
+                let warnings: Vec<Fault> = warnings.into_iter().map(present::fault::located).collect();
+                present::fault::report_warnings(&warnings);
+                if self.options.json {
+                    let diagnostics = warnings.iter().flat_map(|warning| diagnostic::all(warning, Severity::Warning));
+                    let diagnostics: Vec<Value> = diagnostics.collect();
+                    let body = json!({ "name": pipeline.name, "offline": self.offline, "diagnostics": diagnostics });
+                    return reporter.done(&body);
+                }
+                super::write_stdout(&summary_text(&pipeline, self.offline, warnings.len()))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(fault) => {
+                let code = check_exit_code(&fault);
+                let fault = present::fault::located(fault);
+                present::fault::report(&fault);
+                if self.options.json {
+                    let diagnostics = diagnostic::all(&fault, Severity::Error);
+                    let body = json!({ "offline": self.offline, "diagnostics": diagnostics });
+                    super::write_stdout(&summary_line("failed", &body)?)?;
+                }
+                Ok(ExitCode::from(code))
+            }
         }
-        let pipeline = self.spec.pipeline()?;
-        super::write_stdout(&summary_text(&pipeline))?;
-        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The pipeline and its warnings, or all its problems.
+    fn check(&self) -> Result<(Pipeline, Vec<Fault>)> {
+        let (pipeline, mut faults) = self.spec.pipeline_and_faults()?;
+        let mut warnings = Vec::new();
+        if !self.offline {
+            let checked = self.options.silent_session()?.check(&pipeline);
+            let found: Vec<Fault> = match checked {
+                Ok(found) => {
+                    warnings = found;
+                    Vec::new()
+                }
+                Err(fault) => fault.into_each(),
+            };
+            let is_new = |fault: &Fault| !follows_from(fault, &faults);
+            let new: Vec<Fault> = found.into_iter().filter(is_new).collect();
+            faults.extend(new);
+        }
+        faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
+        Fault::combine(faults).map_or(Ok((pipeline, warnings)), Err)
     }
 
     fn run_leakage_check(self) -> Result<ExitCode> {
@@ -54,13 +107,32 @@ impl CheckCommand {
     }
 }
 
-fn summary_text(pipeline: &Pipeline) -> String {
+/// Whether a fault of the bound pipeline follows from those of the spec: parts that could not be read are missing in
+/// it, and cycles and the syntax of queries are checked in both.
+fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
+    let among = |code: FaultCode| faults.iter().any(|known| known.code() == code);
+    (!faults.is_empty() && fault.code() == codes::UNKNOWN_NAME)
+        || (fault.code() == codes::CYCLE && among(codes::CYCLE))
+        || faults.iter().any(|known| known.message() == fault.message())
+}
+
+/// Problems of a spec, and of the data that it names, are for its author to mend; storage that fails is not.
+fn check_exit_code(fault: &Fault) -> u8 {
+    let codes: Vec<u8> = std::iter::once(fault).chain(fault.others()).map(super::exit_code).collect();
+    let is_for_author = |code: &u8| [EXIT_SPEC, EXIT_DATA].contains(code);
+    if codes.iter().any(is_for_author) { EXIT_SPEC } else { codes[0] }
+}
+
+fn summary_text(pipeline: &Pipeline, offline: bool, warnings: usize) -> String {
     let steps: usize = pipeline.nodes.iter().map(|node| node.steps.len()).sum();
+    let sinks = pipeline.sinks.len() + pipeline.trainings.len() + pipeline.predictions.len();
     format!(
-        "{}: {} sources, {} steps, {} sinks, no problems\n",
+        "{}: {}, {}, {}, {}{}\n",
         pipeline.name,
-        pipeline.sources.len(),
-        steps,
-        pipeline.sinks.len() + pipeline.trainings.len() + pipeline.predictions.len()
+        units::counted(pipeline.sources.len() as u64, "source"),
+        units::counted(steps as u64, "step"),
+        units::counted(sinks as u64, "sink"),
+        if warnings == 0 { "no problems".to_owned() } else { units::counted(warnings as u64, "warning") },
+        if offline { " (columns are not checked without data)" } else { "" }
     )
 }

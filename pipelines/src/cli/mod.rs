@@ -97,13 +97,20 @@ enum CliCommand {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    let json = std::env::args_os().any(|argument| argument == "--json");
     let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are no mistakes.
-            let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
+        // Help and version are no mistakes.
+        Err(error) if !error.use_stderr() => {
             let _ = error.print();
-            return ExitCode::from(code);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            if json {
+                print_failure(&usage_of(&error));
+            }
+            let _ = error.print();
+            return ExitCode::from(EXIT_USAGE);
         }
     };
     // A bug must not look like a killed process to schedulers; the panic's own words are out already.
@@ -112,10 +119,33 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(fault) => {
+            let code = exit_code(&fault);
+            let fault = present::fault::located(fault);
+            if json {
+                print_failure(&fault);
+            }
             present::fault::report(&fault);
-            ExitCode::from(exit_code(&fault))
+            ExitCode::from(code)
         }
     }
+}
+
+/// A mistake on the command line, as the parser tells it.
+fn usage_of(error: &clap::Error) -> Fault {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let fault = usage(lines.next().unwrap_or_default().trim_start_matches("error: "));
+    match lines.find_map(|line| line.strip_prefix("tip: ")) {
+        Some(tip) => fault.hint(tip),
+        None => fault,
+    }
+}
+
+/// The last line of JSON of a command that failed before it could write any.
+fn print_failure(fault: &Fault) {
+    let body = present::report::failure(fault, serde_json::json!({}));
+    // A reader that has gone away gets no answer; the fault is on standard error, too.
+    let _ = present::report::summary_line("failed", &body).and_then(|line| write_stdout(&line));
 }
 
 fn run(command: CliCommand) -> Result<ExitCode> {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use arrow::datatypes::{DataType, Schema};
 use clap::Args;
-use forebay_model::{Fault, Pipeline, PipelineSource, Result};
+use forebay_connectors::format_of_name;
+use forebay_model::{Fault, Pipeline, PipelineSource, Result, codes};
 use serde_json::json;
 
 use super::options::RunArgs;
@@ -74,27 +75,26 @@ pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
 /// By the ending of the path, or of the first file below a directory.
 fn format_of_data(data: &str) -> Result<&'static str> {
     let mut name = data.to_owned();
+    if name.trim().is_empty() {
+        return Err(usage("the path of the data is empty").hint("give a file, a directory or a pattern"));
+    }
+    let is_local = !name.contains("://") && !name.contains(['*', '?', '[']);
+    if is_local && !std::path::Path::new(&name).exists() {
+        let fault = Fault::new(codes::NO_INPUT, format!("there is no file or directory `{name}`"));
+        return Err(fault.hint("give a file, a directory or a pattern such as 'data/*.parquet'"));
+    }
     if let Ok(entries) = std::fs::read_dir(&name) {
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort_unstable();
-        name = names.into_iter().find(|name| format_of(name).is_some()).unwrap_or_default();
+        name = names.into_iter().find(|name| format_of_name(name).is_some()).ok_or_else(|| {
+            Fault::new(codes::NO_INPUT, format!("the directory `{data}` holds no data file"))
+                .hint("its files must end in .parquet, .arrow, .csv, .csv.gz, .json or .jsonl")
+        })?;
     }
-    format_of(&name).ok_or_else(|| {
+    format_of_name(&name).ok_or_else(|| {
         usage(format!("the format of `{data}` cannot be told from its name"))
             .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
-    })
-}
-
-fn format_of(name: &str) -> Option<&'static str> {
-    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
-    let ending = name.rsplit('.').next().unwrap_or_default();
-    Some(match ending {
-        "parquet" => "parquet",
-        "arrow" | "arrows" | "ipc" | "feather" => "arrow",
-        "csv" | "tsv" => "csv",
-        "json" | "jsonl" | "ndjson" => "json",
-        _ => return None,
     })
 }
 

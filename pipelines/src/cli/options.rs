@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use forebay_model::{
-    BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes,
+    BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes, nearest_word,
 };
 use forebay_run::{DeadlineSpec, Session, SessionOptions};
 use forebay_storage::{EventListener, IgnoreEvents, machine_bytes};
@@ -30,8 +30,14 @@ pub(crate) struct SpecArgs {
 impl SpecArgs {
     /// Reads and checks the spec.
     pub fn pipeline(&self) -> Result<Pipeline> {
+        let (pipeline, faults) = self.pipeline_and_faults()?;
+        Fault::combine(faults).map_or(Ok(pipeline), Err)
+    }
+
+    /// What of the spec can be read, and its problems.
+    pub fn pipeline_and_faults(&self) -> Result<(Pipeline, Vec<Fault>)> {
         let (text, params) = (self.text()?, self.values()?);
-        spec::parse(&text, &self.shown(), &params, &Forebay::standard().spec_catalog())
+        spec::parse_all(&text, &self.shown(), &params, &Forebay::standard().spec_catalog())
     }
 
     /// What faults call the spec.
@@ -45,7 +51,13 @@ impl SpecArgs {
         let unreadable = |error: std::io::Error| {
             let message = "the spec cannot be read";
             let fault = match error.kind() {
-                std::io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, message).cause(error),
+                std::io::ErrorKind::NotFound => {
+                    let fault = Fault::new(codes::NOT_FOUND, message).cause(error);
+                    match nearest_spec(&self.spec) {
+                        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                        None => fault.hint("`forebay new DATA --out FILE` writes a first spec"),
+                    }
+                }
                 _ => Fault::disk(message, error),
             };
             fault.file(&shown)
@@ -70,6 +82,17 @@ impl SpecArgs {
         };
         self.params.iter().map(value).collect()
     }
+}
+
+/// The YAML file beside a path whose name is nearest to it.
+fn nearest_spec(path: &std::path::Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
+    let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect();
+    names.sort_unstable();
+    let near = nearest_word(wanted, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(near).display().to_string())
 }
 
 /// What may be published.
@@ -120,7 +143,14 @@ pub(crate) fn threads(given: Option<usize>) -> Result<usize> {
 pub(crate) fn memory_bytes(given: Option<u64>) -> Result<u64> {
     let bytes = given.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
     match bytes < MEMORY_BYTES_MIN {
-        true => Err(usage(format!("`--memory` must be at least {} MiB", MEMORY_BYTES_MIN >> 20))),
+        true => {
+            let fault =
+                usage(format!("`--memory` is {bytes} bytes, and at least {} MiB are needed", MEMORY_BYTES_MIN >> 20));
+            Err(match bytes {
+                ..1024 => fault.hint(format!("a size needs a unit: write {bytes}GiB")),
+                _ => fault,
+            })
+        }
         false => Ok(bytes),
     }
 }

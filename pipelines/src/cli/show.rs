@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::Result;
-use forebay_run::Artifact;
+use forebay_connectors::MODEL_FILE;
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Artifact, Manifest, output_root};
 use forebay_storage::{StorageClient, StorageLocation};
 
 use crate::present;
@@ -30,5 +31,19 @@ impl ShowCommand {
 /// Reads an artifact.
 pub(crate) fn load_artifact(io: &StorageClient, path: &str) -> Result<(Artifact, StorageLocation)> {
     let place = io.resolve(path)?;
-    Ok((Artifact::load(io, &place)?, place))
+    if std::path::Path::new(path).is_file() {
+        let fault = Fault::new(codes::NOT_FOUND, format!("`{path}` is a file, and an artifact is a directory"));
+        return Err(fault.hint("give the directory that holds `artifact.json`, as `forebay fit` prints it"));
+    }
+    let root = output_root(io, path)?;
+    let visible = Manifest::read(io, &root).ok().flatten();
+    let model_file = visible.map_or(place.clone(), |visible| root.join(&visible.data)).join(MODEL_FILE);
+    let artifact = Artifact::load(io, &place).map_err(|fault| match io.get(&model_file) {
+        Ok(Some(_)) if fault.code() == codes::NOT_FOUND => {
+            let fault = Fault::new(codes::NOT_FOUND, "this is a trained model, not an artifact").file(path);
+            fault.hint("`forebay predict` uses a model; `forebay run` prints the directory of the artifact")
+        }
+        _ => fault,
+    })?;
+    Ok((artifact, place))
 }

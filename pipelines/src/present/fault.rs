@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, FaultSite, SPEC_BYTES_MAX, SpecLocation};
 
 use super::units;
+use crate::spec;
 
 /// Faults that are shown in full; more are counted only.
 const FAULTS_SHOWN_MAX: usize = 50;
@@ -26,6 +27,9 @@ const PLACE: Style = AnsiColor::Blue.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 const STRONG: Style = Style::new().bold();
 
+const ERROR_HEAD: (&str, Style) = ("error", ERROR);
+const WARNING_HEAD: (&str, Style) = ("warning", AnsiColor::Yellow.on_default().bold());
+
 /// The text of a spec, for showing the lines that faults point to.
 #[derive(Debug, Clone, Copy)]
 pub struct SpecText<'a> {
@@ -35,15 +39,42 @@ pub struct SpecText<'a> {
     pub text: &'a str,
 }
 
+/// Points a fault at the words of the spec that it is about, where the spec can be read.
+pub(crate) fn located(fault: Fault) -> Fault {
+    match spec_of(&fault) {
+        Some((file, text)) => spec::locate(fault, &file, &text),
+        None => fault,
+    }
+}
+
 /// Writes a fault, and those found together with it, to standard error, with the lines of the
 /// spec that it points to where the spec can be read.
 pub fn report(fault: &Fault) {
-    let at = fault.site().spec.as_ref().map(|at| at.file.as_str());
-    let read = |file: &str| std::io::read_to_string(std::fs::File::open(file)?.take(SPEC_BYTES_MAX as u64));
-    let spec = at.and_then(|file| Some((file, read(file).ok()?)));
+    let spec = spec_of(fault);
     let text = render(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
     // Nothing can be said about a terminal that cannot be written to.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes warnings to standard error.
+pub(crate) fn report_warnings(warnings: &[Fault]) {
+    let spec = warnings.iter().find_map(spec_of);
+    let spec = spec.as_ref().map(|(file, text)| SpecText { file, text });
+    let mut text = String::new();
+    for warning in warnings {
+        render_one(&mut text, warning, spec, WARNING_HEAD);
+    }
+    // Nothing can be said about a terminal that cannot be written to.
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The spec that a fault, or one reported with it, points to.
+fn spec_of(fault: &Fault) -> Option<(String, String)> {
+    let mut sites = std::iter::once(fault).chain(fault.others()).map(Fault::site);
+    let file = sites.find_map(|site| Some(site.spec.as_ref()?.file.clone()))?;
+    let opened = std::fs::File::open(&file).ok()?;
+    let text = std::io::read_to_string(opened.take(SPEC_BYTES_MAX as u64)).ok()?;
+    Some((file, text))
 }
 
 /// The terminal form with colours; `anstream` or [`plain`] take them out.
@@ -54,7 +85,7 @@ pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
         if index > 0 {
             out.push('\n');
         }
-        render_one(&mut out, fault, spec);
+        render_one(&mut out, fault, spec, ERROR_HEAD);
     }
     if count > FAULTS_SHOWN_MAX {
         let _ = write!(out, "\n{} more are not shown\n", units::grouped((count - FAULTS_SHOWN_MAX) as u64));
@@ -70,9 +101,9 @@ pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     anstream::adapter::strip_str(&render(fault, spec)).to_string()
 }
 
-fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
+fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, (word, style): (&str, Style)) {
     let message = printable(fault.message());
-    let _ = writeln!(out, "{ERROR}error[{}]{ERROR:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
+    let _ = writeln!(out, "{style}{word}[{}]{style:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
     let site = fault.site();
     let data = data_site(site);
     match (&site.spec, data) {
@@ -111,6 +142,10 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
     }
     for note in fault.notes() {
         let _ = writeln!(out, "{STRONG}note{STRONG:#}: {}", printable(note));
+    }
+    for place in fault.related_places() {
+        let _ = writeln!(out, "{STRONG}note{STRONG:#}: {}", printable(&place.message));
+        spec_site(out, &place.at, spec);
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod artifact;
 pub(crate) mod backtest;
 pub(crate) mod cache;
+pub(crate) mod diagnostic;
 pub(crate) mod drift;
 pub mod explain;
 pub mod fault;

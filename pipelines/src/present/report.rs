@@ -10,6 +10,7 @@ use forebay_storage::{Event, EventListener};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::diagnostic::{self, Severity};
 use super::progress::{PassProgress, TerminalProgress};
 use super::{training, units};
 use crate::cli;
@@ -65,22 +66,24 @@ impl RunReporter {
         if !self.json {
             return Err(fault);
         }
+        let fault = super::fault::located(fault);
         super::fault::report(&fault);
-        body["fault"] = json!({
-            "code": fault.code().name,
-            "domain": fault.code().domain.name(),
-            "message": fault.message(),
-            "hint": fault.hint_text(),
-            "file": fault.site().file,
-            "column": fault.site().column,
-            "step": fault.site().step,
-            "pass": fault.site().pass,
-            "worker": fault.site().worker,
-            "exit_code": cli::exit_code(&fault),
-        });
+        body = failure(&fault, body);
         cli::write_stdout(&line("summary", "failed", &body)?)?;
         Ok(ExitCode::from(cli::exit_code(&fault)))
     }
+}
+
+/// What a summary tells of a fault, beside `body`.
+pub(crate) fn failure(fault: &Fault, mut body: Value) -> Value {
+    body["fault"] = diagnostic::one(fault, Severity::Error);
+    body["fault"]["others"] = fault.others().iter().flat_map(|other| diagnostic::all(other, Severity::Error)).collect();
+    body
+}
+
+/// The last line of JSON.
+pub(crate) fn summary_line(status: &str, body: &impl Serialize) -> Result<String> {
+    line("summary", status, body)
 }
 
 fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::name::{NAME_PATTERN, is_name, name_hint};
 use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
+use super::synonyms::synonym;
 
 /// SQL that was met on the way.
 pub(super) struct SqlText {
@@ -80,7 +81,9 @@ impl<'a> SchemaChecker<'a> {
                     display_json_value(wanted),
                     describe_yaml_node(node)
                 );
-                self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
+                let is_quoted = node.text() == Some(wanted.to_string().as_str());
+                let hint = is_quoted.then(|| format!("write it without quotes: {wanted}"));
+                self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
             }
             return;
         }
@@ -121,6 +124,12 @@ impl<'a> SchemaChecker<'a> {
         let wants = |name: &str| schemas.iter().any(|schema| schema_types(schema).contains(&name));
         match &node.data {
             YamlData::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
+            YamlData::Text(text) if wants("object") && is_entry(text) => {
+                Some(format!("write it without quotes: {{ {text} }}"))
+            }
+            YamlData::Number(_) if schemas.iter().any(|schema| schema.get("pattern").is_some()) => {
+                Some("write a whole number of rows, or a whole number and a unit: 12h, 7d or 2w".to_owned())
+            }
             YamlData::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
             YamlData::Bool(value) if wants("string") => Some(format!("quote it: \"{value}\"")),
             YamlData::Text(text) if wants("boolean") && ["yes", "on"].contains(&text.as_str()) => {
@@ -248,6 +257,9 @@ impl<'a> SchemaChecker<'a> {
         for (key, value) in node.entries() {
             let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
             let inner = ValueContext { path: &path, key: key.mark };
+            if matches!(value.data, YamlData::Null) && is_cut_off(node, &key.text) {
+                continue;
+            }
             if let Some(property) = properties.and_then(|properties| properties.get(&key.text)) {
                 self.check(value, property, inner);
                 continue;
@@ -452,6 +464,22 @@ impl<'a> SchemaChecker<'a> {
     }
 }
 
+/// Reports misspelt sections of the spec, and takes them for what they were meant to be: what stands in them, and
+/// what refers to it, is then checked as it would be.
+pub(super) fn mend_sections(root: &mut YamlNode, sections: Option<&Value>, file: &str, faults: &mut Vec<Fault>) {
+    let Some(sections) = sections.and_then(Value::as_object) else { return };
+    let given: Vec<String> = root.entries().iter().map(|(key, _)| key.text.clone()).collect();
+    let YamlData::Map(entries) = &mut root.data else { return };
+    for (key, _) in entries.iter_mut().filter(|(key, _)| !sections.contains_key(&key.text)) {
+        let free = sections.keys().map(String::as_str).filter(|name| !given.iter().any(|given| given == name));
+        let Some(meant) = nearest_word(&key.text, free) else { continue };
+        let fault = Fault::new(codes::UNKNOWN_FIELD, format!("the spec has no field `{}`", key.text));
+        let at = key.mark.location(file, &key.text);
+        faults.push(fault.at(Some(&at)).hint(format!("did you mean `{meant}`?")));
+        key.text = meant.to_owned();
+    }
+}
+
 /// What a map with one key chooses among variants that stand right here. All that it tells,
 /// [`SchemaChecker::check_variant`] tells as well; but there are as many variants as there are transforms.
 fn select_keyed_variant<'n, 'a>(
@@ -541,6 +569,19 @@ fn describe_yaml_node(node: &YamlNode) -> String {
     }
 }
 
+/// Whether a key is the rest of SQL that a comma inside { } has cut, which is reported at its first part.
+fn is_cut_off(node: &YamlNode, key: &str) -> bool {
+    let opens = |text: &str| text.matches('(').count() > text.matches(')').count();
+    let closes = key.matches(')').count() > key.matches('(').count();
+    closes && node.entries().iter().filter_map(|(_, value)| value.text()).any(opens)
+}
+
+/// Whether a text looks like `key: value`.
+fn is_entry(text: &str) -> bool {
+    let is_name = |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    text.split_once(": ").is_some_and(|(key, value)| is_name(key) && !value.trim().is_empty())
+}
+
 fn last_name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
@@ -574,6 +615,9 @@ pub(super) fn quoted(words: &[&str]) -> String {
 
 /// The nearest word, or all of them.
 pub(super) fn suggest_words(word: &str, words: &[&str]) -> String {
+    if let Some(meant) = synonym(word, words) {
+        return format!("write `{meant}`");
+    }
     match nearest_word(word, words.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if words.is_empty() => "nothing may stand here".to_owned(),

@@ -18,6 +18,9 @@ use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
 
+/// Divides what serde reports of a value into the message and the hint.
+const HINT_BEGINS: &str = "; hint: ";
+
 pub(super) struct SpecConverter<'a> {
     pub file: &'a str,
     pub words: &'a SpecCatalog<'a>,
@@ -95,8 +98,13 @@ impl SpecConverter<'_> {
         let (mark, found) = node.at_path(inner);
         let path = format!("{path}{found}");
         let message = message.trim_end_matches('.');
+        let (message, hint) =
+            message.split_once(HINT_BEGINS).map_or((message, None), |(text, hint)| (text, Some(hint)));
         let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", describe_container(&path)));
-        self.faults.push(fault);
+        self.faults.push(match hint {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        });
     }
 
     fn canonical(
@@ -246,7 +254,8 @@ impl SpecConverter<'_> {
         // The path inside the node has the last names of the whole one.
         let (mark, _) = node.at_path(path.splitn(3, '.').nth(2).unwrap_or_default());
         let fault = self.fault(codes::BAD_VALUE, mark, path, format!("`{text}` is not a length of time"));
-        self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+        let hint = forebay_transforms::duration_hint(text);
+        self.faults.push(fault.hint(hint.unwrap_or("write a whole number and a unit: 30m, 12h, 7d or 2w".to_owned())));
     }
 
     fn deadline(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineDeadline> {
@@ -374,7 +383,7 @@ impl SpecConverter<'_> {
 
     /// Reports a name that is not defined.
     pub fn report_unknown_name(&mut self, mark: TextPosition, path: &str, message: String, name: &str, names: &[&str]) {
-        let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
+        let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message).fragment(name, 0);
         self.faults.push(match names.is_empty() {
             true => fault,
             false => fault.hint(suggest_words(name, names)),

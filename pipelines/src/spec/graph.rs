@@ -24,7 +24,8 @@ pub(super) fn check_name_references(converter: &mut SpecConverter<'_>, root: &Ya
         if let Some((source, _)) = sources.iter().find(|(source, _)| source.text == key.text) {
             let message = format!("`{}` is the name of a source and of a step", key.text);
             let fault = converter.fault(codes::DUPLICATE, key.mark, &format!("steps.{}", key.text), message);
-            converter.faults.push(fault.note(format!("the source is in line {}", source.mark.line)));
+            let at = source.mark.location(converter.file, &format!("sources.{}", source.text));
+            converter.faults.push(fault.related("the source is here", Some(&at)));
         }
     }
     let names: Vec<&str> = steps.iter().chain(sources).map(|(key, _)| key.text.as_str()).collect();
@@ -40,7 +41,8 @@ pub(super) fn check_name_references(converter: &mut SpecConverter<'_>, root: &Ya
         if names.contains(&used.name.as_str()) {
             known.push((&used.by.text, &used.name, used.mark));
         } else {
-            report_unknown_input(converter, used.mark, &used.path, &used.name, &names);
+            let others: Vec<&str> = names.iter().copied().filter(|name| *name != used.by.text).collect();
+            report_unknown_input(converter, used.mark, &used.path, &used.name, &others);
         }
     }
     report_step_cycles(converter, steps, &known);
@@ -182,7 +184,10 @@ fn report_step_cycles(
                 Some(false) => {
                     let from = open.iter().position(|(known, _)| *known == next).unwrap_or_default();
                     let circle: Vec<&str> = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
-                    let message = format!("steps depend on each other: {}", circle.join(" -> "));
+                    let message = match circle.as_slice() {
+                        [only, _] => format!("`{only}` reads itself"),
+                        _ => format!("steps depend on each other: {}", circle.join(" -> ")),
+                    };
                     let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{name}"), message);
                     converter.faults.push(fault.hint("let one of them read a source"));
                 }

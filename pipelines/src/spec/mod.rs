@@ -8,12 +8,15 @@
 mod check;
 mod convert;
 mod graph;
+mod locate;
 mod name;
 mod node;
 mod params;
 mod schema;
+mod synonyms;
 mod wire;
 mod words;
+mod yaml_hints;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, Result};
 use serde_json::Value;
 
+pub use locate::locate;
 pub use words::{ConnectorFormat, SpecCatalog};
 
 use check::SchemaChecker;
@@ -32,10 +36,22 @@ use params::ParamValues;
 
 /// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
 pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
+    let (pipeline, faults) = parse_all(text, file, params, words)?;
+    Fault::combine(faults).map_or(Ok(pipeline), Err)
+}
+
+/// Like [`parse`], with what could be read beside the problems: wrong steps, sources and sinks are missing in it.
+pub fn parse_all(
+    text: &str,
+    file: &str,
+    params: &BTreeMap<String, String>,
+    words: &SpecCatalog<'_>,
+) -> Result<(Pipeline, Vec<Fault>)> {
     let mut faults = Vec::new();
     let mut root = node::load(text, file, &mut faults)?;
-    let params = ParamValues::new(file, &root, params, &mut faults);
     let schema = words.schema_for_text(text);
+    check::mend_sections(&mut root, schema.get("properties"), file, &mut faults);
+    let params = ParamValues::new(file, &root, params, &mut faults);
     let sql = sql_paths(&root, &schema, text);
     params.substitute(&mut root, &sql, &mut faults);
     let mut checker = SchemaChecker::new(&schema, file);
@@ -51,7 +67,7 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     let pipeline = converter.document(&root);
     let mut faults = converter.faults;
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
-    Fault::combine(faults).map_or(Ok(pipeline), Err)
+    Ok((pipeline, faults))
 }
 
 /// The parameters of a spec that are days or moments, with their values.

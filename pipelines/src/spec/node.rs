@@ -8,6 +8,8 @@ use forebay_model::{
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
+use super::yaml_hints;
+
 /// A place in the text; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TextPosition {
@@ -141,20 +143,20 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<Ya
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let mark = loader.mark(*error.marker(), None);
-            let reason = error.info().trim_end_matches('.');
-            let fault = loader.fault(mark, format!("the YAML cannot be parsed: {reason}"));
-            let line = loader.lines.get(mark.line - 1).copied().unwrap_or_default();
-            if line.trim_start_matches(' ').starts_with('\t') {
-                return fault.hint("indent with spaces, not with tabs");
-            }
-            match loader.bracket() {
-                Some((bracket, line)) => fault.hint(format!("is the `{bracket}` in line {line} closed?")),
+            let problem = yaml_hints::explain(&loader.lines, mark.line, error.info(), loader.bracket());
+            let mark = problem.place.map_or(mark, |(line, column)| TextPosition { line, column, width: 1 });
+            let fault = loader.fault(mark, problem.message);
+            match problem.hint {
+                Some(hint) => fault.hint(hint),
                 None => fault,
             }
         })?;
         loader.handle_yaml_event(event, span)?;
     }
-    Ok(loader.root.unwrap_or(YamlNode { data: YamlData::Map(Vec::new()), mark: TextPosition::START }))
+    loader.root.ok_or_else(|| {
+        let fault = Fault::new(codes::SYNTAX, "the spec is empty").at(Some(&TextPosition::START.location(file, "")));
+        fault.hint("begin with `version: 1`, `name:` and `sources:`, or let `forebay new DATA` write a first spec")
+    })
 }
 
 struct YamlLoader<'a> {
@@ -443,7 +445,7 @@ fn as_key(
     }
     if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == *text) {
         let message = format!("`{text}` is given twice in the same map");
-        let fault = fault(codes::DUPLICATE, message).note(format!("it is first given in line {}", first.mark.line));
+        let fault = fault(codes::DUPLICATE, message).related("it is first given here", Some(&place(first.mark)));
         return (NextKey::Refused, Some(fault));
     }
     (NextKey::Read(YamlKey { text: text.clone(), mark: node.mark }), None)

@@ -189,7 +189,7 @@ impl<'a> ParamValues<'a> {
 
     fn unknown(&self, name: &str) -> Fault {
         let names: Vec<&str> = self.values.keys().map(String::as_str).collect();
-        let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no parameter `{name}`"));
+        let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no parameter `{name}`")).fragment(name, 0);
         if names.is_empty() {
             return fault.hint("declare it under `params:`, or write `$${` where the text itself is meant");
         }

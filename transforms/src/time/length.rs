@@ -182,12 +182,49 @@ impl FromStr for LengthSpec {
         let unit = LengthUnit::ALL.iter().find(|(_, known, _)| *known == word).map(|(unit, ..)| *unit);
         match (count.parse(), unit) {
             (Ok(count), Some(unit)) => Ok(LengthSpec::Time(count, unit)),
-            (Ok(rows), None) if word.is_empty() => {
-                Err(format!("`{text}` has no unit: write `{text}d` for days, or without quotes for rows", text = rows))
+            (Ok(rows), None) if word.is_empty() => Err(format!(
+                "`{text}` has no unit; hint: write `{text}d` for days, or without quotes for rows",
+                text = rows
+            )),
+            _ if text.starts_with('-') => Err(format!(
+                "`{text}` would look ahead; hint: write a length back in time without its sign: {}",
+                text.trim_start_matches('-')
+            )),
+            _ => {
+                let hint = duration_hint(text);
+                let hint =
+                    hint.unwrap_or_else(|| "write a number of rows (7), or a whole number and a unit (7d, 12h)".into());
+                Err(format!("`{text}` is not a length; hint: {hint}"))
             }
-            _ => Err(format!("`{text}` is not a length: write rows (7) or a whole number and a unit (7d, 12h)")),
         }
     }
+}
+
+/// How a length in words or other units is written here: `7d` for `7 days`.
+pub fn duration_hint(text: &str) -> Option<String> {
+    let text = text.trim().to_lowercase();
+    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let (count, word) = (&text[..digits], text[digits..].trim());
+    if count.is_empty() || word.is_empty() {
+        return None;
+    }
+    let word = word.trim_end_matches('s');
+    let unit = match word {
+        "d" | "day" => "d",
+        "w" | "wk" | "week" => "w",
+        "h" | "hr" | "hour" => "h",
+        "m" | "min" | "minute" => "m",
+        "" | "sec" | "second" => "s",
+        "mo" | "mon" | "month" => {
+            let days = count.parse::<u64>().ok()?.checked_mul(30)?;
+            return Some(format!("months differ in length: write days, such as {days}d"));
+        }
+        "y" | "yr" | "year" | "q" | "quarter" => {
+            return Some("years and quarters differ in length: write days, such as 365d".to_owned());
+        }
+        _ => return None,
+    };
+    Some(format!("write `{count}{unit}`"))
 }
 
 impl fmt::Display for LengthSpec {

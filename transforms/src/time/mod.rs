@@ -32,7 +32,7 @@ pub use gaps::{GapCompletion, GapFill, GapPolicy, SeriesPeriod};
 pub use interpolate::Interpolate;
 pub use lag::{LagTolerance, SeriesLag};
 pub(crate) use length::TimeColumn;
-pub use length::{LengthSpec, LengthUnit};
+pub use length::{LengthSpec, LengthUnit, duration_hint};
 pub use min_periods::MinPeriods;
 pub use naming::FeatureNaming;
 pub use pct_change::PctChange;

@@ -16,7 +16,7 @@ const DELIVERED: &str = "delivered";
 const IDS: &[&str] = &["vocabulary", "ordinal", "hash_bucket", "cross", "bucketize", "k_bins", "apply_buckets"];
 
 /// The features that the configuration names; where it names none, the defaults.
-pub(super) fn choose_features(
+pub(crate) fn choose_features(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     schema: &Schema,

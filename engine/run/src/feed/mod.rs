@@ -1,7 +1,7 @@
 //! What a feed reads: the rows of a pipeline, from an output that a run has committed, or from the
 //! sources with everything that was learned applied on the way.
 
-mod features;
+pub(crate) mod features;
 mod mix;
 mod output_blocks;
 mod remote_blocks;

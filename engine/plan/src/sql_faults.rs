@@ -1,0 +1,258 @@
+//! Faults of SQL in the words of specs: what is wrong, which words, and what to write.
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{DataFusionError, SchemaError};
+use forebay_model::{Fault, codes, nearest_word};
+
+use crate::column_selector::{columns_hint, unknown_column};
+
+/// Characters of SQL that a message shows.
+const SQL_SHOWN_MAX: usize = 80;
+
+/// A fault of an expression over some columns.
+pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionError) -> Fault {
+    known_fault(text, error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
+        let reason = planner_reason(error);
+        Fault::new(codes::EXPRESSION, format!("`{}` is not a valid expression: {reason}", shown(text)))
+    })
+}
+
+/// A fault of a query.
+pub(crate) fn query_fault(query: &str, error: &DataFusionError) -> Fault {
+    let columns = valid_columns(error);
+    let unknown = |name: &str| {
+        let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let fault =
+            Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` in this query")).column(name);
+        fault.hint(match nearest_word(name, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => columns_hint(&names),
+        })
+    };
+    known_fault(query, error, &unknown).unwrap_or_else(|| {
+        let reason = planner_reason(error);
+        Fault::new(codes::EXPRESSION, format!("the query `{}` is not valid: {reason}", shown(query)))
+    })
+}
+
+/// SQL in one line, shortened.
+pub(crate) fn shown(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SQL_SHOWN_MAX).collect()
+}
+
+/// The names that a query could have used.
+fn valid_columns(error: &DataFusionError) -> Vec<String> {
+    let mut names = Vec::new();
+    if let DataFusionError::SchemaError(error, _) = error.find_root()
+        && let SchemaError::FieldNotFound { valid_fields, .. } = error.as_ref()
+    {
+        for field in valid_fields.iter().filter(|field| !field.name.contains('(')) {
+            if !names.contains(&field.name) {
+                names.push(field.name.clone());
+            }
+        }
+    }
+    names
+}
+
+fn known_fault(text: &str, error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
+    match error.find_root() {
+        DataFusionError::SchemaError(error, _) => schema_fault(error, unknown),
+        DataFusionError::SQL(error, _) => Some(syntax_fault(text, &error.to_string())),
+        DataFusionError::Plan(message) => plan_fault(text, message),
+        DataFusionError::ArrowError(error, _) => {
+            let message = error.to_string();
+            let value = between(&message, "Cannot cast string '", "'")?;
+            let wanted = message.rsplit("value of ").next().unwrap_or_default().trim_end_matches(" type");
+            let fault = Fault::new(codes::EXPRESSION, format!("`{value}` is not {}", type_words(wanted)));
+            Some(fault.fragment(value, 0))
+        }
+        _ => None,
+    }
+}
+
+fn schema_fault(error: &SchemaError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
+    match error {
+        SchemaError::FieldNotFound { field, .. } => Some(unknown(&field.name).fragment(&field.name, 0)),
+        SchemaError::AmbiguousReference { field } => {
+            let name = &field.name;
+            let fault = Fault::new(codes::EXPRESSION, format!("`{name}` is a column of several tables of this query"));
+            Some(fault.fragment(name, 0).hint(format!("write the table before it: `table.{name}`")))
+        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            let fault = Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`"));
+            Some(fault.fragment(name.as_str(), 0).hint("rename one of them: `... AS other_name`"))
+        }
+    }
+}
+
+/// A fault of the parser: `sql parser error: Expected: ), found: AS at Line: 1, Column: 23`.
+fn syntax_fault(text: &str, message: &str) -> Fault {
+    let message = message.trim_start_matches("sql parser error: ");
+    let position = between(message, " at Line: ", ", Column: ").and_then(|line| {
+        let column = message.rsplit("Column: ").next()?.trim();
+        Some((line.parse::<usize>().ok()?, column.parse::<usize>().ok()?))
+    });
+    let reason = message.split(" at Line: ").next().unwrap_or(message).replace("Expected: ", "expected ");
+    let ended = reason.ends_with("found: EOF");
+    let reason = reason.replace(", found: EOF", "").replace(", found: ", ", found ");
+    let what = if text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select")) {
+        format!("the query `{}` is not valid", shown(text))
+    } else {
+        format!("`{}` is not a valid expression", shown(text))
+    };
+    if ended {
+        let fault = Fault::new(codes::EXPRESSION, format!("{what}: it ends where {} is missing", missing(&reason)));
+        let last = text.split_whitespace().next_back().unwrap_or_default();
+        let opens = text.matches('(').count() > text.matches(')').count();
+        let fault = fault.fragment(last, text.matches(last).count().saturating_sub(1));
+        return if opens { fault.hint("close the `(`; inside { } and [ ], quote SQL that has commas") } else { fault };
+    }
+    let fault = Fault::new(codes::EXPRESSION, format!("{what}: {reason}"));
+    let Some((word, skip)) = position.and_then(|position| word_at(text, position)) else { return fault };
+    fault.fragment(word, skip)
+}
+
+/// `expected an expression` as something that is missing.
+fn missing(reason: &str) -> String {
+    let wanted = reason.trim_start_matches("expected ");
+    if wanted.starts_with("an ") || wanted.starts_with("a ") { wanted.to_owned() } else { format!("`{wanted}`") }
+}
+
+/// The word at a line and column from 1, and how often it occurs before.
+fn word_at(text: &str, (line, column): (usize, usize)) -> Option<(&str, usize)> {
+    let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let within = text[before..].char_indices().nth(column.checked_sub(1)?)?.0;
+    let rest = &text[before + within..];
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let width = match rest.chars().next()? {
+        first if is_part(first) => rest.find(|letter| !is_part(letter)).unwrap_or(rest.len()),
+        first => first.len_utf8(),
+    };
+    let word = &rest[..width];
+    let earlier = text[..before + within].match_indices(word).filter(|(at, _)| {
+        let outer = [text[..*at].chars().next_back(), text[at + word.len()..].chars().next()];
+        !word.starts_with(is_part) || outer.into_iter().flatten().all(|letter| !is_part(letter))
+    });
+    Some((word, earlier.count()))
+}
+
+fn plan_fault(text: &str, message: &str) -> Option<Fault> {
+    let fault = |message: String| Fault::new(codes::EXPRESSION, message);
+    if let Some(name) = between(message, "Invalid function '", "'") {
+        return Some(unknown_function(name));
+    }
+    if message.starts_with("Column in SELECT must be in GROUP BY") {
+        let column = between(message, "column \"", "\"")?;
+        let name = column.rsplit('.').next().unwrap_or(column);
+        return Some(
+            fault(format!("`{name}` is neither grouped nor aggregated"))
+                .fragment(name, 0)
+                .hint(format!("add it to GROUP BY, or write an aggregate such as `max({name})`")),
+        );
+    }
+    if message.starts_with("LIMIT without ORDER BY") {
+        let limit = if text.contains("limit") { "limit" } else { "LIMIT" };
+        return Some(
+            fault("LIMIT without ORDER BY gives other rows from run to run".into())
+                .fragment(limit, 0)
+                .hint("add ORDER BY before it"),
+        );
+    }
+    if let Some(types) = between(message, "Cannot coerce arithmetic expression ", " to valid types") {
+        let mut parts = types.splitn(3, ' ');
+        let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
+        return Some(
+            fault(format!(
+                "`{}`: {operator} does not take {} and {}",
+                shown(text),
+                type_words(left),
+                type_words(right)
+            ))
+            .fragment(operator, 0)
+            .hint("cast one side, such as `cast(... as double)`"),
+        );
+    }
+    if let Some(types) = between(message, "Cannot infer common argument type for comparison operation ", "\n")
+        .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "))
+    {
+        let mut parts = types.splitn(3, ' ');
+        let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
+        let sides = format!("{} and {}", type_words(left), type_words(right));
+        return Some(
+            fault(format!("`{}`: {sides} cannot be compared", shown(text))).fragment(operator, 0).hint("cast one side"),
+        );
+    }
+    if let Some(name) = between(message, "Function '", "' expects ") {
+        let rest = message.split("' expects ").nth(1)?.lines().next()?;
+        if let Some((wanted, given)) = rest.split_once(" but received ") {
+            return Some(
+                fault(format!("`{name}` takes {}, not {}", type_words(wanted), type_words(given)))
+                    .fragment(name, 0)
+                    .hint("cast the argument, such as `cast(... as double)`"),
+            );
+        }
+        let reason = rest.replace(" arguments but received ", " arguments, not ");
+        return Some(fault(format!("`{name}` takes {reason}")).fragment(name, 0));
+    }
+    if let Some(call) = between(message, "argument types '", "'") {
+        let (name, types) = call.split_once('(')?;
+        let types: Vec<String> = types.trim_end_matches(')').split(", ").map(type_words).collect();
+        return Some(fault(format!("`{name}` does not take {}", types.join(" and "))).fragment(name, 0));
+    }
+    None
+}
+
+/// A fault for a function that there is not.
+fn unknown_function(name: &str) -> Fault {
+    let fault = Fault::new(codes::EXPRESSION, format!("there is no function `{name}`")).fragment(name, 0);
+    let scalars = datafusion::functions::all_default_functions();
+    let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
+    let names = scalars.iter().map(|function| function.name());
+    match nearest_word(name, names.chain(aggregates.iter().map(|function| function.name()))) {
+        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+        None => fault.hint("use the SQL functions of DataFusion"),
+    }
+}
+
+/// An Arrow type in the words of SQL.
+fn type_words(name: &str) -> String {
+    match name.trim() {
+        "Utf8" | "LargeUtf8" | "Utf8View" | "String" => "text".to_owned(),
+        "Numeric" => "numbers".to_owned(),
+        "Date32" | "Date64" => "a date".to_owned(),
+        "Boolean" => "a condition".to_owned(),
+        other if other.starts_with("Timestamp") => "a timestamp".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// A type in the words of SQL.
+pub(crate) fn data_type_words(data_type: &DataType) -> String {
+    type_words(&data_type.to_string())
+}
+
+/// The first line of an error of the planner, without the names of its parts.
+fn planner_reason(error: &DataFusionError) -> String {
+    let text = error.strip_backtrace();
+    let mut text = text.lines().next().unwrap_or_default().trim();
+    const PREFIXES: [&str; 7] = [
+        "Error during planning: ",
+        "Schema error: ",
+        "Arrow error: ",
+        "Execution error: ",
+        "This feature is not implemented: ",
+        "type_coercion",
+        "caused by",
+    ];
+    while let Some(rest) = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+        text = rest.trim();
+    }
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect::<String>()).unwrap_or_default()
+}
+
+fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
+    let rest = text.split_once(start)?.1;
+    Some(rest.split_once(end)?.0)
+}

@@ -1,0 +1,116 @@
+//! Everything that a run would refuse before it reads rows, at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_plan::{BoundPipeline, bind, check_label_names, label_in_features};
+use forebay_storage::StorageLocation;
+
+use crate::feed::features::choose_features;
+use crate::session::{Session, datasets};
+use crate::training::{check_training, label_column};
+use forebay_feed::FeedConfig;
+
+impl Session {
+    /// Reads the schemas of all sources (footers and headers), and binds every step, sink, training and feed to them.
+    /// The fault holds all problems. Reads no rows and writes nothing. Gives warnings, as faults that no run has.
+    pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Fault>> {
+        let mut warnings = Vec::new();
+        let (inputs, mut faults) = self.discover_each(&self.io, pipeline, None, None);
+        let datasets = datasets(&inputs);
+        match bind(pipeline, &self.registry, &self.sql, &datasets) {
+            Ok(bound) => {
+                faults.extend(self.check_bound(pipeline, &bound, &datasets));
+                warnings = self.training_warnings(pipeline, &bound);
+            }
+            Err(fault) => faults.extend(fault.into_each()),
+        }
+        let places = self.check_places(pipeline, &mut faults);
+        let overlap = crate::output_overlap::check_overlap(&self.io, pipeline, &datasets, &places);
+        faults.extend(overlap.err().into_iter().flat_map(Fault::into_each));
+        let mut seen = BTreeSet::new();
+        faults.retain(|fault| seen.insert((fault.message().to_owned(), format!("{:?}", fault.site().spec))));
+        faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
+        Fault::combine(faults).map_or(Ok(warnings), Err)
+    }
+
+    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
+    /// label is predicted, such columns are faults already.
+    pub(crate) fn training_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+        if pipeline.label.is_some() {
+            return Vec::new();
+        }
+        let warning = |training: &PipelineSink| {
+            let feed = self.trainer(training).ok()?.feed();
+            let label = label_column(pipeline, &feed).ok()?;
+            let flow = bound.flows.get(&training.from)?;
+            let names = match choose_features(pipeline, bound, &flow.schema, &feed) {
+                Ok(features) => {
+                    let fields = features.dense.into_iter().chain(features.categorical);
+                    fields.map(|field| field.column).collect::<Vec<_>>()
+                }
+                // Some widths are known only once something is learned.
+                Err(_) => flow.schema.fields().iter().map(|field| field.name().clone()).collect(),
+            };
+            label_in_features(bound, training, &label, &names)
+        };
+        pipeline.trainings.iter().filter_map(warning).collect()
+    }
+
+    fn check_bound(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        datasets: &BTreeMap<String, Dataset>,
+    ) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        // Where a source cannot be read, steps are missing for that reason.
+        if datasets.len() < pipeline.sources.len() {
+            return faults;
+        }
+        let mut report = |found: Result<()>| faults.extend(found.err().into_iter().flat_map(Fault::into_each));
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        report(self.check_layouts(pipeline, &sinks, bound));
+        report(check_label_names(pipeline, bound));
+        let without_feed = Pipeline { feed: None, ..pipeline.clone() };
+        for training in &pipeline.trainings {
+            let place = |fault: Fault| fault.at(training.at.as_ref());
+            report(check_training(self, pipeline, bound, training).map_err(place));
+            let feed = self.trainer(training).map(|trainer| trainer.feed());
+            report(feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed)).map_err(place));
+        }
+        report(self.check_forecasts(pipeline, bound));
+        if let Some(feed) = &pipeline.feed
+            && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
+            && let Some(from) = config.from.clone()
+        {
+            report(check_feed(pipeline, bound, &from, &config));
+        }
+        faults
+    }
+
+    /// Where outputs go.
+    fn check_places<'a>(
+        &self,
+        pipeline: &'a Pipeline,
+        faults: &mut Vec<Fault>,
+    ) -> Vec<(&'a PipelineSink, StorageLocation)> {
+        let mut places = Vec::new();
+        for (index, sink) in pipeline.sinks.iter().enumerate() {
+            let place = self.sink(pipeline, index).and_then(|writer| self.io.resolve(writer.path()));
+            match place {
+                Ok(place) => places.push((sink, place)),
+                Err(fault) => faults.push(fault.at(sink.at.as_ref())),
+            }
+        }
+        places
+    }
+}
+
+/// The columns that a feed names. Its types and widths can depend on what is learned, and are not looked at.
+fn check_feed(pipeline: &Pipeline, bound: &BoundPipeline, from: &str, config: &FeedConfig) -> Result<()> {
+    let Some(flow) = bound.flows.get(from) else { return Ok(()) };
+    let faults = choose_features(pipeline, bound, &flow.schema, config).err().into_iter().flat_map(Fault::into_each);
+    let unknown = faults.filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
+    Fault::combine(unknown.collect()).map_or(Ok(()), Err)
+}
