@@ -132,7 +132,7 @@ fn works_with(make: impl Fn(&TestDirectory), spec: &str, args: &[&str]) -> Recor
 #[test]
 fn sources_that_are_not_there() {
     let standardize = spec("- standardize: { columns: [price] }");
-    fails(|_| {}, &standardize, 65, "FB0201", &["no file matches `data`", "spec.yaml:4:"]);
+    fails(|_| {}, &standardize, 65, "FB0201", &["no file matches `data`", "spec.yaml:5:"]);
     fails(|shop| drop(fs::create_dir(shop.path("data"))), &standardize, 65, "FB0201", &["nothing in it fits"]);
     fails(|shop| good_file(shop, "date/a.parquet", 1), &standardize, 65, "FB0201", &["did you mean", "date"]);
     let several = standardize.replace("path: data }", "paths: [data, nowhere/*.parquet] }");
@@ -189,7 +189,7 @@ fn steps_in_a_cycle() {
                  from: c\n  c:\n    union: [data, a]\nsinks:\n  table: { from: a, parquet: { path: out } }\n";
     fails(good, cycle, 78, "FB0106", &["steps depend on each other", "a -> b -> c -> a", "spec.yaml:"]);
     let own = spec("- log1p: { columns: [price] }").replace("from: data", "from: features");
-    fails(good, &own, 78, "FB0106", &["features -> features"]);
+    fails(good, &own, 78, "FB0106", &["`features` reads itself"]);
     let join = "- join: { with: other, on: [id] }";
     let through_join = spec(join).replace("sinks:", "  other:\n    from: features\nsinks:");
     fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "read a source"]);
@@ -199,7 +199,7 @@ fn steps_in_a_cycle() {
     let call = once.forebay(&["run", "spec.yaml"]).expect(78);
     assert_eq!(call.stderr.matches("error[").count(), 1, "one circle, told twice:\n{}", call.stderr);
     let itself = spec("- join: { with: features, on: [id] }");
-    fails(good, &itself, 78, "FB0106", &["features -> features"]);
+    fails(good, &itself, 78, "FB0106", &["`features` reads itself"]);
     let unknown = spec("- join: { with: date, on: [id] }");
     fails(
         good,

@@ -93,10 +93,10 @@ fn a_statistic_of_all_rows_is_named() {
 demand: scrambled price, qty, weather in all rows after 2016-01-20
 table: 60 rows at or before 2016-01-20, 1 of 3 columns moved
 error[FB0214]: `price` in sink `table` moves when later rows are scrambled
-  --> spec.yaml:12:9
+  --> spec.yaml:12:34
    |
 12 |       - standardize: { columns: [price] }
-   |         ^^^^^^^^^^^
+   |                                  ^^^^^
 hint: set `fit_on` to a part of the split that ends before
 note: `features.standardize` learned from all rows, those after 2016-01-20 too
 note: 60 of 60 rows at or before 2016-01-20 moved, first in row 0 (store=a, day=2016-01-01): -1.7714811918119178 \

@@ -11,7 +11,7 @@ const SQL_SHOWN_MAX: usize = 80;
 
 /// A fault of an expression over some columns.
 pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionError) -> Fault {
-    known_fault(text, error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
+    known_fault((text, "expression"), error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
         let reason = planner_reason(error);
         Fault::new(codes::EXPRESSION, format!("`{}` is not a valid expression: {reason}", shown(text)))
     })
@@ -29,7 +29,7 @@ pub(crate) fn query_fault(query: &str, error: &DataFusionError) -> Fault {
             None => columns_hint(&names),
         })
     };
-    known_fault(query, error, &unknown).unwrap_or_else(|| {
+    known_fault((query, "query"), error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
         Fault::new(codes::EXPRESSION, format!("the query `{}` is not valid: {reason}", shown(query)))
     })
@@ -55,10 +55,11 @@ fn valid_columns(error: &DataFusionError) -> Vec<String> {
     names
 }
 
-fn known_fault(text: &str, error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
+/// A fault for an error that is understood; `noun` is what the text is.
+fn known_fault((text, noun): (&str, &str), error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => schema_fault(error, unknown),
-        DataFusionError::SQL(error, _) => Some(syntax_fault(text, &error.to_string())),
+        DataFusionError::SQL(error, _) => Some(syntax_fault(text, noun, &error.to_string())),
         DataFusionError::Plan(message) => plan_fault(text, message),
         DataFusionError::ArrowError(error, _) => {
             let message = error.to_string();
@@ -87,7 +88,7 @@ fn schema_fault(error: &SchemaError, unknown: &dyn Fn(&str) -> Fault) -> Option<
 }
 
 /// A fault of the parser: `sql parser error: Expected: ), found: AS at Line: 1, Column: 23`.
-fn syntax_fault(text: &str, message: &str) -> Fault {
+fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
     let message = message.trim_start_matches("sql parser error: ");
     let position = between(message, " at Line: ", ", Column: ").and_then(|line| {
         let column = message.rsplit("Column: ").next()?.trim();
@@ -96,10 +97,9 @@ fn syntax_fault(text: &str, message: &str) -> Fault {
     let reason = message.split(" at Line: ").next().unwrap_or(message).replace("Expected: ", "expected ");
     let ended = reason.ends_with("found: EOF");
     let reason = reason.replace(", found: EOF", "").replace(", found: ", ", found ");
-    let what = if text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("select")) {
-        format!("the query `{}` is not valid", shown(text))
-    } else {
-        format!("`{}` is not a valid expression", shown(text))
+    let what = match noun {
+        "query" => format!("the query `{}` is not valid", shown(text)),
+        _ => format!("`{}` is not a valid {noun}", shown(text)),
     };
     if ended {
         let fault = Fault::new(codes::EXPRESSION, format!("{what}: it ends where {} is missing", missing(&reason)));

@@ -116,11 +116,16 @@ fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
         || faults.iter().any(|known| known.message() == fault.message())
 }
 
-/// Problems of a spec, and of the data that it names, are for its author to mend; storage that fails is not.
+/// Problems of a spec, and of the data that it names, are for its author to mend; storage that fails, and a spec that
+/// is not there, are not.
 fn check_exit_code(fault: &Fault) -> u8 {
-    let codes: Vec<u8> = std::iter::once(fault).chain(fault.others()).map(super::exit_code).collect();
-    let is_for_author = |code: &u8| [EXIT_SPEC, EXIT_DATA].contains(code);
-    if codes.iter().any(is_for_author) { EXIT_SPEC } else { codes[0] }
+    let mut all = std::iter::once(fault).chain(fault.others());
+    let is_for_author = |fault: &Fault| match super::exit_code(fault) {
+        EXIT_SPEC => true,
+        EXIT_DATA => fault.site().spec.is_some(),
+        _ => false,
+    };
+    if all.any(is_for_author) { EXIT_SPEC } else { super::exit_code(fault) }
 }
 
 fn summary_text(pipeline: &Pipeline, offline: bool, warnings: usize) -> String {

@@ -127,7 +127,7 @@ impl<'a> SchemaChecker<'a> {
             YamlData::Text(text) if wants("object") && is_entry(text) => {
                 Some(format!("write it without quotes: {{ {text} }}"))
             }
-            YamlData::Number(_) if schemas.iter().any(|schema| schema.get("pattern").is_some()) => {
+            YamlData::Number(_) if schemas.iter().any(|schema| is_length(schema)) => {
                 Some("write a whole number of rows, or a whole number and a unit: 12h, 7d or 2w".to_owned())
             }
             YamlData::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
@@ -567,6 +567,11 @@ fn describe_yaml_node(node: &YamlNode) -> String {
         YamlData::List(_) => "a list".to_owned(),
         YamlData::Map(_) => "a map".to_owned(),
     }
+}
+
+/// Whether a schema is that of lengths of time and rows.
+fn is_length(schema: &Value) -> bool {
+    schema_types(schema) == ["integer", "string"] && schema.get("pattern").is_some()
 }
 
 /// Whether a key is the rest of SQL that a comma inside { } has cut, which is reported at its first part.

@@ -198,7 +198,7 @@ fn parse_fixture(yaml: &str, params: &[(&str, &str)]) -> Result<Pipeline> {
 fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
     match parse_fixture(yaml, params) {
         Ok(_) => "no fault\n".into(),
-        Err(fault) => plain(&fault, Some(SpecText { file: FILE, text: yaml })),
+        Err(fault) => plain(&super::locate(fault, FILE, yaml), Some(SpecText { file: FILE, text: yaml })),
     }
 }
 
