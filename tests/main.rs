@@ -16,6 +16,7 @@ mod cuda_driver;
 mod custom;
 mod end_to_end;
 mod exact_values;
+mod expect;
 mod faults;
 mod feed;
 mod feed_cache;

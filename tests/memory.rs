@@ -290,6 +290,7 @@ const TRANSFORMS: &[(&str, &str)] = &[
     ("drop", "{ drop: [word] }"),
     ("ewm", "{ ewm: { columns: [x], compute: [mean], span: 7, gap: 1, gaps: count_rows } }"),
     ("expanding", "{ expanding: { columns: [x], compute: [mean], gap: 1, gaps: count_rows } }"),
+    ("expect", "{ expect: [{ unique: [n, word] }, { not_null: [word] }] }"),
     ("explode", "{ explode: { column: list } }"),
     ("fill_forward", "{ fill_forward: { columns: [x], suffix: _filled } }"),
     ("filter", r#"{ filter: "n % 2 = 0" }"#),

@@ -53,6 +53,7 @@ pub fn registry() -> TransformRegistry {
         .register::<relational::AsOfJoin>()
         .register::<relational::Dedupe>()
         .register::<relational::LookupJoin>()
+        .register::<rows::ExpectRows>()
         .register::<rows::Explode>()
         .register::<rows::FilterRows>()
         .register::<rows::FutureRows>()

@@ -145,6 +145,8 @@ pub mod codes {
         LOOKAHEAD = "FB0214" Data Never;
         /// A feed cursor that was created for other data.
         OTHER_DATA = "FB0215" Data Never;
+        /// Rows that are not as an `expect` step says.
+        EXPECTATION = "FB0216" Data Never;
 
         /// The memory limit would be exceeded.
         MEMORY = "FB0301" Resource Never;

@@ -10,6 +10,8 @@ use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::expectation::Expectation;
+
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
 pub type ColumnKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync>;
@@ -99,6 +101,8 @@ pub struct MapOp {
     /// Distance in nanoseconds before the row's time at which the learned data ends, for findings that depend on
     /// the row's series or time (a table by time). `None` for global statistics.
     pub behind: Option<SeriesLength>,
+    /// What is expected of the rows, as the findings of `asks` tell it.
+    pub expectation: Option<Expectation>,
 }
 
 impl MapOp {
@@ -115,6 +119,7 @@ impl MapOp {
             asks: Vec::new(),
             lower: Arc::new(move |_| Ok(lowered.clone())),
             behind: None,
+            expectation: None,
         }
     }
 
@@ -131,11 +136,20 @@ impl MapOp {
             asks: asks.into_iter().collect(),
             lower: Arc::new(lower),
             behind: None,
+            expectation: None,
         }
     }
 }
 
 impl MapOp {
+    /// An operation that changes nothing, and judges the rows by the findings of `asks`.
+    pub fn expecting(asks: impl IntoIterator<Item = AnalyzerRequest>, expectation: Expectation) -> Self {
+        let nothing = LoweredMap::new(|_: &[ArrayRef], _| Ok(Vec::new()));
+        let none: [&str; 0] = [];
+        let op = MapOp::fitted(none, [], asks, move |_| Ok(nothing.clone()));
+        MapOp { expectation: Some(expectation), ..op }
+    }
+
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.
     pub fn data_age(mut self, behind: SeriesLength) -> Self {
         self.behind = Some(behind);

@@ -7,6 +7,7 @@ mod connector_registry;
 mod deadline;
 mod degradation;
 mod executor;
+mod expectations;
 mod feed;
 mod late_data;
 mod leak_check;
@@ -31,6 +32,7 @@ pub use backtest::{
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::{DeadlineSpec, parse_duration};
+pub use expectations::{ExpectationReport, ViolatingRows};
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,

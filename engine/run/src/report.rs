@@ -6,6 +6,8 @@ use forebay_plan::RowCounts;
 use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
+use crate::expectations::ExpectationReport;
+
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
@@ -26,6 +28,9 @@ pub struct RunReport {
     /// Per step that adds rows of the future.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub future: Vec<FutureReport>,
+    /// Per rule of `expect` steps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expectations: Vec<ExpectationReport>,
     /// Per pass.
     pub passes: Vec<PassReport>,
     /// The interval that was written, if not everything.

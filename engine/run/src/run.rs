@@ -224,6 +224,7 @@ impl Session {
         let kept = Some((keeper, ways));
         let mut run = RunExecutor { keeper: kept, trainings, ladder: ladder.clone(), ..run };
         let mut staged = run.run_passes()?;
+        let expectations = run.judge_expectations(interval)?;
         self.wait_for_previous_run(BackfillStage::Done)?;
         run.check_rows(&staged, own_sinks)?;
         // A run that fails publishes nothing: trainings come first. Those of an interval read the intervals before
@@ -284,6 +285,7 @@ impl Session {
             outputs,
             models,
             future: std::mem::take(&mut run.future),
+            expectations,
             interval: interval.cloned(),
             again: Vec::new(),
             nothing_new: ladder.is_none() && passes.iter().all(|pass| pass.reused),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::{ForecastReport, FutureReport, RunReport};
+use forebay_run::{ExpectationReport, ForecastReport, FutureReport, RunReport};
 use forebay_storage::{Event, EventListener};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -111,6 +111,20 @@ fn left_out(ended: u64) -> String {
     if ended == 0 { String::new() } else { format!(", {} that ended before left out", units::grouped(ended)) }
 }
 
+/// How many rules hold, and those that do not.
+fn expectations_text(expectations: &[ExpectationReport]) -> String {
+    if expectations.is_empty() {
+        return String::new();
+    }
+    let broken: Vec<&ExpectationReport> = expectations.iter().filter(|rule| !rule.holds).collect();
+    let rules = units::counted(expectations.len() as u64, "rule");
+    let mut text = format!("expectations: {} of {rules} hold\n", expectations.len() - broken.len());
+    for ExpectationReport { step, rule, found, .. } in broken {
+        text += &format!("  {step}: `{rule}`: {found}\n");
+    }
+    text
+}
+
 fn forecast_text(forecast: &ForecastReport) -> String {
     let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, .. } = forecast;
     let known = known_until.as_ref().map_or_else(String::new, |known| format!(", data until {known}"));
@@ -166,6 +180,7 @@ fn summary(report: &RunReport) -> String {
     report.models.iter().for_each(|model| text += &training::summary(model));
     report.future.iter().for_each(|future| text += &future_text(future));
     report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
+    text += &expectations_text(&report.expectations);
     if !report.again.is_empty() {
         let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
         text += &format!("done again: {}\n", again.join(", "));

@@ -1,9 +1,11 @@
 //! Which rows there are.
 
+mod expect;
 mod explode;
 mod filter;
 mod future_rows;
 
+pub use expect::{ErrorBudget, ExpectRows, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
 pub use explode::Explode;
 pub use filter::FilterRows;
 pub use future_rows::{FutureRows, FutureStart};

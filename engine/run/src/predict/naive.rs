@@ -194,6 +194,7 @@ impl Session {
             models: Vec::new(),
             forecasts,
             future: Vec::new(),
+            expectations: Vec::new(),
             passes,
             interval: interval.cloned(),
             again: Vec::new(),

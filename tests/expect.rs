@@ -1,0 +1,150 @@
+//! Expectations: what holds lets a run publish, what does not is named with its rows, and nothing is published.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Date32Array, Float64Array, Int32Array, StringArray};
+use serde_json::{Value, json};
+
+use crate::exact_values::write;
+use crate::support::{ProgramOutput, TestDirectory};
+
+const ROWS: i32 = 1_000;
+
+/// Rows with a date, a key, a category, a price and a quantity, and some faults.
+fn shop() -> TestDirectory {
+    let shop = TestDirectory::new();
+    let category = |row: i32| match row {
+        7 | 8 => Some("toys"),
+        9 => None,
+        _ => Some(["food", "household"][row as usize % 2]),
+    };
+    let price = |row: i32| match row {
+        3 => None,
+        4 => Some(f64::NAN),
+        5 => Some(-1.5),
+        _ => Some(f64::from(row) / 10.0),
+    };
+    let columns: [(&str, ArrayRef); 5] = [
+        ("date", Arc::new(Date32Array::from_iter_values((0..ROWS).map(|row| 16_000 + row / 10)))),
+        ("item", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| if row == 999 { 8 } else { row % 10 })))),
+        ("category", Arc::new(StringArray::from_iter((0..ROWS).map(category)))),
+        ("price", Arc::new(Float64Array::from_iter((0..ROWS).map(price)))),
+        ("qty", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50)))),
+    ];
+    write(&shop, "rows.parquet", columns);
+    shop
+}
+
+fn spec(shop: &TestDirectory, rules: &str) {
+    let text = format!(
+        "version: 1\nname: expected\nsources:\n  rows: {{ parquet: {{ path: rows.parquet }}, time: date, keys: [item] \
+         }}\nsteps:\n  checked:\n    from: rows\n    do:\n      - expect:\n{rules}\nsinks:\n  out: {{ from: checked, \
+         parquet: {{ path: out }} }}\n"
+    );
+    shop.write("spec.yaml", &text);
+}
+
+fn run(shop: &TestDirectory, rule: &str, more: &[&str]) -> ProgramOutput {
+    spec(shop, &format!("          - {rule}"));
+    shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat())
+}
+
+#[test]
+fn each_rule_tells_which_rows_violate_it() {
+    let shop = shop();
+    let violated = [
+        ("{ not_null: [qty, price] }", "not_null: price", 1, json!([["null", 1]])),
+        ("{ range: { price: [0, null] } }", "range: price", 1, json!([["-1.5", 1]])),
+        ("{ range: { price: [-5, 90] } }", "range: price", 100, Value::Null),
+        ("{ range: { date: [2013-10-23, null] } }", "range: date", 10, json!([["2013-10-22", 10]])),
+        ("{ in_set: { category: [food, household] } }", "in_set: category", 2, json!([["toys", 2]])),
+        ("{ in_set: { qty: [0, 1] } }", "in_set: qty", 960, Value::Null),
+        ("{ sql: \"qty < 49 OR price < 10\" }", "sql: qty < 49 OR price < 10", 18, Value::Null),
+        ("{ sql: \"price >= 0\" }", "sql: price >= 0", 1, json!([["price=-1.5", 1]])),
+        ("{ unique: [date, item] }", "unique: date, item", 0, json!([["2014-01-29, 8", 2]])),
+        ("{ rows: { min: 1001 } }", "rows: at least 1001", 0, json!([])),
+        ("{ rows: { max: 999 } }", "rows: at most 999", 0, json!([])),
+        ("{ fresh: { date: 2d } }", "fresh: date within 2d", 0, json!([])),
+    ];
+    for (rule, name, violations, values) in violated {
+        let call = run(&shop, rule, &[]).expect(65);
+        assert!(call.stderr.contains("FB0216") && call.stderr.contains(name), "{rule}: {}", call.stderr);
+        assert!(call.stderr.contains("checked.expect") && !shop.path("out").exists(), "{rule}: {}", call.stderr);
+        // The same with a warning: the rows are published.
+        let warned = rule.replacen("{ ", "{ policy: warn, ", 1);
+        let call = run(&shop, &warned, &["--state=warned"]).expect(0);
+        let summary = call.summary();
+        let found = &summary["expectations"].as_array().unwrap().iter().find(|rule| rule["rule"] == name).unwrap();
+        assert_eq!((&found["holds"], &found["violations"]), (&json!(false), &json!(violations)), "{rule}");
+        if !values.is_null() {
+            let pair = |value: &Value| json!([value["value"], value["rows"]]);
+            let found: Vec<Value> = found["values"].as_array().unwrap().iter().map(pair).collect();
+            assert_eq!(json!(found), values, "{rule}");
+        }
+        assert_eq!(summary["outputs"][0]["rows"], ROWS);
+        assert!(call.stdout.contains("\"warning\"") && call.stdout.contains("does not hold"), "{}", call.stdout);
+        std::fs::remove_dir_all(shop.path("out")).unwrap();
+        std::fs::remove_dir_all(shop.path(".out.forebay")).unwrap();
+    }
+    let held = [
+        "{ not_null: [qty, date] }",
+        "{ not_null: [price], at_most: 0.1% }",
+        "{ range: { price: [-2, null], qty: [0, 49] }, at_most: 0.002 }",
+        "{ in_set: { category: [food, household, toys] } }",
+        "{ sql: \"qty >= 0\" }",
+        "{ unique: [date, item, price] }",
+        "{ rows: { min: 1000, max: 1000 } }",
+        "{ fresh: { date: 20000d } }",
+    ];
+    let rules: Vec<String> = held.iter().map(|rule| format!("          - {rule}")).collect();
+    spec(&shop, &rules.join("\n"));
+    for more in [&["--threads=2"][..], &["--local-workers=2", "--state=on-workers"]] {
+        let summary = shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat()).expect(0).summary();
+        let rules = summary["expectations"].as_array().unwrap();
+        assert!(rules.len() == 10 && rules.iter().all(|rule| rule["holds"] == true), "{rules:?}");
+    }
+    let text = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
+    assert!(text.contains("expectations: 10 of 10 rules hold") && text.contains("nothing new"), "{text}");
+}
+
+#[test]
+fn a_run_that_fails_keeps_what_readers_see() {
+    let shop = shop();
+    run(&shop, "{ rows: { min: 1 } }", &[]).expect(0);
+    let before = shop.visible("out");
+    // A rule more: no row is written anew.
+    let call = run(&shop, "{ in_set: { category: [food] } }", &[]).expect(65);
+    assert!(call.stderr.contains("household (498 rows), toys (2 rows)"), "{}", call.stderr);
+    assert!(shop.visible("out") == before);
+    let summary = run(&shop, "{ rows: { min: 1 } }", &["--signal-nothing-new"]).expect(99).summary();
+    assert_eq!(summary["expectations"][0]["holds"], true);
+    // An interval knows what was known at its end: here nothing is old.
+    let interval = ["--interval", "2014-01-20", "2014-01-30", "--state=nights-state", "--json"];
+    let rule = "          - { fresh: { date: 2d } }\n          - { rows: { min: 900 } }";
+    spec(&shop, rule);
+    shop.write(
+        "spec.yaml",
+        &std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("path: out", "path: nights"),
+    );
+    shop.forebay(&[&["run", "spec.yaml"], &interval[..]].concat()).expect(0);
+}
+
+#[test]
+fn rules_that_mean_nothing_are_refused() {
+    let shop = shop();
+    for (rule, message) in [
+        ("{ not_null: [amount] }", "there is no column `amount`"),
+        ("{ policy: warn }", "an item of `expect` has one rule"),
+        ("{ not_null: [qty], unique: [qty] }", "an item of `expect` has one rule"),
+        ("{ rows: { min: 2, max: 1 } }", "`rows` has a least number"),
+        ("{ rows: { min: 2 }, at_most: 1% }", "this rule is about all of them"),
+        ("{ range: { qty: [null, null] } }", "has no bound"),
+        ("{ in_set: { qty: [] } }", "is empty"),
+        ("{ fresh: { qty: 2d } }", "only a date or a timestamp has an age"),
+        ("{ sql: \"qty +\" }", "qty +"),
+        ("{ not_null: [qty], at_most: 200% }", "at_most"),
+    ] {
+        let call = run(&shop, rule, &[]);
+        assert!(call.code == 78 && call.stderr.contains(message), "{rule}: {} {}", call.code, call.stderr);
+    }
+}

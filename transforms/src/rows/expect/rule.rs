@@ -1,0 +1,264 @@
+//! The rules of `expect`, bound to columns.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, UInt64Type};
+use forebay_analyze::{ColumnCounts, ColumnMoments, TokenVocabulary, VocabularyOrder};
+use forebay_model::{Fault, Finding, Result, codes, logical_type, tick_nanoseconds};
+use forebay_plan::{AnalyzerRequest, BindScope, Expectation, ExpectationOutcome, JudgeExpectation, ViolatingValue};
+
+use super::{ExpectedRows, ExpectedValue, RowExpectation};
+use crate::shared::bad_value;
+use crate::time::{LengthSpec, TimeColumn};
+
+/// Values that a fault names.
+const EXAMPLES: usize = 10;
+
+/// Letters of a value that are kept.
+const VALUE_LETTERS: usize = 200;
+
+/// What divides the values of a key, and what stands for null in it.
+const DIVIDER: char = '\u{1f}';
+const NULL: char = '\u{1e}';
+
+/// A SQL expression whose value, where it is not null, is the text of what violates a rule.
+pub(super) struct ViolationColumn(pub String);
+
+/// A rule and what it asks.
+pub(super) struct BoundExpectation {
+    pub column: Option<ViolationColumn>,
+    /// What is asked: of the column of violations, where there is one.
+    pub asks: Vec<AnalyzerRequest>,
+    pub expectation: Expectation,
+}
+
+/// A column's name in SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A value in SQL, for a column of this type.
+fn literal(value: &ExpectedValue, data_type: &DataType) -> String {
+    match value {
+        ExpectedValue::Boolean(value) => value.to_string(),
+        ExpectedValue::Integer(value) => value.to_string(),
+        // Whole doubles keep their point.
+        ExpectedValue::Number(value) => format!("CAST('{value:?}' AS DOUBLE)"),
+        ExpectedValue::Text(text) => {
+            let text = text.replace('\'', "''");
+            match logical_type(data_type) {
+                DataType::Date32 | DataType::Date64 => format!("DATE '{text}'"),
+                DataType::Timestamp(..) => format!("TIMESTAMP '{text}'"),
+                _ => format!("'{text}'"),
+            }
+        }
+    }
+}
+
+/// The value of a column as a text of bounded length.
+fn value_text(name: &str) -> String {
+    format!("left(CAST({} AS VARCHAR), {VALUE_LETTERS})", quoted(name))
+}
+
+impl RowExpectation {
+    /// The rule for each of its columns.
+    pub(super) fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<BoundExpectation>> {
+        let given = [
+            !self.not_null.is_empty(),
+            !self.unique.is_empty(),
+            !self.range.is_empty(),
+            !self.in_set.is_empty(),
+            self.sql.is_some(),
+            self.rows.is_some(),
+            !self.fresh.is_empty(),
+        ];
+        if given.iter().filter(|given| **given).count() != 1 {
+            let hint = "write one of not_null, unique, range, in_set, sql, rows and fresh in each item";
+            return Err(bad_value("an item of `expect` has one rule").hint(hint));
+        }
+        let is_per_row = self.rows.is_none() && self.fresh.is_empty();
+        if self.at_most.is_some() && !is_per_row {
+            return Err(bad_value("`at_most` is a share of rows, and this rule is about all of them"));
+        }
+        let mut bound = Vec::new();
+        for column in &self.not_null {
+            scope.field(column)?;
+            let sql = format!("CASE WHEN {} IS NULL THEN 'null' END", quoted(column));
+            bound.push(self.per_row(format!("not_null: {column}"), sql));
+        }
+        for (column, [least, greatest]) in &self.range {
+            let data_type = scope.field(column)?.data_type();
+            let name = quoted(column);
+            let below = least.as_ref().map(|least| format!("{name} < {}", literal(least, data_type)));
+            let above = greatest.as_ref().map(|greatest| format!("{name} > {}", literal(greatest, data_type)));
+            let outside: Vec<String> = below.into_iter().chain(above).collect();
+            if outside.is_empty() {
+                return Err(bad_value(format!("the range of `{column}` has no bound")).column(column));
+            }
+            let sql = format!("CASE WHEN {} THEN {} END", outside.join(" OR "), value_text(column));
+            bound.push(self.per_row(format!("range: {column}"), sql));
+        }
+        for (column, values) in &self.in_set {
+            let data_type = scope.field(column)?.data_type();
+            if values.is_empty() {
+                return Err(bad_value(format!("the set of `{column}` is empty")).column(column));
+            }
+            let values: Vec<String> = values.iter().map(|value| literal(value, data_type)).collect();
+            let (name, values) = (quoted(column), values.join(", "));
+            let sql = format!("CASE WHEN {name} NOT IN ({values}) THEN {} END", value_text(column));
+            bound.push(self.per_row(format!("in_set: {column}"), sql));
+        }
+        if let Some(condition) = &self.sql {
+            let compiled = scope.sql.condition(condition, scope.schema)?;
+            let shown = compiled.reads.iter().map(|name| format!("'{name}=', coalesce({}, 'null')", value_text(name)));
+            let shown: Vec<String> = shown.collect();
+            let text =
+                if shown.is_empty() { "'false'".to_owned() } else { format!("concat({})", shown.join(", ' ', ")) };
+            bound.push(
+                self.per_row(format!("sql: {condition}"), format!("CASE WHEN NOT ({condition}) THEN {text} END")),
+            );
+        }
+        if !self.unique.is_empty() {
+            for column in &self.unique {
+                scope.field(column)?;
+            }
+            bound.push(self.unique());
+        }
+        if let Some(rows) = self.rows {
+            bound.push(self.row_count(rows, scope)?);
+        }
+        for (column, age) in &self.fresh {
+            bound.push(self.fresh(column, *age, scope)?);
+        }
+        Ok(bound)
+    }
+
+    fn expectation(&self, name: String, judge: JudgeExpectation) -> Expectation {
+        Expectation { name, policy: self.policy.into(), judge }
+    }
+
+    /// A rule whose violations are the values of a column that are not null.
+    fn per_row(&self, name: String, sql: String) -> BoundExpectation {
+        let most = self.at_most.unwrap_or_default().0;
+        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+            let [counts, values] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let rows = counts.number("rows")?.unwrap_or(0.0);
+            let violations = rows - counts.number("nulls")?.unwrap_or(0.0);
+            Ok(ExpectationOutcome {
+                holds: violations <= most * rows,
+                rows: rows as u64,
+                violations: violations as u64,
+                found: String::new(),
+                examples: violating_values(values)?,
+            })
+        });
+        BoundExpectation {
+            column: Some(ViolationColumn(sql)),
+            asks: asks_of_violations(1),
+            expectation: self.expectation(name, judge),
+        }
+    }
+
+    /// Keys that come more than once.
+    fn unique(&self) -> BoundExpectation {
+        let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", quoted(name));
+        let parts: Vec<String> = self.unique.iter().map(part).collect();
+        let sql = format!("concat({})", parts.join(&format!(", '{DIVIDER}', ")));
+        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+            let [counts, keys] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let mut examples = violating_values(keys)?;
+            for example in &mut examples {
+                example.value = example.value.replace(DIVIDER, ", ").replace(NULL, "null");
+            }
+            Ok(ExpectationOutcome {
+                holds: examples.is_empty(),
+                rows: counts.number("rows")?.unwrap_or(0.0) as u64,
+                violations: 0,
+                found: if examples.is_empty() { String::new() } else { "keys that come several times".to_owned() },
+                examples,
+            })
+        });
+        BoundExpectation {
+            column: Some(ViolationColumn(sql)),
+            asks: asks_of_violations(2),
+            expectation: self.expectation(format!("unique: {}", self.unique.join(", ")), judge),
+        }
+    }
+
+    fn row_count(&self, expected: ExpectedRows, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+        let ExpectedRows { min, max } = expected;
+        let name = match (min, max) {
+            (Some(min), Some(max)) if min <= max => format!("rows: {min} to {max}"),
+            (Some(min), None) => format!("rows: at least {min}"),
+            (None, Some(max)) => format!("rows: at most {max}"),
+            _ => return Err(bad_value("`rows` has a least number `min`, a greatest `max`, or both")),
+        };
+        let first =
+            scope.schema.fields().first().ok_or_else(|| Fault::internal("rows without columns"))?.name().clone();
+        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+            let [counts] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
+            Ok(ExpectationOutcome {
+                holds: min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max),
+                rows,
+                found: format!("{rows} rows"),
+                ..ExpectationOutcome::default()
+            })
+        });
+        Ok(BoundExpectation {
+            column: None,
+            asks: vec![AnalyzerRequest::new(ColumnCounts, [first]).per_run()],
+            expectation: self.expectation(name, judge),
+        })
+    }
+
+    fn fresh(&self, column: &str, age: LengthSpec, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+        let field = scope.field(column)?;
+        let Some(tick) = tick_nanoseconds(field.data_type()) else {
+            let message = format!("`{column}` is {}, and only a date or a timestamp has an age", field.data_type());
+            return Err(Fault::new(codes::COLUMN_TYPE, message).column(column));
+        };
+        let time = TimeColumn { name: column.to_owned(), data_type: field.data_type().clone() };
+        let most = i128::from(age.ticks(&time)?) * tick;
+        let judge: JudgeExpectation = Arc::new(move |findings, now| {
+            let [moments] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let rows = moments.number("count")?.unwrap_or(0.0) as u64;
+            let last = moments.number("max")?.map(|ticks| ticks as i128 * tick);
+            let age = last.map(|last| now - last);
+            let found = match age {
+                Some(age) => format!("the last time is {:.1} days old", age as f64 / 86_400e9),
+                None => "there is no time".to_owned(),
+            };
+            let holds = age.is_some_and(|age| age <= most);
+            Ok(ExpectationOutcome { holds, rows, found, ..ExpectationOutcome::default() })
+        });
+        Ok(BoundExpectation {
+            column: None,
+            asks: vec![AnalyzerRequest::new(ColumnMoments, [column]).per_run()],
+            expectation: self.expectation(format!("fresh: {column} within {age}"), judge),
+        })
+    }
+}
+
+/// Counts of rows and of those without a violation, and the most frequent violations.
+fn asks_of_violations(min_count: u64) -> Vec<AnalyzerRequest> {
+    let none: [&str; 0] = [];
+    vec![AnalyzerRequest::new(ColumnCounts, none).per_run(), AnalyzerRequest::new(frequent(min_count), none).per_run()]
+}
+
+/// The most frequent values.
+fn frequent(min_count: u64) -> TokenVocabulary {
+    TokenVocabulary { min_count, top_k: Some(EXAMPLES), order: VocabularyOrder::CountThenValue }
+}
+
+fn violating_values(finding: &Finding) -> Result<Vec<ViolatingValue>> {
+    let tokens = cast(finding.column("token")?, &DataType::Utf8)?;
+    let tokens: &StringArray = tokens.as_string();
+    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
+    let values = tokens.iter().zip(counts.values());
+    Ok(values
+        .map(|(value, rows)| ViolatingValue { value: value.unwrap_or_default().to_owned(), rows: *rows })
+        .collect())
+}
