@@ -31,6 +31,7 @@ mod kill;
 mod late;
 mod lineage;
 mod memory;
+mod metrics;
 mod mistakes;
 mod nightly;
 mod on_time;

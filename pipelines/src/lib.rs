@@ -8,6 +8,7 @@
 pub mod allocator;
 mod builder;
 pub mod cli;
+mod metrics;
 mod predict;
 pub mod present;
 pub mod spec;

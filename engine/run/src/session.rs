@@ -135,6 +135,11 @@ impl Session {
         Arc::new(CancellableSource { inner, interrupt: self.interrupt.clone(), claim: self.claim.clone() })
     }
 
+    /// The memory limit of the process, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.options.memory_bytes
+    }
+
     /// The way to storage.
     pub fn io(&self) -> &StorageClient {
         &self.io

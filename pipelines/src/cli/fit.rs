@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use forebay_model::Result;
 
-use super::options::{DeadlineArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, MetricsArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::present::report::RunReporter;
 
@@ -20,6 +20,8 @@ pub(crate) struct FitCommand {
     deadline: DeadlineArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -28,9 +30,12 @@ pub(crate) struct FitCommand {
 impl FitCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = RunReporter::new(self.options.json);
-        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
+        let mut metrics = self.metrics.metrics()?;
+        let watch = metrics.watch(reporter.watch());
+        let session = self.deadline.apply(self.options.session(watch.clone())?)?;
+        metrics.serve(&session)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let report = self.spec.pipeline().and_then(|pipeline| session.fit(&pipeline));
-        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

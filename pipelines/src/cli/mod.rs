@@ -200,7 +200,7 @@ pub(crate) fn write_stdout(text: &str) -> Result<()> {
 }
 
 /// Listens at an address of the user.
-fn bind_listener(address: &str) -> Result<TcpListener> {
+pub(crate) fn bind_listener(address: &str) -> Result<TcpListener> {
     use std::io::ErrorKind as Kind;
     TcpListener::bind(address).map_err(|error| {
         let (code, hint) = match error.kind() {

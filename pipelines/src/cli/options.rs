@@ -14,6 +14,7 @@ use forebay_storage::{EventListener, IgnoreEvents, machine_bytes};
 
 use super::signals::stop_on_signals;
 use super::usage;
+use crate::metrics::RunMetrics;
 use crate::present::units::parse_bytes;
 use crate::{Forebay, spec};
 
@@ -128,6 +129,25 @@ fn parse_deadline(text: &str) -> Result<DeadlineSpec, String> {
         Some(hint) => format!("{}; {hint}", fault.message()),
         None => fault.message().to_owned(),
     })
+}
+
+/// Where metrics go.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// Serve metrics for Prometheus at this address while the run is at work, such as 127.0.0.1:9464; port 0 takes a
+    /// free one. Who can reach it can read them.
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// Write metrics to this file when the run ends, well or not, for node_exporter's textfile collector.
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    /// The metrics of a run.
+    pub fn metrics(&self) -> Result<RunMetrics> {
+        RunMetrics::new(self.metrics.clone(), self.metrics_file.clone())
+    }
 }
 
 /// How many threads `--threads` says.

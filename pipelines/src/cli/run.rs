@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_model::Result;
 use forebay_run::Interval;
 
-use super::options::{DeadlineArgs, PublishArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::present::report::RunReporter;
 
@@ -23,6 +23,8 @@ pub(crate) struct RunCommand {
     deadline: DeadlineArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -35,13 +37,16 @@ pub(crate) struct RunCommand {
 impl RunCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = RunReporter::new(self.options.json);
-        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
+        let mut metrics = self.metrics.metrics()?;
+        let watch = metrics.watch(reporter.watch());
+        let session = self.deadline.apply(self.options.session(watch.clone())?)?;
+        metrics.serve(&session)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let session = session.allowing_empty(self.publish.allow_empty);
         let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),
         });
-        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

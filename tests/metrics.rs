@@ -1,0 +1,114 @@
+//! Metrics for Prometheus: of a run that is at work, and of one that has ended.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use crate::support::TestDirectory;
+
+const SPEC: &str = r#"
+version: 1
+name: measured
+sources:
+  demand: { parquet: { path: data }, time: date, keys: [store_id, item_id], ready: { marker: marker, timeout: 60s } }
+steps:
+  features:
+    from: demand
+    do:
+      - expect: [{ not_null: [qty], policy: warn }, { rows: { min: 1 } }]
+      - standardize: { columns: [price] }
+sinks: { out: { from: features, parquet: { path: out } } }
+"#;
+
+/// Samples by name and labels, after a check of the text format.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let mut types = BTreeMap::new();
+    let mut samples = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = declared.split_once(' ').unwrap();
+            assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} is declared twice");
+        } else if !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let family = name.split('{').next().unwrap();
+            let kind = types.get(family).unwrap_or_else(|| panic!("{family} has no type"));
+            assert_eq!(kind == "counter", family.ends_with("_total"), "{family} is a {kind}");
+            samples.insert(name.to_owned(), value.parse().unwrap());
+        }
+    }
+    samples
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_run_tells_what_it_does_and_how_it_ended() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write("spec.yaml", SPEC);
+    let args = ["run", "spec.yaml", "--metrics=127.0.0.1:0", "--metrics-file=run.prom", "--memory=256MiB", "--json"];
+    let mut command = shop.command(&args);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut told).unwrap();
+    let address = told.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let address = address.unwrap_or_else(|| panic!("no address in {told}")).to_owned();
+    // It waits for the marker.
+    let answer = get(&address, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("text/plain; version=0.0.4"), "{answer}");
+    let at_work = samples(answer.split_once("\r\n\r\n").unwrap().1);
+    assert_eq!(at_work["forebay_memory_limit_bytes"], f64::from(256 << 20));
+    assert_eq!((at_work["forebay_run_success"], at_work["forebay_run_end_timestamp_seconds"]), (0.0, 0.0));
+    assert!(at_work["process_resident_memory_bytes"] > 1e6 && at_work["forebay_run_start_timestamp_seconds"] > 1.6e9);
+    assert!(get(&address, "/other").starts_with("HTTP/1.1 404"));
+    shop.write("marker", "");
+    assert!(child.wait().unwrap().success());
+    let ended = samples(&std::fs::read_to_string(shop.path("run.prom")).unwrap());
+    let rows = shop.visible("out").num_rows() as f64;
+    assert_eq!((ended["forebay_run_success"], ended["forebay_run_nothing_new"]), (1.0, 0.0));
+    assert_eq!(ended["forebay_output_rows{sink=\"out\"}"], rows);
+    assert!(ended["forebay_rows_read_total"] >= rows && ended["forebay_bytes_read_total"] > 0.0);
+    assert_eq!(ended["forebay_expectation_holds{rule=\"rows: at least 1\",step=\"features.expect\"}"], 1.0);
+    assert!(ended["forebay_run_duration_seconds"] > 0.0);
+    assert_eq!(ended["forebay_pass"], ended["forebay_passes"]);
+
+    // One that fails, and one with nothing new.
+    shop.forebay(&["run", "spec.yaml", "--metrics-file=again.prom"]).expect(0);
+    assert_eq!(samples(&std::fs::read_to_string(shop.path("again.prom")).unwrap())["forebay_run_nothing_new"], 1.0);
+    shop.write("spec.yaml", &SPEC.replace("min: 1 ", "min: 1000000 "));
+    shop.forebay(&["run", "spec.yaml", "--metrics-file=again.prom"]).expect(65);
+    let failed = samples(&std::fs::read_to_string(shop.path("again.prom")).unwrap());
+    assert!(failed["forebay_run_success"] == 0.0 && failed["forebay_run_end_timestamp_seconds"] > 0.0);
+    let call = shop.forebay(&["run", "spec.yaml", "--metrics=nowhere"]);
+    assert!(call.code == 78 && call.stderr.contains("host:port"), "{}", call.stderr);
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write("spec.yaml", SPEC);
+    shop.write("marker", "");
+    shop.forebay(&["run", "spec.yaml", "--metrics-file=run.prom"]).expect(0);
+    let text = std::fs::read_to_string(shop.path("run.prom")).unwrap();
+    // Families without a sample are not written: trainings, workers of a run that has none.
+    let source = std::fs::read_to_string(crate::support::repository().join("pipelines/src/metrics/mod.rs")).unwrap();
+    for file in ["alerts.yaml", "dashboard.json", "README.md"] {
+        let place = crate::support::repository().join("pipelines/monitoring").join(file);
+        let content = std::fs::read_to_string(place).unwrap();
+        let is_letter = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
+        for name in content.split(|c| !is_letter(c)).filter(|word| word.starts_with("forebay_") && !word.ends_with('_'))
+        {
+            let is_known =
+                text.contains(&format!("# TYPE {name} ")) || source.contains(&name.replacen("forebay_", "\"", 1));
+            assert!(is_known, "{file} names `{name}`, which no run tells");
+        }
+    }
+}
