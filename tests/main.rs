@@ -38,6 +38,7 @@ mod on_time;
 mod patience;
 mod perturb;
 mod profile;
+mod progress;
 mod published;
 mod random_windows;
 mod ready;

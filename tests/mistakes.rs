@@ -72,7 +72,14 @@ fn answer(case: &MistakeCase) -> String {
             text += &format!("{stream}:\n{said}");
         }
     }
-    text.replace(&shop.at(""), "[DIR]/") + "\n"
+    without_times(&text.replace(&shop.at(""), "[DIR]/")) + "\n"
+}
+
+/// Events without the time at which they came.
+fn without_times(text: &str) -> String {
+    let mut parts = text.split("\"time\":\"");
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| text + "\"time\":\"..." + part.trim_start_matches(|letter| letter != '"'))
 }
 
 fn check_file(name: &str) {

@@ -350,7 +350,7 @@ fn faults() {
         (
             lag(json!({"by": ["7"]})),
             codes::BAD_VALUE,
-            "`7` has no unit: write `7d` for days, or without quotes for rows",
+            "`7` has no unit; hint: write `7d` for days, or without quotes for rows",
         ),
         (
             lag(json!({"by": ["7x"]})),

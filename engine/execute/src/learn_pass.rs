@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_commit::{RetainedIds, StateStore};
 use forebay_model::{
-    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace, Span, catch_panic, codes,
+    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace, catch_panic, codes,
 };
 use forebay_plan::{
     AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, Program, RowCounts, WindowBudget,
@@ -23,6 +23,7 @@ use crate::ordered_scan::SpanRef;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::remote::ClusterHandle;
 use crate::run_state::{RunState, chunk_rows_max, group_rows_max, scan_request};
+use crate::scan_progress::ScanProgress;
 
 /// The least memory for a state that can spill; with less it would spill constantly.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
@@ -468,9 +469,7 @@ impl LearnPass<'_> {
             None => 1.0,
         };
         let spans = || tasks.iter().map(|task| &input.dataset.spans[task.span]);
-        let bytes: u64 = spans().map(Span::bytes).sum();
-        let rows: u64 = spans().map(|span| span.rows().unwrap_or(1)).sum();
-        let bytes_per_row = bytes as f64 * share.min(1.0) / rows.max(1) as f64;
+        let mut progress = ScanProgress::new(spans(), share.min(1.0));
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
             for (chain, places) in chains {
@@ -485,7 +484,7 @@ impl LearnPass<'_> {
                 });
                 counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }
-            self.watch.on_event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         };
         // If several chains feed an analyzer, they take turns at each chunk.
@@ -506,6 +505,9 @@ impl LearnPass<'_> {
         };
         let whole = for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;
         step("have read", "a span");
+        if whole {
+            self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });
+        }
         Ok(whole)
     }
 

@@ -19,6 +19,7 @@ mod query_memory;
 mod read_ahead;
 mod remote;
 mod run_state;
+mod scan_progress;
 mod shard_writer;
 mod shuffle;
 mod shuffle_read;

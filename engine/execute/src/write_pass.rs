@@ -23,6 +23,7 @@ use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, Spa
 use crate::read_ahead::ReadAhead;
 use crate::remote::ClusterHandle;
 use crate::run_state::RunState;
+use crate::scan_progress::ScanProgress;
 use crate::shard_writer::{EncodedShard, ShardContext, has_files, new_shard};
 use crate::span_index::WorkUnit;
 use crate::write_target::WriteTarget;
@@ -354,12 +355,11 @@ impl WritePass<'_> {
         learn: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
         take: &mut dyn FnMut(RowGroup) -> Result<()>,
     ) -> Result<Option<RowCounts>> {
-        let (mut bytes, mut rows) = (0, 0);
+        let mut spans = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let span = &self.known.input(self.program, sequence.scans[task.scan].base)?.dataset.spans[task.span];
-            (bytes, rows) = (bytes + span.bytes(), rows + span.rows().unwrap_or(1));
+            spans.push(&self.known.input(self.program, sequence.scans[task.scan].base)?.dataset.spans[task.span]);
         }
-        let bytes_per_row = bytes as f64 / rows.max(1) as f64;
+        let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
         let mut counts = RowCounts::default();
         let whole = sequence.for_each_chunk_group((tasks, columns), going, stop, &mut |scan, chunks, carry| {
             let chain = sequence.chains[scan];
@@ -385,9 +385,12 @@ impl WritePass<'_> {
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
-            self.watch.on_event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         })?;
+        if whole {
+            self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });
+        }
         Ok(whole.then_some(counts))
     }
 }

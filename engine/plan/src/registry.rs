@@ -41,6 +41,11 @@ pub struct TransformKind {
     build: fn(Value) -> ConfigParseResult<Arc<dyn Transform>>,
 }
 
+/// The message and the hint of a configuration's error: serde carries both in one text.
+pub fn split_hint(message: &str) -> (&str, Option<&str>) {
+    message.split_once("; hint: ").map_or((message, None), |(text, hint)| (text, Some(hint)))
+}
+
 /// Transforms by name.
 #[derive(Clone, Default)]
 pub struct TransformRegistry(BTreeMap<&'static str, TransformKind>);
@@ -92,7 +97,9 @@ impl TransformRegistry {
     pub fn build(&self, step: &Step) -> Result<Arc<dyn Transform>> {
         (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|(message, path)| {
             let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
-            Fault::new(codes::BAD_VALUE, format!("`{}` cannot be read{place}: {message}", step.kind))
+            let (message, hint) = split_hint(&message);
+            let fault = Fault::new(codes::BAD_VALUE, format!("`{}` cannot be read{place}: {message}", step.kind));
+            hint.into_iter().fold(fault, Fault::hint)
         })
     }
 }

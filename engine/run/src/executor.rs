@@ -197,7 +197,10 @@ impl<'a> RunExecutor<'a> {
             let number = index + 1;
             let label = self.pass_label(&pass.work);
             let (bytes, work) = match &pass.work {
-                PassWork::Learn(work) => (Some(work.lanes.iter().map(|lane| lane.bytes).sum()), "learn"),
+                PassWork::Learn(work) => {
+                    let bytes = work.lanes.iter().map(|lane| lane.bytes).sum();
+                    (Some(bytes).filter(|bytes| *bytes > 0), "learn")
+                }
                 PassWork::Gather(_) => (None, "gather"),
                 PassWork::Write(work) => (self.scan_bytes(work), "write"),
             };

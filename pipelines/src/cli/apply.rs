@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::options::{PublishArgs, RunArgs};
 use super::sources::source_locations;
 use crate::Forebay;
-use crate::present::report::RunReporter;
 
 /// Write features of new data with what an artifact learned; learns nothing.
 #[derive(Debug, Args)]
@@ -35,7 +34,7 @@ pub(crate) struct ApplyCommand {
 
 impl ApplyCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         reporter.finish((|| {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;

@@ -73,7 +73,7 @@ struct IntervalOutcome {
 
 impl BackfillCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let mut done = Vec::new();

@@ -12,7 +12,6 @@ use jiff::civil::DateTime;
 
 use super::options::{RunArgs, SpecArgs};
 use crate::present::backtest;
-use crate::present::report::RunReporter;
 use crate::{Forebay, spec};
 
 /// Tell how good forecasts would have been: train and forecast as of several days of the past, and compare with
@@ -44,7 +43,7 @@ pub(crate) struct BacktestCommand {
 
 impl BacktestCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
         let spec = FoldSpec::read(&self.spec)?;
         let pipeline = spec.pipeline(&spec.values)?;

@@ -9,7 +9,7 @@ use forebay_run::{RetentionPolicy, StateDirectory as Kept};
 use forebay_storage::StorageClient;
 
 use crate::present::cache;
-use crate::present::report::RunReporter;
+use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::{parse_bytes, parse_duration};
 
 /// Look at, clear out, or check what runs keep for the runs after them.
@@ -48,7 +48,7 @@ enum CacheAction {
 
 impl CacheCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.json);
+        let reporter = RunReporter::new(self.json, Verbosity::Normal);
         let io = StorageClient::new()?;
         let kept = io.resolve(&self.state).map(|state| Kept::new(io, state));
         match self.action {

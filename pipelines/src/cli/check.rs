@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::options::{RunArgs, SpecArgs};
 use crate::present;
 use crate::present::diagnostic::{self, Severity};
-use crate::present::report::{RunReporter, summary_line};
+use crate::present::report::summary_line;
 use crate::present::{perturbed, units};
 
 /// Exit code of a problem in the spec (sysexits' EX_CONFIG).
@@ -49,7 +49,7 @@ impl CheckCommand {
         if self.perturb_future {
             return self.run_leakage_check();
         }
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         match self.check() {
             Ok((pipeline, warnings)) => {
                 let warnings: Vec<Fault> = warnings.into_iter().map(present::fault::located).collect();
@@ -99,7 +99,7 @@ impl CheckCommand {
     }
 
     fn run_leakage_check(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
         let cuts = self.at.clone().map_or(CutoffChoice::Count(self.cuts), CutoffChoice::At);
         let done = self.spec.pipeline().and_then(|pipeline| session.check_leakage(&pipeline, &cuts));

@@ -12,7 +12,6 @@ use super::options::RunArgs;
 use super::profile::profile_data;
 use super::write_stdout;
 use crate::present;
-use crate::present::report::RunReporter;
 
 /// Bytes of a file that are looked at to tell a profile from data.
 const HEAD_BYTES: usize = 64;
@@ -43,7 +42,7 @@ pub(crate) struct DriftCommand {
 
 impl DriftCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
         let profiles = read(&session, &self.baseline).and_then(|before| Ok((before, read(&session, &self.now)?)));
         let (before, now) = match profiles {

@@ -7,7 +7,6 @@ use forebay_model::Result;
 
 use super::options::{DeadlineArgs, MetricsArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
-use crate::present::report::RunReporter;
 
 /// Learn everything and commit the artifact; write no output.
 #[derive(Debug, Args)]
@@ -29,7 +28,7 @@ pub(crate) struct FitCommand {
 
 impl FitCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics()?;
         let watch = metrics.watch(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;

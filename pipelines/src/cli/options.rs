@@ -15,6 +15,7 @@ use forebay_storage::{EventListener, IgnoreEvents, machine_bytes};
 use super::signals::stop_on_signals;
 use super::usage;
 use crate::metrics::RunMetrics;
+use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::parse_bytes;
 use crate::{Forebay, spec};
 
@@ -197,9 +198,25 @@ pub(crate) struct RunArgs {
     /// Print events as lines of JSON; the last line is the summary.
     #[arg(long)]
     pub json: bool,
+    /// Print faults alone: neither progress nor a summary.
+    #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
+    pub quiet: bool,
+    /// Print more of the progress: sources, what passes came to, and workers.
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 impl RunArgs {
+    /// Shows a run as these options say.
+    pub fn reporter(&self) -> RunReporter {
+        let verbosity = match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        RunReporter::new(self.json, verbosity)
+    }
+
     /// A session that reports to `watch`.
     pub fn session(&self, watch: Arc<dyn EventListener>) -> Result<Session> {
         let threads = threads(self.threads)?;

@@ -8,7 +8,6 @@ use forebay_run::ForecastFormat;
 
 use super::options::{PublishArgs, RunArgs};
 use super::sources::source_locations;
-use crate::present::report::RunReporter;
 use crate::{ScoringRequest, TrainedModel};
 
 /// Write what a trained model predicts for a dataset: for its rows of the future, where the model's step adds them.
@@ -66,7 +65,7 @@ impl From<OutputFormat> for ForecastFormat {
 
 impl PredictCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;

@@ -12,7 +12,6 @@ use super::new::{data_pipeline, name_of};
 use super::options::{RunArgs, SpecArgs};
 use super::{usage, write_stdout};
 use crate::present;
-use crate::present::report::RunReporter;
 
 /// Tell what the columns of some data, or of a step, hold: types, nulls, distinct values, quantiles, frequent values.
 ///
@@ -39,7 +38,7 @@ pub(crate) struct ProfileCommand {
 
 impl ProfileCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
         let profile = match self.profile(&session) {
             Ok(profile) => profile,

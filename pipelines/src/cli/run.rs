@@ -8,7 +8,6 @@ use forebay_run::Interval;
 
 use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
-use crate::present::report::RunReporter;
 
 /// Learn everything, commit the artifact, and write all sinks.
 #[derive(Debug, Args)]
@@ -36,7 +35,7 @@ pub(crate) struct RunCommand {
 
 impl RunCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let reporter = RunReporter::new(self.options.json);
+        let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics()?;
         let watch = metrics.watch(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod fault;
 pub mod feed;
 pub(crate) mod perturbed;
+mod plain_progress;
 pub(crate) mod profile;
 pub mod progress;
 pub mod reference;

@@ -1,16 +1,21 @@
 //! A run as people and schedulers see it: live progress, events, the closing summary.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
 use forebay_run::{ExpectationReport, ForecastReport, FutureReport, RunReport};
-use forebay_storage::{Event, EventListener};
+use forebay_storage::timestamp::format_utc;
+use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::diagnostic::{self, Severity};
+use super::plain_progress::PlainProgress;
 use super::progress::{PassProgress, TerminalProgress};
 use super::{training, units};
 use crate::cli;
@@ -18,19 +23,94 @@ use crate::cli;
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
 const EVENTS_VERSION: u32 = 1;
 
+/// How much a run tells of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verbosity {
+    /// Faults alone.
+    Quiet,
+    /// Progress and a summary.
+    Normal,
+    /// Sources, what passes came to and workers, too.
+    Verbose,
+}
+
 /// Shows a run, as text or as lines of JSON.
 pub(crate) struct RunReporter {
     json: bool,
-    watch: Arc<dyn EventListener>,
+    verbosity: Verbosity,
+    watch: Arc<RunMeter>,
+}
+
+/// Counts what a run reads, and passes its events on.
+struct RunMeter {
+    inner: Box<dyn EventListener>,
+    start: Instant,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl EventListener for RunMeter {
+    fn on_event(&self, event: Event) {
+        if let Event::Progress { rows, bytes } = &event {
+            self.rows.fetch_add(*rows, Ordering::Relaxed);
+            self.bytes.fetch_add(*bytes, Ordering::Relaxed);
+        }
+        self.inner.on_event(event);
+    }
+}
+
+/// What a run took.
+#[derive(Debug, Serialize)]
+struct RunCosts {
+    duration_seconds: f64,
+    rows_read: u64,
+    bytes_read: u64,
+    rows_per_second: u64,
+    bytes_per_second: u64,
+    /// Of this process; without those of workers.
+    peak_memory_bytes: Option<u64>,
+}
+
+impl RunMeter {
+    fn costs(&self) -> RunCosts {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let (rows, bytes) = (self.rows.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let rate = |count: u64| (count as f64 / seconds.max(1e-3)) as u64;
+        RunCosts {
+            duration_seconds: (seconds * 1e3).round() / 1e3,
+            rows_read: rows,
+            bytes_read: bytes,
+            rows_per_second: rate(rows),
+            bytes_per_second: rate(bytes),
+            peak_memory_bytes: peak_resident_bytes(),
+        }
+    }
+}
+
+impl RunCosts {
+    fn text(&self) -> String {
+        let mut parts = vec![units::duration(Duration::from_secs_f64(self.duration_seconds))];
+        if self.rows_read > 0 {
+            parts.push(format!("{} rows/s", units::short(self.rows_per_second)));
+            parts.push(format!("{}/s", units::bytes(self.bytes_per_second)));
+        }
+        parts.extend(self.peak_memory_bytes.map(|bytes| format!("peak memory {}", units::bytes(bytes))));
+        parts.join(", ")
+    }
 }
 
 impl RunReporter {
-    /// With `json`, standard output gets one line per event and the summary as the last line;
-    /// else a summary, with progress on standard error where that is a terminal.
-    pub fn new(json: bool) -> Self {
-        let watch: Arc<dyn EventListener> =
-            if json { Arc::new(JsonWatch::default()) } else { Arc::new(LiveWatch::new()) };
-        RunReporter { json, watch }
+    /// With `json`, standard output gets one line per event and the summary as the last line; else a summary, with
+    /// progress on standard error: a live line where that is a terminal, plain lines elsewhere.
+    pub fn new(json: bool, verbosity: Verbosity) -> Self {
+        let inner: Box<dyn EventListener> = match (json, verbosity) {
+            (true, _) => Box::new(JsonWatch::default()),
+            (false, Verbosity::Quiet) => Box::new(IgnoreEvents),
+            (false, _) if std::io::stderr().is_terminal() => Box::new(LiveWatch::new()),
+            (false, verbosity) => Box::new(PlainProgress::new(verbosity == Verbosity::Verbose)),
+        };
+        let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        RunReporter { json, verbosity, watch: Arc::new(RunMeter { inner, start: Instant::now(), rows, bytes }) }
     }
 
     /// Who listens to the run.
@@ -46,11 +126,17 @@ impl RunReporter {
     /// Prints how it ended; gives the exit code.
     pub fn finish(&self, result: Result<RunReport>) -> Result<ExitCode> {
         match (result, self.json) {
+            (Ok(_), false) if self.verbosity == Verbosity::Quiet => Ok(ExitCode::SUCCESS),
             (Ok(report), false) => {
-                cli::write_stdout(&summary(&report))?;
+                cli::write_stdout(&summary(&report, &self.watch.costs()))?;
                 Ok(ExitCode::SUCCESS)
             }
-            (Ok(report), true) => self.done(&report),
+            (Ok(report), true) => {
+                let body = serde_json::to_value(&report).map_err(|error| Fault::internal("a summary").cause(error));
+                let mut body = body?;
+                body["costs"] = json!(self.watch.costs());
+                self.done(&body)
+            }
             (Err(fault), _) => self.failed(fault, json!({})),
         }
     }
@@ -140,14 +226,20 @@ fn forecast_text(forecast: &ForecastReport) -> String {
 }
 
 /// The closing words for people.
-fn summary(report: &RunReport) -> String {
+fn summary(report: &RunReport, costs: &RunCosts) -> String {
     let mut text = String::new();
     for (index, pass) in report.passes.iter().enumerate() {
         let what = match (pass.reused, pass.work) {
             (true, _) => "reused".to_owned(),
-            (false, "learn") => {
-                format!("{} read, {} filtered", units::rows(pass.rows_in), units::grouped(pass.rows_filtered))
-            }
+            (false, "learn") => format!(
+                "{} read{}, {} filtered",
+                units::rows(pass.rows_in - pass.rows_kept.min(pass.rows_in)),
+                match pass.rows_kept {
+                    0 => String::new(),
+                    kept => format!(", {} reused", units::grouped(kept)),
+                },
+                units::grouped(pass.rows_filtered)
+            ),
             (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
             (false, "gather") => format!("{} gathered", units::rows(pass.rows_out)),
             (false, _) => format!(
@@ -174,7 +266,7 @@ fn summary(report: &RunReport) -> String {
             units::rows(output.rows),
             units::bytes(output.bytes),
             units::counted(output.files as u64, "file"),
-            output.data
+            output.path
         );
     }
     report.models.iter().for_each(|model| text += &training::summary(model));
@@ -211,16 +303,23 @@ fn summary(report: &RunReport) -> String {
     if let Some(deadline) = &report.deadline {
         text += &format!("deadline {}: {}\n", deadline.at, if deadline.on_time { "kept" } else { "missed" });
     }
+    let reused = report.passes.iter().filter(|pass| pass.reused).count();
+    if reused > 0 && !report.nothing_new {
+        text += &format!("reused: {reused} of {}\n", units::counted(report.passes.len() as u64, "pass"));
+    }
     if report.nothing_new {
         text += "nothing new: everything was known already\n";
     }
-    text
+    text + &format!("took {}\n", costs.text())
 }
 
-/// Events as lines of JSON. Progress is summed and printed once a second at most.
+/// Events as lines of JSON, each with its time. Progress is summed and printed once a second at most, and at the end of
+/// its pass.
 #[derive(Default)]
 struct JsonWatch {
     progress: Mutex<Option<(Instant, u64, u64)>>,
+    /// The number of the pass at work, and of how many.
+    pass: Mutex<Option<(usize, usize)>>,
     /// When it was said first and last when the run will end, and whether that is in time.
     eta: Mutex<Option<(Instant, Instant, Option<bool>)>>,
 }
@@ -238,12 +337,11 @@ impl EventListener for JsonWatch {
                 let (since, all_rows, all_bytes) = held.get_or_insert_with(|| (Instant::now(), 0, 0));
                 *all_rows += rows;
                 *all_bytes += bytes;
-                if since.elapsed().as_secs() < 1 {
-                    return;
+                if since.elapsed().as_secs() >= 1 {
+                    drop(held);
+                    self.print_progress();
                 }
-                let due = Event::Progress { rows: *all_rows, bytes: *all_bytes };
-                *held = None;
-                due
+                return;
             }
             Event::Eta { on_time, .. } => {
                 let Ok(mut said) = self.eta.lock() else { return };
@@ -258,12 +356,69 @@ impl EventListener for JsonWatch {
                 *said = Some((first, now, on_time));
                 event
             }
+            Event::PassStarted { number, total, .. } => {
+                if let Ok(mut pass) = self.pass.lock() {
+                    *pass = Some((number, total));
+                }
+                event
+            }
+            Event::PassDone { .. } => {
+                self.print_progress();
+                event
+            }
             other => other,
         };
-        let Ok(mut body) = serde_json::to_value(&event) else { return };
+        self.print(&event);
+    }
+}
+
+impl JsonWatch {
+    /// Prints what has been read since the last time.
+    fn print_progress(&self) {
+        let held = self.progress.lock().ok().and_then(|mut held| held.take());
+        if let Some((_, rows, bytes)) = held {
+            self.print(&Event::Progress { rows, bytes });
+        }
+    }
+
+    fn print(&self, event: &Event) {
+        let Ok(mut body) = serde_json::to_value(event) else { return };
         body["version"] = EVENTS_VERSION.into();
+        body["time"] = format_utc(Timestamp::now()).into();
+        if let (Event::Progress { .. }, Some((number, total))) = (event, self.pass.lock().ok().and_then(|pass| *pass)) {
+            body["number"] = number.into();
+            body["total"] = total.into();
+        }
         let _ = cli::write_stdout(&format!("{body}\n"));
     }
+}
+
+/// What an event says in a line of its own, if anything.
+pub(super) fn event_line(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::AtRisk { deadline, end, action } => {
+            let end = end.as_ref().map_or_else(String::new, |end| format!(" (the run would end at {end})"));
+            let what = match *action {
+                "none" => "nothing more can be done, the run goes on".to_owned(),
+                "stop" => "the run stops".to_owned(),
+                rung => format!("the run goes on with {rung}"),
+            };
+            format!("the deadline {deadline} is at risk{end}: {what}")
+        }
+        Event::TakenOver { run_id, attempt, from } => {
+            let before = attempt - 1;
+            format!("attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})")
+        }
+        Event::Waiting { source, wanted, found } => format!("waiting for `{source}`: {wanted} wanted, {found} found"),
+        Event::TrainingResumed { sink, step, steps } => format!("{sink}: goes on after step {step} of {steps}"),
+        Event::TrainingEpoch { sink, epoch, seconds, bottleneck, skipped_rows, .. } => {
+            let line = training::epoch(epoch);
+            let skipped = if *skipped_rows > 0 { format!(", {skipped_rows} rows left out") } else { String::new() };
+            format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})")
+        }
+        Event::Warning { message } => message.clone(),
+        _ => return None,
+    })
 }
 
 /// Events as one live line per pass.
@@ -293,35 +448,8 @@ impl EventListener for LiveWatch {
             }
             (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(bytes, of),
             (Event::Eta { seconds_left, .. }, Some(pass)) => pass.set_time_left(Duration::from_secs_f64(seconds_left)),
-            (Event::AtRisk { deadline, end, action }, pass) => {
-                let end = end.map_or_else(String::new, |end| format!(" (the run would end at {end})"));
-                let what = match action {
-                    "none" => "nothing more can be done, the run goes on".to_owned(),
-                    "stop" => "the run stops".to_owned(),
-                    rung => format!("the run goes on with {rung}"),
-                };
-                self.progress.line(pass, &format!("the deadline {deadline} is at risk{end}: {what}"));
-            }
-            (Event::TakenOver { run_id, attempt, from }, pass) => {
-                let before = attempt - 1;
-                let line = format!(
-                    "attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})"
-                );
-                self.progress.line(pass, &line);
-            }
-            (Event::Waiting { source, wanted, found }, pass) => {
-                self.progress.line(pass, &format!("waiting for `{source}`: {wanted} wanted, {found} found"));
-            }
-            (Event::TrainingResumed { sink, step, steps }, pass) => {
-                self.progress.line(pass, &format!("{sink}: goes on after step {step} of {steps}"));
-            }
             (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
                 pass.set_message(training::step(&sink, epoch, (step, steps), loss));
-            }
-            (Event::TrainingEpoch { sink, epoch, seconds, bottleneck, skipped_rows, .. }, pass) => {
-                let line = training::epoch(&epoch);
-                let skipped = if skipped_rows > 0 { format!(", {skipped_rows} rows left out") } else { String::new() };
-                self.progress.line(pass, &format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})"));
             }
             (Event::Beside { intervals, beside }, _) => {
                 *pass = Some(self.progress.interval_progress(intervals, beside));
@@ -333,8 +461,7 @@ impl EventListener for LiveWatch {
                     *pass = None;
                 }
             }
-            (Event::Warning { message }, pass) => self.progress.line(pass, &message),
-            _ => {}
+            (event, pass) => event_line(&event).iter().for_each(|line| self.progress.line(pass, line)),
         }
     }
 }

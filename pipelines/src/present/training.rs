@@ -54,5 +54,5 @@ pub(super) fn summary(model: &ModelReport) -> String {
             text += &format!("    {}: {}\n", values.join(", "), fallback.reason);
         }
     }
-    text + &format!("  {}\n", model.data)
+    text + &format!("  {}\n", model.path)
 }

@@ -6,7 +6,7 @@ use forebay_model::{
     PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition, SpecLocation, Step,
     codes,
 };
-use forebay_plan::ConfigParseResult;
+use forebay_plan::{ConfigParseResult, split_hint};
 use forebay_run::{DeadlineSpec, FeedConfig};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,9 +17,6 @@ use super::node::{TextPosition, YamlKey, YamlNode};
 use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
-
-/// Divides what serde reports of a value into the message and the hint.
-const HINT_BEGINS: &str = "; hint: ";
 
 pub(super) struct SpecConverter<'a> {
     pub file: &'a str,
@@ -98,8 +95,7 @@ impl SpecConverter<'_> {
         let (mark, found) = node.at_path(inner);
         let path = format!("{path}{found}");
         let message = message.trim_end_matches('.');
-        let (message, hint) =
-            message.split_once(HINT_BEGINS).map_or((message, None), |(text, hint)| (text, Some(hint)));
+        let (message, hint) = split_hint(message);
         let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", describe_container(&path)));
         self.faults.push(match hint {
             Some(hint) => fault.hint(hint),
