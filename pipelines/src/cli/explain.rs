@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use forebay_model::Result;
+use forebay_model::{Result, codes, nearest_word};
 use forebay_run::Interval;
 
 use super::options::{RunArgs, SpecArgs};
+use super::usage;
 use crate::present;
 
-/// Show each pass: what it reads, why it exists, what it reuses, and what it will cost.
+/// Show each pass of a spec: what it reads, why it exists, what it reuses, and what it will cost; or what the code of
+/// a fault means, such as FB0107.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainCommand {
     #[command(flatten)]
@@ -33,6 +35,9 @@ enum ExplainFormat {
 
 impl ExplainCommand {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(name) = self.fault_code() {
+            return print_page(&name);
+        }
         let pipeline = self.spec.pipeline()?;
         let interval = match self.interval.as_deref() {
             Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
@@ -47,4 +52,24 @@ impl ExplainCommand {
         })?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// The code of a fault, where one is given instead of a spec.
+    fn fault_code(&self) -> Option<String> {
+        let name = self.spec.spec.to_str()?.to_uppercase();
+        let is_code = name.strip_prefix("FB").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        (is_code && !self.spec.spec.exists()).then_some(name)
+    }
+}
+
+fn print_page(name: &str) -> Result<ExitCode> {
+    let Some(code) = codes::ALL.iter().find(|code| code.name == name) else {
+        let names = codes::ALL.iter().map(|code| code.name);
+        let fault = usage(format!("no fault has the code `{name}`"));
+        return Err(match nearest_word(name, names) {
+            Some(near) => fault.hint(format!("did you mean `{near}`?")),
+            None => fault.hint("the reference lists all codes"),
+        });
+    };
+    super::write_stdout(present::fault_pages::page(*code).trim_start_matches('#').trim_start())?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -33,7 +33,7 @@ use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use forebay_model::{Fault, FaultDomain, Result, codes};
+use forebay_model::{Fault, FaultCode, FaultDomain, Result, codes};
 use forebay_run::RunReport;
 
 use crate::present;
@@ -178,7 +178,12 @@ fn run(command: CliCommand) -> Result<ExitCode> {
 
 /// The exit code of a fault: usage has its own, everything else goes by its code.
 pub(crate) fn exit_code(fault: &Fault) -> u8 {
-    if fault.code() == codes::USAGE { EXIT_USAGE } else { fault.code().exit_code() }
+    code_of(fault.code())
+}
+
+/// The exit code of faults with a code.
+pub(crate) fn code_of(code: FaultCode) -> u8 {
+    if code == codes::USAGE { EXIT_USAGE } else { code.exit_code() }
 }
 
 /// A mistake on the command line.

@@ -7,6 +7,7 @@ pub(crate) mod diagnostic;
 pub(crate) mod drift;
 pub mod explain;
 pub mod fault;
+pub(crate) mod fault_pages;
 pub mod feed;
 pub(crate) mod perturbed;
 mod plain_progress;

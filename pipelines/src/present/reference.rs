@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::fault_pages;
+
 /// What is no transform and no format.
 const OTHER_SECTIONS: [(&str, &str, &str); 6] = [
     ("Every source", "Source", "A source has one format and these."),
@@ -28,6 +30,8 @@ pub fn markdown(schema: &Value) -> String {
         let _ = write!(text, "\n### {title}\n\n{about}\n");
         fields(&mut text, schema, &schema["$defs"][definition]);
     }
+    text.push_str("\n## Faults\n\n`forebay explain CODE` prints the page of a code.\n");
+    text.push_str(&fault_pages::pages());
     text
 }
 
