@@ -355,12 +355,12 @@ fn faults() {
         (
             lag(json!({"by": ["7x"]})),
             codes::BAD_VALUE,
-            "`7x` is not a length: write rows (7) or a whole number and a unit (7d, 12h)",
+            "`7x` is not a length; hint: write a number of rows (7), or a whole number and a unit (7d, 12h)",
         ),
         (
             lag(json!({"by": ["d"]})),
             codes::BAD_VALUE,
-            "`d` is not a length: write rows (7) or a whole number and a unit (7d, 12h)",
+            "`d` is not a length; hint: write a number of rows (7), or a whole number and a unit (7d, 12h)",
         ),
         (lag(json!({"by": ["12h"]})), codes::BAD_VALUE, "`12h` is not a whole number of days, and `day` holds dates"),
         (

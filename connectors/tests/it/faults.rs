@@ -83,7 +83,7 @@ fn nothing_to_read_says_where_it_looked() {
     std::fs::create_dir(dir.path().join("flights")).unwrap();
     let fault = read("parquet", json!({"path": dir.path().join("flihgts/*.parquet")})).unwrap_err();
     assert_eq!(fault.code().name, codes::NO_INPUT.name);
-    assert!(fault.hint_text().unwrap().contains("/flights`?"), "{fault:?}");
+    assert!(fault.hint_text().unwrap().contains("/flights/*.parquet`?"), "{fault:?}");
     let fault = read("parquet", json!({"path": dir.path().join("flights")})).unwrap_err();
     assert!(fault.hint_text().unwrap().contains("nothing in it fits"), "{fault:?}");
     let fault = read("csv", json!({"path": dir.path().join("a/b/c.csv")})).unwrap_err();
