@@ -37,6 +37,7 @@ mod nightly;
 mod on_time;
 mod patience;
 mod perturb;
+mod preview;
 mod profile;
 mod progress;
 mod published;

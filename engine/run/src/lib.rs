@@ -13,6 +13,7 @@ mod late_data;
 mod leak_check;
 mod output_overlap;
 mod predict;
+mod preview;
 mod profile;
 mod report;
 mod run;
@@ -49,6 +50,7 @@ pub use leak_check::{
 pub use predict::{
     ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
 };
+pub use preview::{Preview, PreviewOptions};
 pub use profile::{
     ColumnDrift, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin, LengthProfile,
     NumericProfile, TimeProfile, compare_profiles,

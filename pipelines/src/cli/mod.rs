@@ -18,6 +18,7 @@ mod measure_gpu;
 mod new;
 mod options;
 mod predict;
+mod preview;
 mod profile;
 mod run;
 mod schema;
@@ -79,6 +80,7 @@ enum CliCommand {
     Backtest(backtest::BacktestCommand),
     Feed(feed::FeedCommand),
     Predict(predict::PredictCommand),
+    Preview(preview::PreviewCommand),
     Worker(worker::WorkerCommand),
     Top(top::TopCommand),
     Profile(profile::ProfileCommand),
@@ -160,6 +162,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Backtest(command) => command.run(),
         CliCommand::Feed(command) => command.run(),
         CliCommand::Predict(command) => command.run(),
+        CliCommand::Preview(command) => command.run(),
         CliCommand::Worker(command) => command.run(),
         CliCommand::Top(command) => command.run(),
         CliCommand::Profile(command) => command.run(),

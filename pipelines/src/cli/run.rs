@@ -8,6 +8,7 @@ use forebay_run::Interval;
 
 use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
+use crate::present;
 
 /// Learn everything, commit the artifact, and write all sinks.
 #[derive(Debug, Args)]
@@ -31,10 +32,16 @@ pub(crate) struct RunCommand {
     /// those of other intervals.
     #[arg(long, num_args = 2, value_names = ["START", "END"])]
     interval: Option<Vec<String>>,
+    /// Print the plan, with what is reused and estimates of the rest, as `explain` does; run nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl RunCommand {
     pub fn run(self) -> Result<ExitCode> {
+        if self.dry_run {
+            return self.plan();
+        }
         let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics()?;
         let watch = metrics.watch(reporter.watch());
@@ -47,5 +54,19 @@ impl RunCommand {
             _ => session.run(&pipeline),
         });
         super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+    }
+
+    fn plan(&self) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let interval = match self.interval.as_deref() {
+            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+            _ => None,
+        };
+        let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
+        super::write_stdout(&match self.options.json {
+            true => present::explain::json(&explain)?,
+            false => present::explain::text(&explain),
+        })?;
+        Ok(ExitCode::SUCCESS)
     }
 }

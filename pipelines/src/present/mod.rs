@@ -15,6 +15,7 @@ pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;
+pub(crate) mod rows;
 pub(crate) mod top;
 mod training;
 pub mod units;

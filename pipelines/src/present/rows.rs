@@ -1,0 +1,101 @@
+//! Rows as a table, CSV or JSON.
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_model::{Fault, Result, logical_type};
+use std::sync::Arc;
+
+use super::units;
+
+/// Characters of a value that a table shows.
+const VALUE_CHARS_MAX: usize = 32;
+
+/// A table with names, types and values; numbers stand to the right.
+pub(crate) fn table(batches: &[RecordBatch]) -> Result<String> {
+    let Some(first) = batches.first() else { return Ok("no rows\n".to_owned()) };
+    let mut columns: Vec<Vec<String>> =
+        first.schema().fields().iter().map(|field| vec![field.name().clone(), type_name(field.data_type())]).collect();
+    let options = FormatOptions::default().with_null("null");
+    for batch in batches {
+        for (texts, column) in columns.iter_mut().zip(batch.columns()) {
+            let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
+            texts.extend((0..column.len()).map(|row| shortened(&values.value(row).to_string())));
+        }
+    }
+    let numeric: Vec<bool> = first.columns().iter().map(|column| column.data_type().is_numeric()).collect();
+    let widths: Vec<usize> =
+        columns.iter().map(|texts| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)).collect();
+    let lines = columns.first().map_or(0, Vec::len);
+    let mut out = String::new();
+    for line in 0..lines {
+        let cells = columns.iter().zip(&widths).zip(&numeric).map(|((texts, width), right)| match right {
+            true => format!("{:>width$}", texts[line]),
+            false => format!("{:width$}", texts[line]),
+        });
+        out += cells.collect::<Vec<_>>().join("  ").trim_end();
+        out.push('\n');
+    }
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    out += &format!("{}\n", units::rows(rows as u64));
+    Ok(out)
+}
+
+/// CSV with a header.
+pub(crate) fn csv(batches: &[RecordBatch]) -> Result<String> {
+    let mut bytes = Vec::new();
+    let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut bytes);
+    for batch in batches {
+        writer.write(&plain(batch)?)?;
+    }
+    drop(writer);
+    text(bytes)
+}
+
+/// One JSON object per row; nulls are written.
+pub(crate) fn json(batches: &[RecordBatch]) -> Result<String> {
+    let mut bytes = Vec::new();
+    let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
+    let mut writer = builder.build::<_, arrow::json::writer::LineDelimited>(&mut bytes);
+    for batch in batches {
+        writer.write(&plain(batch)?)?;
+    }
+    writer.finish()?;
+    drop(writer);
+    text(bytes)
+}
+
+/// The same without dictionaries.
+fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
+    let (mut fields, mut columns): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let data_type = logical_type(column.data_type());
+        columns.push(cast(column, &data_type)?);
+        fields.push(Field::new(field.name(), data_type, true));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+fn text(bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| Fault::internal("rows are not text").cause(error))
+}
+
+/// A type as specs call it.
+fn type_name(data_type: &DataType) -> String {
+    match logical_type(data_type) {
+        DataType::Utf8 => "string".to_owned(),
+        DataType::Date32 => "date".to_owned(),
+        DataType::Timestamp(..) => "timestamp".to_owned(),
+        DataType::FixedSizeList(item, width) => format!("{} x {width}", type_name(item.data_type())),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    match line.chars().count() > VALUE_CHARS_MAX {
+        true => line.chars().take(VALUE_CHARS_MAX - 3).collect::<String>() + "...",
+        false => line,
+    }
+}
