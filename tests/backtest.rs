@@ -135,10 +135,14 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     }
 
     // For people.
-    let text = call(&["backtest", "spec.yaml", "--folds=1"], &params("history", DAYS - 7)).expect(0).stdout;
+    let text = call(&["backtest", "spec.yaml", "--folds=1", "--report=backtest.html"], &params("history", DAYS - 7))
+        .expect(0)
+        .stdout;
     for part in ["forecast: qty in 1 fold", "seasonal_naive", "wMAPE", "known before", &date(DAYS - 7), "step"] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
+    let page = std::fs::read_to_string(shop.path("backtest.html")).unwrap();
+    assert!(page.contains("Backtest of qty") && page.contains("<svg") && page.contains("last_value"));
 }
 
 #[test]

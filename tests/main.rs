@@ -35,6 +35,7 @@ mod metrics;
 mod mistakes;
 mod nightly;
 mod on_time;
+mod pages;
 mod patience;
 mod perturb;
 mod preview;

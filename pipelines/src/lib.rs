@@ -9,6 +9,7 @@ pub mod allocator;
 mod builder;
 pub mod cli;
 mod metrics;
+mod page;
 mod predict;
 pub mod present;
 pub mod spec;

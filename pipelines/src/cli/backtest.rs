@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
 use super::options::{RunArgs, SpecArgs};
+use crate::page::{PageArgs, backtest_page};
 use crate::present::backtest;
 use crate::{Forebay, spec};
 
@@ -38,6 +39,8 @@ pub(crate) struct BacktestCommand {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     by: Vec<String>,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     options: RunArgs,
 }
 
@@ -49,7 +52,11 @@ impl BacktestCommand {
         let pipeline = spec.pipeline(&spec.values)?;
         let (folds, every, until, by) = (self.folds.get(), self.every, self.until, self.by);
         let options = BacktestOptions { folds, every, until, by };
-        backtest::report(&reporter, session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin)))
+        let done = session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin));
+        if let Ok(found) = &done {
+            self.page.write(|| Ok(backtest_page(found)))?;
+        }
+        backtest::report(&reporter, done)
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::new::{data_pipeline, name_of};
 use super::options::{RunArgs, SpecArgs};
 use super::{usage, write_stdout};
+use crate::page::{PageArgs, profile_page};
 use crate::present;
 
 /// Tell what the columns of some data, or of a step, hold: types, nulls, distinct values, quantiles, frequent values.
@@ -33,6 +34,8 @@ pub(crate) struct ProfileCommand {
     #[arg(long, value_name = "FILE")]
     output: Option<String>,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     options: RunArgs,
 }
 
@@ -47,6 +50,7 @@ impl ProfileCommand {
         if let Some(path) = &self.output {
             write_profile(&session, &profile, path)?;
         }
+        self.page.write(|| Ok(profile_page(&profile)))?;
         if reporter.json() {
             return reporter.done(&json!({ "profile": profile }));
         }

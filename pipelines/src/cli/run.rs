@@ -1,13 +1,16 @@
 //! `forebay run`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use forebay_model::Result;
 use forebay_run::Interval;
+use forebay_storage::EventListener;
 
 use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
+use crate::page::{PageArgs, Timeline, run_page};
 use crate::present;
 
 /// Learn everything, commit the artifact, and write all sinks.
@@ -25,6 +28,8 @@ pub(crate) struct RunCommand {
     workers: WorkersArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
+    #[command(flatten)]
+    page: PageArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -44,14 +49,19 @@ impl RunCommand {
         }
         let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics()?;
-        let watch = metrics.watch(reporter.watch());
+        let timeline = Arc::new(Timeline::new(metrics.watch(reporter.watch())));
+        let watch: Arc<dyn EventListener> = timeline.clone();
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let session = session.allowing_empty(self.publish.allow_empty);
-        let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
-            Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
-            _ => session.run(&pipeline),
+        let report = self.spec.pipeline().and_then(|pipeline| {
+            let report = match self.interval.as_deref() {
+                Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
+                _ => session.run(&pipeline),
+            }?;
+            self.page.write(|| Ok(run_page(&pipeline, &report, &timeline, session.memory_bytes())))?;
+            Ok(report)
         });
         super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }

@@ -189,7 +189,8 @@ impl MetricSet {
     }
 }
 
-fn resident_bytes() -> Option<u64> {
+/// Resident memory of this process.
+pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)

@@ -23,6 +23,14 @@ pub(crate) fn text(profile: &DatasetProfile) -> String {
 }
 
 fn column_text(column: &ColumnProfile) -> String {
+    let mut text = format!("\n{}  {}\n", column.name, column.r#type);
+    column_lines(column).iter().for_each(|line| text += &format!("  {line}\n"));
+    text += &column.numeric.as_ref().map(bars).unwrap_or_default();
+    text
+}
+
+/// What a column holds, without its histogram.
+pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
     let mut facts = vec![format!("nulls {}", share(column.nulls, column.rows))];
     if let Some(distinct) = column.distinct {
         let about = if column.distinct_is_exact { "" } else { "about " };
@@ -37,47 +45,46 @@ fn column_text(column: &ColumnProfile) -> String {
     {
         facts.push(format!("length {min} to {max}, mean {}", number(mean)));
     }
-    let mut text = format!("\n{}  {}\n  {}\n", column.name, column.r#type, facts.join(", "));
+    let mut lines = vec![facts.join(", ")];
     if let Some(numeric) = &column.numeric {
-        text += &numeric_text(numeric, column.rows);
+        lines.extend(numeric_lines(numeric, column.rows));
     }
     if !column.frequent.is_empty() {
         let values = column.frequent.iter().take(VALUES_SHOWN);
         let values: Vec<String> =
             values.map(|value| format!("{} {}", shortened(&value.value), share(value.count, column.rows))).collect();
         let more = if column.frequent.len() > VALUES_SHOWN { ", ..." } else { "" };
-        text += &format!("  {}{more}\n", values.join(", "));
+        lines.push(values.join(", ") + more);
     }
-    text
+    lines
 }
 
-fn numeric_text(numeric: &NumericProfile, rows: u64) -> String {
-    let mut special = Vec::new();
-    for (name, count) in [
+/// Special values, then moments and quantiles.
+fn numeric_lines(numeric: &NumericProfile, rows: u64) -> Vec<String> {
+    let counts = [
         ("zeros", numeric.zeros),
         ("negative", numeric.negatives),
         ("NaN", numeric.nans),
         ("infinite", numeric.infinities),
-    ] {
-        if count > 0 {
-            special.push(format!("{name} {}", share(count, rows)));
-        }
-    }
+    ];
+    let special = counts.into_iter().filter(|(_, count)| *count > 0);
+    let special: Vec<String> = special.map(|(name, count)| format!("{name} {}", share(count, rows))).collect();
     let moments = [("mean", numeric.mean), ("std", numeric.std), ("min", numeric.min)];
     let quantile = |percent: usize| numeric.quantiles.get(percent).copied();
     let quantiles = [("25 %", quantile(25)), ("median", quantile(50)), ("75 %", quantile(75)), ("max", numeric.max)];
     let facts = moments.into_iter().chain(quantiles);
     let facts: Vec<String> = facts.filter_map(|(name, value)| Some(format!("{name} {}", number(value?)))).collect();
-    let mut text = String::new();
-    for line in [special, facts].iter().filter(|line| !line.is_empty()) {
-        text += &format!("  {}\n", line.join(", "));
-    }
+    [special, facts].iter().filter(|line| !line.is_empty()).map(|line| line.join(", ")).collect()
+}
+
+/// The histogram in one line.
+fn bars(numeric: &NumericProfile) -> String {
     let most = numeric.histogram.iter().map(|bin| bin.share).fold(0.0, f64::max);
-    if numeric.histogram.len() > 1 && most > 0.0 {
-        let bar = |share: f64| BARS[((share / most * (BARS.len() - 1) as f64).ceil() as usize).min(BARS.len() - 1)];
-        text += &format!("  |{}|\n", numeric.histogram.iter().map(|bin| bar(bin.share)).collect::<String>());
+    if numeric.histogram.len() < 2 || most <= 0.0 {
+        return String::new();
     }
-    text
+    let bar = |share: f64| BARS[((share / most * (BARS.len() - 1) as f64).ceil() as usize).min(BARS.len() - 1)];
+    format!("  |{}|\n", numeric.histogram.iter().map(|bin| bar(bin.share)).collect::<String>())
 }
 
 /// A count, and its share of all rows.

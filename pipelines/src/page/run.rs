@@ -1,0 +1,183 @@
+//! The page of a run.
+
+use forebay_model::Pipeline;
+use forebay_run::{ModelReport, RunReport};
+
+use super::charts::{self, Line};
+use super::timeline::TimelineRecord;
+use super::{Bar, Block, Cell, Page, Timeline, drawn, graph};
+use crate::present::units;
+
+/// Columns of an output that are listed.
+const COLUMNS_SHOWN: usize = 500;
+
+/// A page that tells what a run did.
+pub(crate) fn run_page(pipeline: &Pipeline, report: &RunReport, timeline: &Timeline, memory_limit: u64) -> Page {
+    let record = timeline.record();
+    let state = match (&report.ladder, report.nothing_new) {
+        (Some(ladder), _) => format!("did less, to be on time: {}", ladder.rungs.join(", ")),
+        (None, true) => "found nothing new".to_owned(),
+        (None, false) => "complete".to_owned(),
+    };
+    let interval = report.interval.as_ref().map(|known| format!(", {} to {}", known.from, known.to));
+    let mut page = Page {
+        title: report.pipeline.clone(),
+        subtitle: format!("{state}, {:.1} s{}", record.total, interval.unwrap_or_default()),
+        ..Page::default()
+    };
+    page.add("run", "Run", run_blocks(report, &record, memory_limit));
+    let drawing = drawn(|| graph::draw(pipeline)).map(|svg| Block::Chart {
+        label: "The graph of the pipeline".to_owned(),
+        class: "drawing",
+        svg,
+    });
+    page.add("pipeline", "Pipeline", drawing.into_iter().collect());
+    page.add("outputs", "Outputs", output_blocks(report));
+    page.add("expectations", "Expectations", expectation_blocks(report));
+    page.add("models", "Models", report.models.iter().flat_map(model_blocks).collect());
+    page.add("forecasts", "Forecasts", forecast_blocks(report));
+    page
+}
+
+fn run_blocks(report: &RunReport, record: &TimelineRecord, memory_limit: u64) -> Vec<Block> {
+    let total = record.total.max(1e-9);
+    let rows = record.passes.iter().enumerate().map(|(number, pass)| {
+        let told = report.passes.get(number);
+        let end = pass.to.unwrap_or(record.total);
+        let what = told.map_or("", |told| if told.reused { "reused" } else { told.work });
+        let bar = Bar { from: 100.0 * pass.from / total, width: 100.0 * (end - pass.from) / total };
+        let seconds = format!("{:.2}", end - pass.from);
+        let rows = |count: Option<u64>| Cell::number(count.map(units::grouped).unwrap_or_default());
+        vec![
+            Cell::text(pass.label.clone()),
+            Cell::text(what),
+            Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
+            Cell::number(seconds),
+            rows(told.map(|told| told.rows_in)),
+            rows(told.map(|told| told.rows_out)),
+            Cell::number(units::bytes(pass.bytes)),
+        ]
+    });
+    let mut blocks = vec![Block::table(
+        "Passes",
+        &["pass", "", "time", "#seconds", "#rows in", "#rows out", "#read"],
+        rows.collect(),
+    )];
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let limit = mib(memory_limit);
+    let memory = vec![
+        Line {
+            name: "resident memory".to_owned(),
+            points: record.memory.iter().map(|sample| (sample.at, mib(sample.bytes))).collect(),
+        },
+        Line { name: "limit (--memory)".to_owned(), points: vec![(0.0, limit), (record.total, limit)] },
+    ];
+    if let Some(svg) = drawn(|| charts::lines("seconds", "MiB", &memory)) {
+        blocks.push(Block::Chart { label: "Memory beside its limit".to_owned(), class: "chart", svg });
+    }
+    if let Some(deadline) = &report.deadline {
+        let kept = if deadline.on_time { "kept" } else { "missed" };
+        blocks.push(Block::text(format!("Deadline {}: {kept}.", deadline.at)));
+    }
+    if let Some(path) = &report.artifact_path {
+        blocks.push(Block::text(format!("Artifact: {path}")));
+    }
+    blocks
+}
+
+fn output_blocks(report: &RunReport) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if report.outputs.is_empty() {
+        return blocks;
+    }
+    let rows = report.outputs.iter().map(|output| {
+        vec![
+            Cell::text(output.sink.clone()),
+            Cell::number(units::grouped(output.rows)),
+            Cell::number(units::grouped(output.files as u64)),
+            Cell::number(units::bytes(output.bytes)),
+            Cell::text(output.path.clone()),
+        ]
+    });
+    blocks.push(Block::table("Outputs", &["sink", "#rows", "#files", "#size", "place"], rows.collect()));
+    for output in &report.outputs {
+        blocks.push(Block::Heading { text: format!("Columns of {} and where they come from", output.sink) });
+        let rows = output.columns.iter().take(COLUMNS_SHOWN).map(|column| {
+            let from = column.from.iter().map(|origin| format!("{}.{}", origin.source, origin.column));
+            vec![
+                Cell::text(column.name.clone()),
+                Cell::text(column.data_type.clone()),
+                Cell::text(from.collect::<Vec<_>>().join(", ")),
+            ]
+        });
+        blocks.push(Block::table("Columns", &["column", "type", "from"], rows.collect()));
+    }
+    blocks
+}
+
+fn expectation_blocks(report: &RunReport) -> Vec<Block> {
+    if report.expectations.is_empty() {
+        return Vec::new();
+    }
+    let rows = report.expectations.iter().map(|rule| {
+        let (text, class) = if rule.holds { ("holds", "good") } else { ("does not hold", "bad") };
+        vec![
+            Cell { text: text.to_owned(), class: Some(class), bar: None },
+            Cell::text(rule.rule.clone()),
+            Cell::text(rule.step.clone()),
+            Cell::number(units::grouped(rule.rows)),
+            Cell::number(units::grouped(rule.violations)),
+            Cell::text(rule.found.clone()),
+        ]
+    });
+    vec![Block::table("Rules", &["", "rule", "step", "#rows", "#violations", "found"], rows.collect())]
+}
+
+fn model_blocks(model: &ModelReport) -> Vec<Block> {
+    let learned = &model.learned;
+    let mut blocks = vec![
+        Block::Heading { text: model.sink.clone() },
+        Block::text(format!(
+            "{} parameters from {}, validated on {}.",
+            units::grouped(learned.parameters),
+            units::rows(learned.rows),
+            units::rows(learned.validation_rows)
+        )),
+    ];
+    let loss = [Line {
+        name: "loss".to_owned(),
+        points: learned.curve.iter().map(|(step, loss)| (*step as f64, *loss)).collect(),
+    }];
+    if let Some(svg) = drawn(|| charts::lines("step", "loss", &loss)) {
+        blocks.push(Block::Chart { label: format!("Loss of {} by step", model.sink), class: "chart", svg });
+    }
+    let rows = learned.epochs.iter().map(|epoch| {
+        let validation: Vec<String> =
+            epoch.validation.iter().map(|(name, value)| format!("{name} {value:.5}")).collect();
+        vec![
+            Cell::number(epoch.epoch.to_string()),
+            Cell::number(format!("{:.5}", epoch.loss)),
+            Cell::text(validation.join(", ")),
+        ]
+    });
+    blocks.push(Block::table("Epochs", &["#epoch", "#loss", "on validation rows"], rows.collect()));
+    blocks
+}
+
+fn forecast_blocks(report: &RunReport) -> Vec<Block> {
+    if report.forecasts.is_empty() {
+        return Vec::new();
+    }
+    let rows = report.forecasts.iter().map(|forecast| {
+        vec![
+            Cell::text(forecast.sink.clone()),
+            Cell::number(units::grouped(forecast.rows)),
+            Cell::number(units::grouped(forecast.series)),
+            Cell::number(units::grouped(forecast.steps)),
+            Cell::text(forecast.known_until.clone().unwrap_or_default()),
+            Cell::text(forecast.path.clone()),
+        ]
+    });
+    let head = ["sink", "#rows", "#series", "#steps", "data until", "place"];
+    vec![Block::table("Forecasts", &head, rows.collect())]
+}
