@@ -1,0 +1,142 @@
+"""Single operations over demand: Forebay beside DuckDB, each in a process of its own, results compared.
+
+Both read the same Parquet files and write Parquet. A ratio is of medians over the rounds."""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import build, generate, measured, size, table, tail, warm
+
+HERE = Path(__file__).resolve().parent
+SERIES = "store_id, item_id"
+
+# By case: the step, and the query that DuckDB runs over `rows`.
+CASES = {
+    "integers": (
+        "{ date_parts: { columns: [date], parts: [day_of_week] } }, { aggregate: { by: [store_id, item_id, date_day_of_week], "
+        "compute: { total: { sum: qty }, n: { count: qty } } } }",
+        f"SELECT {SERIES}, isodow(date) - 1 AS date_day_of_week, sum(qty)::BIGINT AS total, count(qty) AS n FROM rows GROUP BY ALL",
+    ),
+    "floats": (
+        "{ aggregate: { by: [store_id, item_id], compute: { average: { mean: price }, total: { sum: price } } } }",
+        f"SELECT {SERIES}, avg(price) AS average, sum(price) AS total FROM rows GROUP BY ALL",
+    ),
+    "spread": (
+        "{ aggregate: { by: [store_id, item_id], compute: { std_qty: { std: qty }, std_price: { std: price } } } }",
+        f"SELECT {SERIES}, stddev_samp(qty) AS std_qty, stddev_samp(price) AS std_price FROM rows GROUP BY ALL",
+    ),
+    "texts": (
+        "{ aggregate: { by: [store_id, department], compute: { least: { min: item_id }, greatest: { max: item_id }, "
+        "from: { min: date }, dear: { max: price } } } }",
+        "SELECT store_id, department, min(item_id) AS least, max(item_id) AS greatest, min(date) AS from, "
+        "max(price) AS dear FROM rows GROUP BY ALL",
+    ),
+    "distinct": (
+        "{ aggregate: { by: [store_id], compute: { items: { n_unique: item_id }, prices: { n_unique: price } } } }",
+        "SELECT store_id, count(DISTINCT item_id) AS items, count(DISTINCT price) AS prices FROM rows GROUP BY ALL",
+    ),
+    "many_groups": (
+        "{ aggregate: { by: [store_id, item_id, date], compute: { total: { sum: qty }, average: { mean: price } } } }",
+        f"SELECT {SERIES}, date, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",
+    ),
+    "dedupe": (
+        "{ select: [store_id, item_id, price] }, { dedupe: { keys: [store_id, item_id, price] } }",
+        f"SELECT DISTINCT {SERIES}, price FROM rows",
+    ),
+    "dedupe_all": (
+        "{ dedupe: { keys: [store_id, item_id, date] } }",
+        f"SELECT DISTINCT ON ({SERIES}, date) * FROM rows",
+    ),
+}
+
+
+def spec(steps, data, out):
+    return (
+        f"version: 1\nname: operation\nsources:\n  rows: {{ parquet: {{ path: {json.dumps(str(data))} }} }}\n"
+        f"steps: {{ made: {{ from: rows, do: [{steps}] }} }}\n"
+        f"sinks: {{ table: {{ from: made, parquet: {{ path: {json.dumps(str(out))} }} }} }}\n"
+    )
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="benches/operations", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", help=f"{', '.join(CASES)} [all]")
+    parser.add_argument("--rows", type=int, default=20_000_000, help="rows to generate [20000000]")
+    parser.add_argument("--forebay", help="the program; else it is built")
+    parser.add_argument("--rounds", type=int, default=3, help="both in turn, so many times; the table has medians [3]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for both [all]")
+    parser.add_argument("--memory", default="4GiB", help="limit for both [4GiB]")
+    parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"there is no case {', '.join(unknown)}")
+    return options
+
+
+def compete(options, name, data, scratch):
+    """The costs of both, and what is wrong with the results."""
+    steps, query = CASES[name]
+    costs = {"forebay": [], "duckdb": []}
+    for number in range(options.rounds):
+        home = scratch / f"{name}-{number}"
+        home.mkdir()
+        (home / "spec.yaml").write_text(spec(steps, data, home / "forebay"))
+        commands = {
+            "forebay": [options.forebay, "run", home / "spec.yaml", "--state", home / "state", "--memory", options.memory]
+            + ["--threads", options.threads, "--json"],
+            "duckdb": [sys.executable, HERE / "operations_duckdb.py", "run", query, data, home / "duckdb.parquet"]
+            + [options.threads, size(options.memory) >> 20],
+        }
+        for contender, command in commands.items():
+            cost = measured(command, home / f"{contender}.log")
+            if cost.code != 0:
+                return costs, [f"{name}: {contender} ended with {cost.code}:\n{tail(home / f'{contender}.log')}"]
+            costs[contender].append(cost)
+        check = [HERE / "operations_duckdb.py", "compare", home / "forebay", home / "duckdb.parquet"]
+        if number == 0 and (told := subprocess.run([sys.executable, *check], capture_output=True, text=True)).returncode:
+            return costs, [f"{name}: {told.stdout}{told.stderr[-2000:]}"]
+        shutil.rmtree(home)
+    return costs, []
+
+
+def main():
+    options = arguments()
+    options.forebay = build(options.forebay)
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="forebay-operations-", dir=options.work))
+    try:
+        data = generate(options.forebay, "demand", options.rows, (options.work or scratch) / f"demand-{options.rows}")
+        warm(sorted(data.glob("*.parquet")))
+        lines, problems = [], []
+        head = ("", "CPU s", "DuckDB", "ratio", "wall s", "DuckDB", "peak MiB", "DuckDB")
+        for name in options.cases or CASES:
+            costs, wrong = compete(options, name, data, scratch)
+            problems += wrong
+            if all(costs.values()):
+                middle = {(who, figure): statistics.median(getattr(cost, figure) for cost in own)
+                          for who, own in costs.items() for figure in ("cpu", "wall", "peak")}
+                cpu, wall, peak = (tuple(middle[who, figure] for who in costs) for figure in ("cpu", "wall", "peak"))
+                lines.append((name, f"{cpu[0]:.2f}", f"{cpu[1]:.2f}", f"{cpu[0] / cpu[1]:.2f}", f"{wall[0]:.2f}",
+                              f"{wall[1]:.2f}", f"{peak[0]:.0f}", f"{peak[1]:.0f}"))
+                print(*lines[-1], flush=True)
+        print(f"\n{options.rows:,} rows of demand, {options.threads} threads, {options.memory}")
+        table([head, *lines])
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for problem in problems:
+        print(f"FAILED  {problem}")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
