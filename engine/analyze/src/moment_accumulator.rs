@@ -174,6 +174,14 @@ impl MomentAccumulator {
         }
     }
 
+    /// The variance that divides by `n - ddof`; `None` if there are too few values.
+    pub fn variance(&mut self, ddof: u32) -> Option<f64> {
+        let count = self.count();
+        let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
+        let [_, _, variance] = self.results();
+        Some(if ddof == 0 { variance? } else { variance? * (count as f64 / freedom as f64) })
+    }
+
     /// The minimum; `None` if there were no values.
     pub fn min(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.min)

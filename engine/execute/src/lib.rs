@@ -8,6 +8,7 @@ mod chunk_source;
 mod column_reuse;
 mod external_sort;
 mod fused_learn;
+mod group_by;
 mod halo;
 mod incremental_learn;
 mod interval_filter;

@@ -65,6 +65,10 @@ impl MaterializePass<'_> {
             GatherBy::Future(_) => {
                 return Ok(MaterializePlan { op, plan: None, schema: gather.schema.clone() });
             }
+            GatherBy::GroupBy(own) => {
+                let schema = self.resolve_group_by(self.only_flow(op)?, own, &gather.schema)?.schema;
+                return Ok(MaterializePlan { op, plan: None, schema });
+            }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
                 return Ok(MaterializePlan { op, plan: None, schema });
@@ -120,8 +124,10 @@ impl MaterializePass<'_> {
         let plan = match (plan, &self.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
-                let mut take = |batch: RecordBatch| take(conform(&batch, &schema)?);
-                return self.one_per_key(self.only_flow(op)?, keys, *last, &mut take);
+                return self.one_per_key(self.only_flow(op)?, keys, (*last, &schema), take);
+            }
+            (None, PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), .. })) => {
+                return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
                 return self.future_rows(op, future, take);
@@ -235,6 +241,17 @@ impl MaterializePass<'_> {
     ) -> Result<()> {
         let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
         send_batches(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+    }
+
+    /// Reads spans in order, with strings in the layout in which they come; stops when `take` returns false.
+    pub fn scan(
+        &self,
+        FlowSpans { schema, tasks }: &FlowSpans,
+        which: Range<usize>,
+        take: &mut dyn FnMut(SpanRows) -> Result<bool>,
+    ) -> Result<()> {
+        let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
+        scan_spans(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
     }
 
     /// The memory of earlier windows' state.
@@ -356,13 +373,39 @@ pub fn batch_stream(
     Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
 }
 
+/// Rows of a span.
+pub struct SpanRows {
+    /// In the order of the schema, without the position.
+    pub columns: Vec<ArrayRef>,
+    pub rows: usize,
+    /// The position of the first row; the others follow.
+    pub first: u64,
+}
+
+/// Sends batches of the schema's types, with positions, until `send` returns false.
 fn send_batches(
     tasks: &[NumberedSpan],
     schema: &SchemaRef,
     io: &StorageClient,
     watch: &dyn EventListener,
-    mut carry: Carry,
+    carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<()> {
+    scan_spans(tasks, schema, io, watch, carry, &mut |SpanRows { columns, rows, first }| {
+        let columns = columns.iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+        let mut columns = columns.collect::<Result<Vec<_>, _>>()?;
+        columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
+        Ok(send(RecordBatch::try_new(schema.clone(), columns)?))
+    })
+}
+
+fn scan_spans(
+    tasks: &[NumberedSpan],
+    schema: &SchemaRef,
+    io: &StorageClient,
+    watch: &dyn EventListener,
+    mut carry: Carry,
+    take: &mut dyn FnMut(SpanRows) -> Result<bool>,
 ) -> Result<()> {
     let ahead = ReadAhead::new(1);
     for (index, (part, place)) in tasks {
@@ -378,21 +421,22 @@ fn send_batches(
         let open = || part.input.source.open(io, span, &part.request);
         for chunk in ahead.take(io, *index, open)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
-            let mut batch = None;
+            let mut read = None;
             let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
-                let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
-                for (column, field) in input.columns.iter().zip(schema.fields()) {
-                    columns.push(cast(column, field.data_type())?);
-                }
-                columns.push(Arc::new(UInt64Array::from_iter_values(row..row + input.rows as u64)));
+                let columns = input.columns.iter().zip(schema.fields());
+                let columns = columns.map(|(column, field)| match logical_type(column.data_type()) {
+                    own if own == *field.data_type() => Ok(column.clone()),
+                    _ => cast(column, field.data_type()),
+                });
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                read = Some(SpanRows { columns, rows: input.rows, first: row });
                 row += input.rows as u64;
-                batch = Some(RecordBatch::try_new(schema.clone(), columns)?);
                 Ok(())
             });
             streamed.map_err(|fault| record_order_failure(&part.fallen, &carry, fault))?;
             watch.on_event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
-            if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0)
-                && !send(batch)
+            if let Some(read) = read.filter(|read| read.rows > 0)
+                && !take(read)?
             {
                 return Ok(());
             }

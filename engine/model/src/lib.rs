@@ -8,6 +8,7 @@ mod codec;
 mod dataset;
 mod fault;
 mod finding;
+mod group_by;
 mod id;
 mod interval;
 mod limits;
@@ -28,6 +29,7 @@ pub use fault::{
     catch_panic, catch_panic_at, codes, find_io_error, nearest_word,
 };
 pub use finding::Finding;
+pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket};
 pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;

@@ -515,7 +515,12 @@ impl PipelineBinder<'_> {
     ) -> BindResult<NodeFlow> {
         let mut inputs = Vec::new();
         if let (Some(flow), false) = (own, gather.alone) {
-            inputs.push(("this".to_owned(), flow.clone()));
+            let mut flow = flow.clone();
+            if let GatherBy::GroupBy(op) = &gather.lower {
+                let read = flow.schema.project(&op.read_columns(&flow.schema)).map_err(Fault::from)?;
+                flow.schema = Arc::new(read);
+            }
+            inputs.push(("this".to_owned(), flow));
         }
         for name in &gather.others {
             inputs.push((name.clone(), self.node(name)?));

@@ -47,8 +47,8 @@ pub use leakage::{check_horizon, check_label_names, label_in_features};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, FutureRowsOp,
-    FutureSeries, GatherBy, GatherOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp,
-    RowBatches, WindowOp,
+    FutureSeries, GatherBy, GatherOp, GroupByOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
+    PlanOp, RowBatches, WindowOp,
 };
 pub use operation_id::{config_without_path, operation_id};
 pub use program::{

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
-use forebay_model::{AnyAnalyzer, Finding, Result};
+use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -335,8 +335,29 @@ pub enum GatherBy {
         /// Whether the last row of a key stays.
         last: bool,
     },
+    /// Gives one row per key, computed from mergeable states, in the order of the keys, nulls last.
+    GroupBy(GroupByOp),
     /// Makes rows of the future. They do not replace the step's rows: they come after them where a sink asks for them.
     Future(FutureRowsOp),
+}
+
+/// One row per key.
+#[derive(Debug, Clone)]
+pub struct GroupByOp {
+    /// What is computed.
+    pub spec: Arc<GroupBy>,
+    /// Its input columns: the keys, then the values.
+    pub inputs: Vec<String>,
+}
+
+impl GroupByOp {
+    /// The columns that are read of a schema: the inputs, or any column by which rows are counted.
+    pub(crate) fn read_columns(&self, schema: &Schema) -> Vec<usize> {
+        let fields = schema.fields().iter().enumerate();
+        let read: Vec<usize> =
+            fields.filter(|(_, field)| self.inputs.contains(field.name())).map(|(place, _)| place).collect();
+        if read.is_empty() { (0..schema.fields().len().min(1)).collect() } else { read }
+    }
 }
 
 /// Batches of rows that are made one after the other.

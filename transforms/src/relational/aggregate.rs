@@ -2,28 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Date32Type, Field, Int64Type, Schema, TimeUnit};
-use datafusion::common::{DataFusionError, ScalarValue};
-use datafusion::functions::math::expr_fn::isnan;
-use datafusion::functions_aggregate::count::count_udaf;
-use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
-use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
-use datafusion::logical_expr::expr::NullTreatment;
-use datafusion::logical_expr::logical_plan::builder::table_scan;
-use datafusion::logical_expr::{
-    AggregateUDF, ColumnarValue, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Volatility, cast as cast_expr,
-    create_udf, lit, when,
-};
-use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, PlanOp, Transform, canonical_key};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type};
+use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::dedupe::column_expr;
-use super::exact_udaf::{MomentStatistic, exact_aggregate_udf};
 use crate::shared::bad_value;
 
 /// One row for each group of rows with equal keys, and for each bucket of time.
@@ -107,6 +92,22 @@ impl AggregateExpression {
         }
     }
 
+    fn function(&self, ddof: u32) -> GroupFunction {
+        match self {
+            AggregateExpression::Count(column) if column == "*" => GroupFunction::CountRows,
+            AggregateExpression::Count(_) => GroupFunction::Count,
+            AggregateExpression::Sum(_) => GroupFunction::Sum,
+            AggregateExpression::Mean(_) => GroupFunction::Mean,
+            AggregateExpression::Min(_) => GroupFunction::Min,
+            AggregateExpression::Max(_) => GroupFunction::Max,
+            AggregateExpression::Std(_) => GroupFunction::Std { ddof },
+            AggregateExpression::Var(_) => GroupFunction::Var { ddof },
+            AggregateExpression::First(_) => GroupFunction::First,
+            AggregateExpression::Last(_) => GroupFunction::Last,
+            AggregateExpression::NUnique(_) => GroupFunction::NUnique,
+        }
+    }
+
     fn needs_numbers(&self) -> bool {
         matches!(
             self,
@@ -124,25 +125,34 @@ impl ConfiguredTransform for Aggregate {
 
 impl Transform for Aggregate {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let spec = self.resolve(scope)?;
-        // The plan over no rows tells the types.
-        let mut fields: Vec<Field> = scope.schema.fields().iter().map(|field| field.as_ref().clone()).collect();
-        fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
-        let fault = |error: DataFusionError| {
-            Fault::new(codes::COLUMN_TYPE, "the groups cannot be computed from these columns").cause(error)
+        let ResolvedAggregate { by, time, computed } = self.resolve(scope)?;
+        let key = |name: &str, data_type: &DataType, bucket| {
+            (name.to_owned(), GroupKey { data_type: logical_type(data_type), bucket })
         };
-        let empty = table_scan(Some("this"), &Schema::new(fields), None).and_then(|scan| scan.build());
-        let plan = empty.and_then(|input| spec.plan(input)).map_err(fault)?;
-        let fields = plan.schema().fields().iter();
-        let fields = fields.map(|f| Field::new(f.name(), logical_type(f.data_type()), f.is_nullable()));
+        let keys = by.iter().map(|(name, data_type)| key(name, data_type, None));
+        let keys = keys.chain(time.iter().map(|(name, data_type, bucket)| key(name, data_type, Some(*bucket))));
+        let (mut inputs, keys): (Vec<String>, Vec<GroupKey>) = keys.unzip();
+        let mut fields: Vec<Field> =
+            inputs.iter().zip(&keys).map(|(name, key)| Field::new(name, key.data_type.clone(), true)).collect();
+        let mut values: IndexMap<String, DataType> = IndexMap::new();
+        let mut results = Vec::new();
+        for (name, compute, data_type) in computed {
+            let function = compute.function(self.ddof);
+            let value = match function.is_of_rows() {
+                true => 0,
+                false => values.insert_full(compute.column().to_owned(), logical_type(&data_type)).0,
+            };
+            let is_count = matches!(function, GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique);
+            fields.push(Field::new(name, function.result_type(&logical_type(&data_type)), !is_count));
+            results.push(GroupResult { function, value });
+        }
+        inputs.extend(values.keys().cloned());
+        let spec = Arc::new(GroupBy { keys, values: values.into_values().collect(), results });
         Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
-            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
-            lower: GatherBy::Query(Arc::new(move |mut inputs| {
-                let input = inputs.pop().ok_or_else(|| Fault::internal("a gather was given no input"))?;
-                spec.plan(input).map_err(fault)
-            })),
+            schema: Arc::new(Schema::new(fields)),
+            lower: GatherBy::GroupBy(GroupByOp { spec, inputs }),
         })])
     }
 }
@@ -166,7 +176,7 @@ impl Aggregate {
                     faults.push(bad_value(format!("`{time}` holds dates, which `every: {every}` does not divide")));
                 }
                 let origin = if every.ends_with('w') { FIRST_MONDAY } else { 0 };
-                Some(TimeBuckets { column: time.clone(), data_type: field.data_type().clone(), seconds, origin })
+                Some((time.clone(), field.data_type().clone(), time_bucket(field.data_type(), seconds, origin)))
             }
             (None, None) => None,
             _ => return Err(bad_value("`every` and `time` go together")),
@@ -194,7 +204,7 @@ impl Aggregate {
         }
         let typed = |key: &String| Ok((key.clone(), scope.field(key)?.data_type().clone()));
         let by = self.by.iter().map(typed).collect::<Result<_>>()?;
-        Ok(ResolvedAggregate { by, time, computed, ddof: self.ddof })
+        Ok(ResolvedAggregate { by, time, computed })
     }
 }
 
@@ -224,155 +234,26 @@ fn parse_bucket_length(text: &str) -> Result<i64> {
     })
 }
 
+/// The buckets in ticks of a column.
+fn time_bucket(data_type: &DataType, seconds: i64, origin: i64) -> TimeBucket {
+    let per_second = match data_type {
+        DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
+        _ => 1,
+    };
+    let ticks = |seconds: i64| match data_type {
+        DataType::Date32 => i128::from(seconds / DAY),
+        _ => i128::from(seconds) * per_second,
+    };
+    TimeBucket { length: ticks(seconds), origin: ticks(origin) }
+}
+
 /// The checked configuration.
 struct ResolvedAggregate {
     /// Names and types.
     by: Vec<(String, DataType)>,
-    time: Option<TimeBuckets>,
+    /// The column that buckets divide.
+    time: Option<(String, DataType, TimeBucket)>,
     computed: Vec<(String, AggregateExpression, DataType)>,
-    ddof: u32,
-}
-
-impl ResolvedAggregate {
-    fn plan(&self, input: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-        let key = |(name, data_type): &(String, DataType)| canonical_key(column_expr(name), data_type).alias(name);
-        let mut columns: Vec<Expr> = self.by.iter().map(key).collect();
-        columns.extend(self.time.as_ref().map(|time| time.start_expr().alias(&time.column)));
-        let names = self.by.iter().map(|(name, _)| name);
-        let keys: Vec<String> = names.chain(self.time.iter().map(|time| &time.column)).cloned().collect();
-        columns.push(column_expr(GatherOp::ROW).alias(GatherOp::ROW));
-        let mut aggregates = Vec::new();
-        let mut outputs: Vec<Expr> = keys.iter().map(|key| column_expr(key)).collect();
-        for (index, (name, compute, data_type)) in self.computed.iter().enumerate() {
-            let (value, result) = (format!("__value_{index}"), format!("__result_{index}"));
-            if *data_type != DataType::Null {
-                columns.push(input_expr(compute, data_type)?.alias(&value));
-            }
-            aggregates.push(aggregate_expr(compute, column_expr(&value), data_type, self.ddof)?.alias(&result));
-            let result = match compute {
-                AggregateExpression::Sum(_) if data_type.is_integer() => {
-                    cast_expr(column_expr(&result), DataType::Int64)
-                }
-                AggregateExpression::Min(_) | AggregateExpression::Max(_) if data_type.is_floating() => {
-                    cast_expr(column_expr(&result), data_type.clone())
-                }
-                _ => column_expr(&result),
-            };
-            outputs.push(result.alias(name));
-        }
-        let groups: Vec<Expr> = keys.iter().map(|key| column_expr(key)).collect();
-        let plan = LogicalPlanBuilder::from(input).project(columns)?.aggregate(groups.clone(), aggregates)?;
-        let plan =
-            if groups.is_empty() { plan } else { plan.sort(groups.into_iter().map(|key| key.sort(true, false)))? };
-        plan.project(outputs)?.build()
-    }
-}
-
-/// Buckets of time of equal length.
-struct TimeBuckets {
-    column: String,
-    data_type: DataType,
-    /// The length of one.
-    seconds: i64,
-    /// Where one of them begins.
-    origin: i64,
-}
-
-impl TimeBuckets {
-    /// The start of the bucket of each time, in the column's own type and unit: no other unit holds all
-    /// times that a column can.
-    fn start_expr(&self) -> Expr {
-        let per_second = match &self.data_type {
-            DataType::Timestamp(TimeUnit::Second, _) => 1,
-            DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
-            DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
-            _ => 0,
-        };
-        let ticks = |seconds: i64| match per_second {
-            0 => i128::from(seconds / DAY),
-            _ => i128::from(seconds) * per_second,
-        };
-        let (length, origin) = (ticks(self.seconds), ticks(self.origin));
-        let start = move |time: i64| {
-            let time = i128::from(time);
-            time - (time - origin).rem_euclid(length)
-        };
-        let function = move |inputs: &[ColumnarValue]| {
-            let columns = ColumnarValue::values_to_arrays(inputs)?;
-            let column =
-                columns.first().ok_or_else(|| DataFusionError::Internal("a bucket without times".to_owned()))?;
-            map_times(column, start)
-                .map(ColumnarValue::Array)
-                .map_err(|fault| DataFusionError::External(Box::new(fault)))
-        };
-        let types = (vec![self.data_type.clone()], self.data_type.clone());
-        // The engine takes functions of one name for one function.
-        let name = format!("bucket_{}_{}", self.seconds, self.origin);
-        create_udf(&name, types.0, types.1, Volatility::Immutable, Arc::new(function))
-            .call(vec![column_expr(&self.column)])
-    }
-}
-
-/// Applies a function to the ticks of times.
-fn map_times(times: &ArrayRef, start: impl Fn(i64) -> i128) -> Result<ArrayRef> {
-    let missing = |time: &dyn std::fmt::Display| {
-        let message =
-            format!("the bucket of the time {time} begins before the first one that {} holds", times.data_type());
-        Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
-    };
-    if let Some(days) = times.as_primitive_opt::<Date32Type>() {
-        let start = |day: i32| i32::try_from(start(i64::from(day))).map_err(|_| missing(&day));
-        return Ok(Arc::new(days.try_unary::<_, Date32Type, Fault>(start)?));
-    }
-    let ticks = cast(times, &DataType::Int64)?;
-    let start = |tick: i64| i64::try_from(start(tick)).map_err(|_| missing(&tick));
-    let starts = ticks.as_primitive::<Int64Type>().try_unary::<_, Int64Type, Fault>(start)?;
-    Ok(cast(&starts, times.data_type())?)
-}
-
-/// The column without NaN, in the type that the function works on.
-fn input_expr(compute: &AggregateExpression, data_type: &DataType) -> Result<Expr, DataFusionError> {
-    let value = column_expr(compute.column());
-    let exactly =
-        data_type.is_floating() && matches!(compute, AggregateExpression::Min(_) | AggregateExpression::Max(_));
-    Ok(match compute {
-        AggregateExpression::Sum(_) if data_type.is_integer() => cast_expr(value, DataType::Decimal128(20, 0)),
-        _ if compute.needs_numbers() || exactly => cast_expr(value, DataType::Float64),
-        _ if data_type.is_floating() => {
-            let numbers = when(isnan(value.clone()), lit(ScalarValue::Null)).otherwise(value)?;
-            // Values of one number differ in their bits.
-            if matches!(compute, AggregateExpression::NUnique(_)) { canonical_key(numbers, data_type) } else { numbers }
-        }
-        _ => value,
-    })
-}
-
-fn aggregate_expr(
-    compute: &AggregateExpression,
-    value: Expr,
-    data_type: &DataType,
-    ddof: u32,
-) -> Result<Expr, DataFusionError> {
-    let one = |function: AggregateUDF| function.call(vec![value.clone()]);
-    let by_row = |function: Arc<AggregateUDF>| {
-        let call = function.call(vec![value.clone()]).order_by(vec![column_expr(GatherOp::ROW).sort(true, false)]);
-        call.null_treatment(NullTreatment::IgnoreNulls).build()
-    };
-    Ok(match compute {
-        AggregateExpression::Count(name) if name == "*" => count(lit(1_i64)),
-        AggregateExpression::Count(_) => count(value),
-        AggregateExpression::NUnique(_) => count_udaf().call(vec![value]).distinct().build()?,
-        AggregateExpression::Sum(_) if data_type.is_integer() => sum(value),
-        AggregateExpression::Sum(_) => one(exact_aggregate_udf(MomentStatistic::Sum)),
-        AggregateExpression::Mean(_) => one(exact_aggregate_udf(MomentStatistic::Mean)),
-        AggregateExpression::Std(_) => one(exact_aggregate_udf(MomentStatistic::Std(ddof))),
-        AggregateExpression::Var(_) => one(exact_aggregate_udf(MomentStatistic::Var(ddof))),
-        AggregateExpression::Min(_) if data_type.is_floating() => one(exact_aggregate_udf(MomentStatistic::Min)),
-        AggregateExpression::Max(_) if data_type.is_floating() => one(exact_aggregate_udf(MomentStatistic::Max)),
-        AggregateExpression::Min(_) => min(value),
-        AggregateExpression::Max(_) => max(value),
-        AggregateExpression::First(_) => by_row(first_value_udaf())?,
-        AggregateExpression::Last(_) => by_row(last_value_udaf())?,
-    })
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Column;
-use datafusion::logical_expr::Expr;
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, PlanOp, Transform};
 use schemars::JsonSchema;
@@ -55,9 +53,4 @@ impl Transform for Dedupe {
             lower: GatherBy::OnePerKey { keys, last: self.keep == DedupeKeep::Last },
         })])
     }
-}
-
-/// A column by its exact name.
-pub(super) fn column_expr(name: &str) -> Expr {
-    Expr::Column(Column::from_name(name))
 }

@@ -18,8 +18,6 @@ use forebay_model::{Fault, StateDecoder, StateEncoder};
 pub(super) enum MomentStatistic {
     Sum,
     Mean,
-    Min,
-    Max,
     /// Divides by `n - ddof`.
     Var(u32),
     /// Its square root.
@@ -28,19 +26,12 @@ pub(super) enum MomentStatistic {
 
 impl MomentStatistic {
     fn of(self, moment: &mut MomentAccumulator) -> Option<f64> {
-        let [sum, mean, var] = moment.results();
-        let count = moment.count();
-        let var = |ddof: u32| {
-            let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
-            Some(if ddof == 0 { var? } else { var? * (count as f64 / freedom as f64) })
-        };
+        let [sum, mean, _] = moment.results();
         match self {
             MomentStatistic::Sum => sum,
             MomentStatistic::Mean => mean,
-            MomentStatistic::Min => moment.min(),
-            MomentStatistic::Max => moment.max(),
-            MomentStatistic::Var(ddof) => var(ddof),
-            MomentStatistic::Std(ddof) => var(ddof).map(f64::sqrt),
+            MomentStatistic::Var(ddof) => moment.variance(ddof),
+            MomentStatistic::Std(ddof) => moment.variance(ddof).map(f64::sqrt),
         }
     }
 }
@@ -51,8 +42,6 @@ pub(super) fn exact_aggregate_udf(statistic: MomentStatistic) -> AggregateUDF {
     let name = match statistic {
         MomentStatistic::Sum => "exact_sum".to_owned(),
         MomentStatistic::Mean => "exact_mean".to_owned(),
-        MomentStatistic::Min => "exact_min".to_owned(),
-        MomentStatistic::Max => "exact_max".to_owned(),
         MomentStatistic::Var(ddof) => format!("exact_var_{ddof}"),
         MomentStatistic::Std(ddof) => format!("exact_std_{ddof}"),
     };

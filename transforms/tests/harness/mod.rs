@@ -13,10 +13,11 @@ use arrow::compute::{cast, concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use forebay_analyze::GroupByState;
 use forebay_model::*;
 use forebay_plan::{
-    BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, OpChain, OpStream, PlanOp,
-    PrecomputedOutputs, SqlCompiler, WindowRowOrder, bind,
+    BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, GroupByOp, OpChain, OpStream,
+    PlanOp, PrecomputedOutputs, SqlCompiler, WindowRowOrder, bind,
 };
 use forebay_window::{InputRows, WindowEngine, WindowFunction};
 use serde_json::Value;
@@ -319,6 +320,12 @@ impl PipelineInterpreter<'_> {
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => panic!("rows of the future have passes of their own"),
+            GatherBy::GroupBy(own) => {
+                let (_, flow) = &self.bound.gather_inputs[&op][0];
+                let whole = group_by(&self.rows(&flow.streams, &flow.schema)?, own, &gather.schema)?;
+                self.gathered.insert(op, whole.clone());
+                return Ok(whole);
+            }
             GatherBy::OnePerKey { keys, last } => {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
                 let kept = one_per_key(&self.rows(&flow.streams, &flow.schema)?, keys, *last);
@@ -369,6 +376,29 @@ impl PipelineInterpreter<'_> {
         self.gathered.insert(op, whole.clone());
         Ok(whole)
     }
+}
+
+/// One row per key, of states of three parts of the rows with little memory, merged backwards.
+fn group_by(rows: &RecordBatch, op: &GroupByOp, schema: &SchemaRef) -> Result<RecordBatch> {
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes: 4096 });
+    let columns: Vec<ArrayRef> = op.inputs.iter().map(|name| rows.column_by_name(name).unwrap().clone()).collect();
+    let mut whole: Option<GroupByState> = None;
+    for part in (0..3).rev() {
+        let (from, to) = (rows.num_rows() * part / 3, rows.num_rows() * (part + 1) / 3);
+        let mut state = GroupByState::new(&op.spec, &scratch)?;
+        let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(from, to - from)).collect();
+        state.update(&columns, to - from, from as u64)?;
+        match &mut whole {
+            None => whole = Some(state),
+            Some(whole) => whole.merge(state)?,
+        }
+    }
+    let mut groups = whole.unwrap().into_sorted()?;
+    let mut batches = Vec::new();
+    while let Some(columns) = groups.next_columns()? {
+        batches.push(RecordBatch::try_new(schema.clone(), columns)?);
+    }
+    Ok(concat_batches(schema, &batches)?)
 }
 
 /// The first or last row of each key, in order.

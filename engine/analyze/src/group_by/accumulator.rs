@@ -1,0 +1,207 @@
+//! What is known of the rows of each group: flat columns, indexed by the group's number.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, UInt64Array};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, UInt64Type};
+use forebay_model::{Fault, GroupFunction, GroupResult, Result, codes};
+
+use super::extremes::{ByteExtremes, Extremes};
+use super::float_sums::FloatSums;
+use super::integer_sums::IntegerSums;
+use super::key_field::as_type;
+use super::ordered_bits::has_ordered_bits;
+use super::placed::{PlacedRows, PlacedValues};
+
+/// A value column of a batch.
+pub(super) struct ValueColumn {
+    /// In its logical type.
+    pub(super) array: ArrayRef,
+    /// Rows that hold a value: neither null nor NaN.
+    pub(super) valid: Option<NullBuffer>,
+}
+
+impl ValueColumn {
+    pub(super) fn of(column: &ArrayRef, data_type: &DataType) -> Result<Self> {
+        let array = as_type(column, data_type)?;
+        let mut valid = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        if data_type.is_floating() {
+            let doubles = doubles(&array)?;
+            let numbers: BooleanBuffer = doubles.values().iter().map(|value| !value.is_nan()).collect();
+            if numbers.count_set_bits() < numbers.len() {
+                valid = NullBuffer::union(valid.as_ref(), Some(&NullBuffer::new(numbers)));
+            }
+        }
+        Ok(ValueColumn { array, valid })
+    }
+}
+
+/// The column as doubles; integers above 2^53 are rounded.
+pub(super) fn doubles(array: &ArrayRef) -> Result<Float64Array> {
+    let column = if *array.data_type() == DataType::Float64 { array } else { &cast(array, &DataType::Float64)? };
+    Ok(column.as_primitive::<Float64Type>().clone())
+}
+
+/// Calls `take` with each row that holds a value, and its group.
+pub(super) fn for_each_value(groups: &[u32], valid: Option<&NullBuffer>, mut take: impl FnMut(usize, usize)) {
+    match valid {
+        None => groups.iter().enumerate().for_each(|(row, group)| take(row, *group as usize)),
+        Some(valid) => {
+            let rows = groups.iter().enumerate().filter(|(row, _)| valid.is_valid(*row));
+            rows.for_each(|(row, group)| take(row, *group as usize));
+        }
+    }
+}
+
+/// Mergeable states of all groups.
+pub(super) trait Accumulator: Send {
+    /// Makes room for new groups.
+    fn resize(&mut self, groups: usize);
+
+    /// Accumulates rows; `first` is the position of the first one.
+    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, first: u64) -> Result<()>;
+
+    /// The states of groups as columns.
+    fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>>;
+
+    /// Merges states into groups; returns the number of columns read.
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize>;
+
+    /// What a function says of groups.
+    fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef>;
+
+    /// Bytes of memory.
+    fn bytes(&self) -> usize;
+}
+
+/// A kind of accumulator; functions of one column that need the same kind share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AccumulatorKind {
+    Counts,
+    Integers {
+        rounded: bool,
+    },
+    Floats {
+        has_squares: bool,
+    },
+    Extremes {
+        greatest: bool,
+    },
+    ByteExtremes {
+        greatest: bool,
+    },
+    PlacedValues {
+        last: bool,
+    },
+    PlacedRows {
+        last: bool,
+    },
+    /// A set of keys and values, kept elsewhere.
+    Distinct,
+}
+
+impl AccumulatorKind {
+    pub(super) fn of(result: &GroupResult, values: &[DataType]) -> Self {
+        let data_type = values.get(result.value).unwrap_or(&DataType::Null);
+        let extremes = |greatest| match has_ordered_bits(data_type) {
+            true => AccumulatorKind::Extremes { greatest },
+            false => AccumulatorKind::ByteExtremes { greatest },
+        };
+        match result.function {
+            GroupFunction::CountRows | GroupFunction::Count => AccumulatorKind::Counts,
+            GroupFunction::Sum if data_type.is_integer() => AccumulatorKind::Integers { rounded: false },
+            // Integers above 2^53 enter a mean as doubles.
+            GroupFunction::Mean if data_type.is_integer() => {
+                let rounded = matches!(data_type, DataType::Int64 | DataType::UInt64);
+                AccumulatorKind::Integers { rounded }
+            }
+            GroupFunction::Sum | GroupFunction::Mean => AccumulatorKind::Floats { has_squares: false },
+            GroupFunction::Var { .. } | GroupFunction::Std { .. } => AccumulatorKind::Floats { has_squares: true },
+            GroupFunction::Min => extremes(false),
+            GroupFunction::Max => extremes(true),
+            GroupFunction::First => AccumulatorKind::PlacedValues { last: false },
+            GroupFunction::Last => AccumulatorKind::PlacedValues { last: true },
+            GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
+            GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
+            GroupFunction::NUnique => AccumulatorKind::Distinct,
+        }
+    }
+
+    /// Whether the accumulator counts the values of its column, too.
+    pub(super) fn counts_values(self) -> bool {
+        matches!(self, AccumulatorKind::Integers { .. } | AccumulatorKind::Floats { .. })
+    }
+
+    pub(super) fn build(self, data_type: &DataType) -> Result<Box<dyn Accumulator>> {
+        Ok(match self {
+            AccumulatorKind::Counts => Box::new(Counts::default()),
+            AccumulatorKind::Integers { rounded } => Box::new(IntegerSums::new(rounded)),
+            AccumulatorKind::Floats { has_squares } => Box::new(FloatSums::new(has_squares)),
+            AccumulatorKind::Extremes { greatest } => Box::new(Extremes::new(data_type, greatest)),
+            AccumulatorKind::ByteExtremes { greatest } => Box::new(ByteExtremes::new(data_type, greatest)?),
+            AccumulatorKind::PlacedValues { last } => Box::new(PlacedValues::new(data_type, last)?),
+            AccumulatorKind::PlacedRows { last } => Box::new(PlacedRows::new(last)),
+            AccumulatorKind::Distinct => return Err(foreign_function()),
+        })
+    }
+}
+
+/// The fault for a function that an accumulator does not know.
+pub(super) fn foreign_function() -> Fault {
+    Fault::internal("a group was asked what it does not know")
+}
+
+/// The fault for states that are no states of an accumulator.
+pub(super) fn foreign_states() -> Fault {
+    Fault::new(codes::CORRUPT, "states of groups cannot be read")
+}
+
+/// A column of states in its type.
+pub(super) fn state_column<T: arrow::datatypes::ArrowPrimitiveType>(
+    states: &[ArrayRef],
+    at: usize,
+) -> Result<&arrow::array::PrimitiveArray<T>> {
+    states.get(at).and_then(|column| column.as_primitive_opt::<T>()).ok_or_else(foreign_states)
+}
+
+/// Numbers of rows or values.
+#[derive(Default)]
+struct Counts(Vec<u64>);
+
+impl Accumulator for Counts {
+    fn resize(&mut self, groups: usize) {
+        self.0.resize(groups, 0);
+    }
+
+    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
+        let valid = value.and_then(|value| value.valid.as_ref());
+        for_each_value(groups, valid, |_, group| self.0[group] += 1);
+        Ok(())
+    }
+
+    fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        let counts = order.iter().map(|group| self.0[*group as usize]);
+        Ok(vec![Arc::new(UInt64Array::from_iter_values(counts))])
+    }
+
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+        let counts = state_column::<UInt64Type>(states, 0)?;
+        groups.iter().zip(counts.values()).for_each(|(group, count)| self.0[*group as usize] += count);
+        Ok(1)
+    }
+
+    fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
+        Ok(counted(order.iter().map(|group| self.0[*group as usize])))
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<u64>()
+    }
+}
+
+/// Counts as a column of results.
+pub(super) fn counted(counts: impl Iterator<Item = u64>) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values(counts.map(|count| count as i64)))
+}

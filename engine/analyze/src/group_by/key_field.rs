@@ -1,0 +1,332 @@
+//! One key column: how its values enter the words of a key.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, Int32Array, UInt32Array, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::compute::{SortOptions, cast, take};
+use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::row::{RowConverter, SortField};
+use forebay_model::{Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, logical_type};
+
+use super::interner::{CODE_BITS, Interner};
+
+/// A code that is not known yet.
+const UNKNOWN: u32 = u32::MAX;
+
+pub(super) struct KeyField {
+    pub(super) data_type: DataType,
+    bucket: Option<TimeBucket>,
+    form: KeyForm,
+    /// The word that holds the value, and its lowest bit.
+    word: usize,
+    shift: u32,
+    /// The word and the bit that are set for null.
+    null: Option<(usize, u32)>,
+}
+
+/// Ranks the words of a key by one field.
+pub(super) type SortRank<'f, const W: usize> = Box<dyn Fn(&[u64; W]) -> u64 + 'f>;
+
+/// How a value enters the words of a key.
+enum KeyForm {
+    /// As it is, in so many bits.
+    Bits(u32),
+    /// As the code of a text; 0 stands for null.
+    Text(Interner, Option<DictionaryCodes>),
+    /// As the code of its bytes in the encoding of a converter; 0 stands for null.
+    Encoded(Interner, RowConverter),
+}
+
+/// The codes of a dictionary's values.
+struct DictionaryCodes {
+    values: ArrayRef,
+    codes: Vec<u32>,
+}
+
+/// How a key column sorts a type: nulls last.
+pub(super) fn sort_field(data_type: &DataType) -> SortField {
+    SortField::new_with_options(data_type.clone(), SortOptions { descending: false, nulls_first: false })
+}
+
+/// Casts to a logical type where the layout is another one.
+pub(super) fn as_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if column.data_type() == data_type { Ok(column.clone()) } else { Ok(cast(column, data_type)?) }
+}
+
+impl KeyForm {
+    fn of(data_type: &DataType) -> Result<KeyForm> {
+        use DataType as T;
+        Ok(match data_type {
+            T::Boolean => KeyForm::Bits(1),
+            T::Utf8 => KeyForm::Text(Interner::default(), None),
+            T::Int8 | T::UInt8 | T::Int16 | T::UInt16 | T::Int32 | T::UInt32 | T::Int64 | T::UInt64 => bits(data_type),
+            T::Float32 | T::Float64 | T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) => bits(data_type),
+            T::Timestamp(..) | T::Duration(_) => bits(data_type),
+            other => KeyForm::Encoded(Interner::default(), RowConverter::new(vec![sort_field(other)])?),
+        })
+    }
+
+    fn width(&self) -> u32 {
+        match self {
+            KeyForm::Bits(width) => *width,
+            _ => CODE_BITS,
+        }
+    }
+}
+
+fn bits(data_type: &DataType) -> KeyForm {
+    KeyForm::Bits(8 * data_type.primitive_width().unwrap_or(8) as u32)
+}
+
+/// Finds `width` free bits in one word; `used` counts the bits of each word that are taken.
+fn place_bits(used: &mut Vec<u32>, width: u32) -> (usize, u32) {
+    let word = used.iter().position(|used| used + width <= u64::BITS).unwrap_or_else(|| {
+        used.push(0);
+        used.len() - 1
+    });
+    let shift = used[word];
+    used[word] += width;
+    (word, shift)
+}
+
+impl KeyField {
+    /// The fields of a key, and the number of its words.
+    pub(super) fn layout(keys: &[GroupKey]) -> Result<(Vec<KeyField>, usize)> {
+        let (mut fields, mut used) = (Vec::new(), Vec::new());
+        for key in keys {
+            let form = KeyForm::of(&key.data_type)?;
+            let (word, shift) = place_bits(&mut used, form.width());
+            let (data_type, bucket) = (key.data_type.clone(), key.bucket);
+            fields.push(KeyField { data_type, bucket, form, word, shift, null: None });
+        }
+        // A single key of 64 bits keeps its word to itself.
+        let is_full = fields.len() == 1 && used == [u64::BITS];
+        for field in fields.iter_mut().filter(|field| !is_full && matches!(field.form, KeyForm::Bits(_))) {
+            field.null = Some(place_bits(&mut used, 1));
+        }
+        Ok((fields, used.len()))
+    }
+
+    /// Whether the words do not tell null.
+    pub(super) fn hides_null(&self) -> bool {
+        matches!((&self.form, self.null), (KeyForm::Bits(_), None))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.interner().map_or(0, Interner::bytes)
+    }
+
+    pub(super) fn clear(&mut self) {
+        match &mut self.form {
+            KeyForm::Bits(_) => {}
+            KeyForm::Text(interner, known) => {
+                interner.clear();
+                *known = None;
+            }
+            KeyForm::Encoded(interner, _) => interner.clear(),
+        }
+    }
+
+    fn interner(&self) -> Option<&Interner> {
+        match &self.form {
+            KeyForm::Bits(_) => None,
+            KeyForm::Text(interner, _) | KeyForm::Encoded(interner, _) => Some(interner),
+        }
+    }
+
+    /// The column as its values are compared: buckets of times, one zero and one NaN.
+    pub(super) fn prepared(&self, column: &ArrayRef) -> Result<ArrayRef> {
+        let is_text = matches!(self.form, KeyForm::Text(..)) && logical_type(column.data_type()) == DataType::Utf8;
+        let column = if is_text { column.clone() } else { as_type(column, &self.data_type)? };
+        match self.bucket {
+            Some(bucket) => bucket.starts(&column),
+            None => canonical_keys(&column),
+        }
+    }
+
+    /// Adds the values of a prepared column to the words of their rows.
+    pub(super) fn pack<const W: usize>(&mut self, column: &ArrayRef, words: &mut [[u64; W]]) -> Result<()> {
+        let place = (self.word, self.shift);
+        match &mut self.form {
+            KeyForm::Bits(width) => {
+                let (data, nulls) = (column.to_data(), column.nulls());
+                match *width {
+                    1 => pack_booleans(column.as_boolean(), place, words),
+                    8 => pack_bits::<u8, W>(data.buffer(0), nulls, place, words),
+                    16 => pack_bits::<u16, W>(data.buffer(0), nulls, place, words),
+                    32 => pack_bits::<u32, W>(data.buffer(0), nulls, place, words),
+                    _ => pack_bits::<u64, W>(data.buffer(0), nulls, place, words),
+                }
+                if let (Some((word, shift)), Some(nulls)) = (self.null, nulls) {
+                    let rows = words.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
+                    rows.for_each(|(_, words)| words[word] |= 1 << shift);
+                }
+            }
+            KeyForm::Text(interner, known) => match StringColumn::of(column)? {
+                StringColumn::Dictionary(keys, values) => {
+                    let same = |known: &DictionaryCodes| {
+                        Arc::ptr_eq(&known.values, &values) || known.values.to_data().ptr_eq(&values.to_data())
+                    };
+                    let codes = match known.take().filter(same) {
+                        Some(known) => known,
+                        None => DictionaryCodes { codes: vec![UNKNOWN; values.len()], values },
+                    };
+                    known.insert(codes).pack(interner, &keys, place, words)?;
+                }
+                StringColumn::Plain(array) => {
+                    let texts = TextRef::new(&array).ok_or_else(unknown_layout)?;
+                    for (text, words) in texts.iter().zip(words) {
+                        if let Some(text) = text {
+                            words[place.0] |= u64::from(interner.code(text.as_bytes())? + 1) << place.1;
+                        }
+                    }
+                }
+            },
+            KeyForm::Encoded(interner, converter) => {
+                let encoded = converter.convert_columns(std::slice::from_ref(column))?;
+                for (row, (encoded, words)) in encoded.iter().zip(words).enumerate() {
+                    if column.is_valid(row) {
+                        words[place.0] |= u64::from(interner.code(encoded.as_ref())? + 1) << place.1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The values that codes stand for, by code.
+    pub(super) fn coded_values(&self) -> Result<Option<ArrayRef>> {
+        match &self.form {
+            KeyForm::Bits(_) => Ok(None),
+            KeyForm::Text(interner, _) => interner.to_text_array().map(Some),
+            KeyForm::Encoded(interner, converter) => {
+                let parser = converter.parser();
+                let columns =
+                    converter.convert_rows((0..interner.len()).map(|code| parser.parse(interner.get(code))))?;
+                Ok(columns.into_iter().next())
+            }
+        }
+    }
+
+    /// The column of keys; `coded` are this field's coded values, and `is_null` tells the rows that hide a null.
+    pub(super) fn unpack<const W: usize>(
+        &self,
+        keys: impl ExactSizeIterator<Item = [u64; W]> + Clone,
+        coded: Option<&ArrayRef>,
+        is_null: impl Fn(usize) -> bool,
+    ) -> Result<ArrayRef> {
+        let (word, shift) = (self.word, self.shift);
+        let values = keys.clone().map(|words| words[word] >> shift);
+        if let Some(coded) = coded {
+            let mask = (1 << CODE_BITS) - 1;
+            let codes: UInt32Array = values.map(|code| ((code & mask) as u32).checked_sub(1)).collect();
+            return Ok(take(coded, &codes, None)?);
+        }
+        let rows = keys.len();
+        let valid = match self.null {
+            Some((word, shift)) => keys.map(|words| words[word] >> shift & 1 == 0).collect(),
+            None => BooleanBuffer::collect_bool(rows, |row| !is_null(row)),
+        };
+        let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        let buffer = match self.form.width() {
+            1 => {
+                let values: BooleanBuffer = values.map(|value| value & 1 == 1).collect();
+                return Ok(Arc::new(BooleanArray::new(values, nulls)));
+            }
+            8 => values.map(|value| value as u8).collect::<Buffer>(),
+            16 => values.map(|value| value as u16).collect::<Buffer>(),
+            32 => values.map(|value| value as u32).collect::<Buffer>(),
+            _ => values.collect::<Buffer>(),
+        };
+        let data = ArrayData::builder(self.data_type.clone()).len(rows).add_buffer(buffer).nulls(nulls);
+        Ok(make_array(data.build()?))
+    }
+
+    /// Bits of a value that sorts like the field, nulls last.
+    pub(super) fn sort_bits(&self) -> u32 {
+        self.form.width() + 1
+    }
+
+    /// A function from words to a number that sorts like the field, but for nulls that are hidden.
+    pub(super) fn sort_rank<const W: usize>(&self) -> SortRank<'_, W> {
+        let (word, shift, width) = (self.word, self.shift, self.form.width());
+        let mask = u64::MAX >> (u64::BITS - width);
+        if let Some(interner) = self.interner() {
+            let ranks = interner.ranks();
+            return Box::new(move |words| match (words[word] >> shift & mask).checked_sub(1) {
+                Some(code) => u64::from(ranks[code as usize]),
+                None => ranks.len() as u64,
+            });
+        }
+        let sign = 1 << (width - 1);
+        let is_float = self.data_type.is_floating();
+        let is_unsigned = self.data_type.is_unsigned_integer() || self.data_type == DataType::Boolean;
+        Box::new(move |words| {
+            let value = words[word] >> shift & mask;
+            match value & sign {
+                _ if is_unsigned => value,
+                0 => value ^ sign,
+                _ if is_float => !value & mask,
+                _ => value ^ sign,
+            }
+        })
+    }
+
+    /// Whether the words tell a null.
+    pub(super) fn is_null<const W: usize>(&self, words: &[u64; W]) -> bool {
+        self.null.is_some_and(|(word, shift)| words[word] >> shift & 1 == 1)
+    }
+}
+
+fn unknown_layout() -> Fault {
+    Fault::internal("texts of an unknown layout")
+}
+
+fn pack_bits<T: ArrowNativeType + Into<u64>, const W: usize>(
+    values: &[T],
+    nulls: Option<&NullBuffer>,
+    (word, shift): (usize, u32),
+    words: &mut [[u64; W]],
+) {
+    match nulls {
+        None => words.iter_mut().zip(values).for_each(|(words, value)| words[word] |= (*value).into() << shift),
+        Some(nulls) => {
+            let rows = words.iter_mut().zip(values).enumerate().filter(|(row, _)| nulls.is_valid(*row));
+            rows.for_each(|(_, (words, value))| words[word] |= (*value).into() << shift);
+        }
+    }
+}
+
+fn pack_booleans<const W: usize>(values: &BooleanArray, (word, shift): (usize, u32), words: &mut [[u64; W]]) {
+    for (row, words) in words.iter_mut().enumerate() {
+        words[word] |= u64::from(values.is_valid(row) && values.value(row)) << shift;
+    }
+}
+
+impl DictionaryCodes {
+    fn pack<const W: usize>(
+        &mut self,
+        interner: &mut Interner,
+        keys: &Int32Array,
+        (word, shift): (usize, u32),
+        words: &mut [[u64; W]],
+    ) -> Result<()> {
+        let texts = TextRef::new(&self.values).ok_or_else(unknown_layout)?;
+        let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
+        for (row, (key, words)) in keys.values().iter().zip(words).enumerate() {
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                continue;
+            }
+            let code = &mut self.codes[*key as usize];
+            if *code == UNKNOWN {
+                *code = match texts.get(*key as usize) {
+                    Some(text) => interner.code(text.as_bytes())? + 1,
+                    None => 0,
+                };
+            }
+            words[word] |= u64::from(*code) << shift;
+        }
+        Ok(())
+    }
+}

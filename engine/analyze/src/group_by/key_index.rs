@@ -1,0 +1,174 @@
+//! The groups of rows: keys packed into words, with a number for each.
+//!
+//! Numbers, dates, times and booleans enter a key with their bits, all other values with a code. Values of a dictionary
+//! get their codes once per dictionary rather than once per row. Keys of more than four words are compared as bytes.
+
+use arrow::array::{ArrayRef, BinaryArray};
+use arrow::row::RowConverter;
+use forebay_model::{Fault, GroupKey, Result};
+
+use super::interner::Interner;
+use super::key_field::{KeyField, as_type, sort_field};
+use super::packed_keys::PackedKeys;
+use crate::spill_runs::bytes_prefix;
+
+/// Keys by their number. Null is a key of its own.
+pub(super) struct KeyIndex {
+    fields: Vec<KeyField>,
+    table: KeyTable,
+    /// Encodes keys as bytes that sort like them, nulls last.
+    converter: Option<RowConverter>,
+}
+
+enum KeyTable {
+    /// Without key columns: one group.
+    Nothing,
+    One(PackedKeys<1>),
+    Two(PackedKeys<2>),
+    Four(PackedKeys<4>),
+    Bytes(Interner),
+}
+
+/// What key columns are decoded with.
+pub(super) struct KeyDecoder(Vec<Option<ArrayRef>>);
+
+impl KeyIndex {
+    pub(super) fn new(keys: &[GroupKey]) -> Result<Self> {
+        let (fields, words) = KeyField::layout(keys)?;
+        let table = match words {
+            0 => KeyTable::Nothing,
+            1 => KeyTable::One(PackedKeys::default()),
+            2 => KeyTable::Two(PackedKeys::default()),
+            3 | 4 => KeyTable::Four(PackedKeys::default()),
+            _ => KeyTable::Bytes(Interner::default()),
+        };
+        let converter = match keys {
+            [] => None,
+            keys => Some(RowConverter::new(keys.iter().map(|key| sort_field(&key.data_type)).collect())?),
+        };
+        Ok(KeyIndex { fields, table, converter })
+    }
+
+    /// Number of groups.
+    pub(super) fn len(&self) -> usize {
+        match &self.table {
+            KeyTable::Nothing => 1,
+            KeyTable::One(keys) => keys.keys.len(),
+            KeyTable::Two(keys) => keys.keys.len(),
+            KeyTable::Four(keys) => keys.keys.len(),
+            KeyTable::Bytes(interner) => interner.len(),
+        }
+    }
+
+    /// Writes the group of each row to `into`; `columns` are those of the keys.
+    pub(super) fn find_groups(&mut self, columns: &[ArrayRef], rows: usize, into: &mut Vec<u32>) -> Result<()> {
+        into.clear();
+        let fields = &mut self.fields;
+        let columns: Vec<ArrayRef> =
+            columns.iter().zip(fields.iter()).map(|(column, field)| field.prepared(column)).collect::<Result<_>>()?;
+        match &mut self.table {
+            KeyTable::Nothing => into.resize(rows, 0),
+            KeyTable::One(keys) => keys.find(fields, &columns, rows, into)?,
+            KeyTable::Two(keys) => keys.find(fields, &columns, rows, into)?,
+            KeyTable::Four(keys) => keys.find(fields, &columns, rows, into)?,
+            KeyTable::Bytes(interner) => {
+                let columns = columns.iter().zip(fields).map(|(column, field)| as_type(column, &field.data_type));
+                let columns = columns.collect::<Result<Vec<_>>>()?;
+                for row in &converter(&self.converter)?.convert_columns(&columns)? {
+                    into.push(interner.code(row.as_ref())?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The groups in the order of their keys, nulls last.
+    pub(super) fn sorted_order(&self) -> Result<Vec<u32>> {
+        let by_number = match &self.table {
+            KeyTable::Nothing => Some(vec![0]),
+            KeyTable::One(keys) => keys.sorted_order(&self.fields),
+            KeyTable::Two(keys) => keys.sorted_order(&self.fields),
+            KeyTable::Four(keys) => keys.sorted_order(&self.fields),
+            KeyTable::Bytes(interner) => Some(sorted_bytes(interner.len(), |group| interner.get(group))),
+        };
+        if let Some(order) = by_number {
+            return Ok(order);
+        }
+        let all: Vec<u32> = (0..self.len() as u32).collect();
+        let rows = converter(&self.converter)?.convert_columns(&self.columns(&self.decoder()?, &all)?)?;
+        Ok(sorted_bytes(all.len(), |group| rows.row(group).data()))
+    }
+
+    /// What the columns of the present groups are decoded with.
+    pub(super) fn decoder(&self) -> Result<KeyDecoder> {
+        Ok(KeyDecoder(self.fields.iter().map(KeyField::coded_values).collect::<Result<_>>()?))
+    }
+
+    /// The key columns of some groups.
+    pub(super) fn columns(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        match &self.table {
+            KeyTable::Nothing => Ok(Vec::new()),
+            KeyTable::One(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Two(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Four(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Bytes(_) => self.decode(&self.encoded(decoder, order)?),
+        }
+    }
+
+    /// The keys of some groups as bytes that sort like the keys.
+    pub(super) fn encoded(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<BinaryArray> {
+        match &self.table {
+            KeyTable::Nothing => Ok(order.iter().map(|_| Some(b"")).collect()),
+            KeyTable::Bytes(interner) => Ok(order.iter().map(|group| Some(interner.get(*group as usize))).collect()),
+            _ => {
+                let columns = self.columns(decoder, order)?;
+                Ok(converter(&self.converter)?.convert_columns(&columns)?.try_into_binary()?)
+            }
+        }
+    }
+
+    /// The key columns of encoded keys.
+    pub(super) fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
+        let Some(converter) = &self.converter else { return Ok(Vec::new()) };
+        let parser = converter.parser();
+        Ok(converter.convert_rows(keys.iter().map(|key| parser.parse(key.unwrap_or_default())))?)
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        let table = match &self.table {
+            KeyTable::Nothing => 0,
+            KeyTable::One(keys) => keys.bytes(),
+            KeyTable::Two(keys) => keys.bytes(),
+            KeyTable::Four(keys) => keys.bytes(),
+            KeyTable::Bytes(interner) => interner.bytes(),
+        };
+        table + self.fields.iter().map(KeyField::bytes).sum::<usize>()
+    }
+
+    /// Forgets all keys and frees their memory.
+    pub(super) fn clear(&mut self) {
+        self.fields.iter_mut().for_each(KeyField::clear);
+        match &mut self.table {
+            KeyTable::Nothing => {}
+            KeyTable::One(keys) => *keys = PackedKeys::default(),
+            KeyTable::Two(keys) => *keys = PackedKeys::default(),
+            KeyTable::Four(keys) => *keys = PackedKeys::default(),
+            KeyTable::Bytes(interner) => interner.clear(),
+        }
+    }
+}
+
+fn converter(converter: &Option<RowConverter>) -> Result<&RowConverter> {
+    converter.as_ref().ok_or_else(|| Fault::internal("keys without an encoding"))
+}
+
+/// Places in the order of their bytes.
+fn sorted_bytes<'b>(count: usize, bytes: impl Fn(usize) -> &'b [u8]) -> Vec<u32> {
+    // Many keys differ in their first bytes.
+    let mut prefixes: Vec<(u64, u32)> = (0..count).map(|place| (bytes_prefix(bytes(place)), place as u32)).collect();
+    prefixes.sort_unstable_by(|(prefix, place), (other_prefix, other)| {
+        prefix.cmp(other_prefix).then_with(|| bytes(*place as usize).cmp(bytes(*other as usize)))
+    });
+    prefixes.into_iter().map(|(_, place)| place).collect()
+}

@@ -1,0 +1,179 @@
+//! Spilled groups: runs of keys with their states, in the order of keys.
+//!
+//! A run is a list of batches, each preceded by its length in eight bytes; a length of 0 ends the run. A batch is an Arrow
+//! stream with the column of keys and those of the states.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use forebay_model::{Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder};
+
+use super::accumulator::{Accumulator, foreign_states};
+
+/// Most runs of one state; more are merged.
+pub(super) const RUNS_MAX: usize = 32;
+
+/// Bytes of a batch of a run, about: each run that is merged holds one.
+pub(super) const RUN_BATCH_BYTES: usize = 128 << 10;
+
+/// Groups and bytes of merged states, about.
+pub(super) const MERGED_GROUPS_MAX: usize = 8192;
+pub(super) const MERGED_BYTES_MAX: usize = 2 << 20;
+
+/// Writes one run.
+pub(super) struct GroupRunWriter(Box<dyn SpillWriter>);
+
+impl GroupRunWriter {
+    pub(super) fn new(scratch: &dyn ScratchSpace) -> Result<Self> {
+        Ok(GroupRunWriter(scratch.create()?))
+    }
+
+    /// Appends groups; keys ascend.
+    pub(super) fn push(&mut self, keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
+        let columns = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).enumerate();
+        let named = columns.map(|(place, column)| (place.to_string(), column, true));
+        let batch = RecordBatch::try_from_iter_with_nullable(named)?;
+        let mut bytes = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
+        writer.write(&batch)?;
+        writer.finish()?;
+        drop(writer);
+        let mut out = StateEncoder(&mut self.0);
+        out.u64(bytes.len() as u64)?;
+        out.raw(&bytes)
+    }
+
+    pub(super) fn finish(mut self) -> Result<Arc<dyn SpillFile>> {
+        StateEncoder(&mut self.0).u64(0)?;
+        self.0.finish()
+    }
+}
+
+/// A batch of a run that is being merged.
+struct RunCursor {
+    input: Box<dyn Read + Send>,
+    keys: BinaryArray,
+    states: Vec<ArrayRef>,
+    at: usize,
+    row_bytes: usize,
+    /// The merged groups of the rows before `at`.
+    groups: Vec<u32>,
+}
+
+impl RunCursor {
+    fn open(file: &Arc<dyn SpillFile>) -> Result<Option<Self>> {
+        let (keys, states) = (BinaryArray::new_null(0), Vec::new());
+        let mut cursor = RunCursor { input: file.read()?, keys, states, at: 0, row_bytes: 0, groups: Vec::new() };
+        Ok(cursor.refill()?.then_some(cursor))
+    }
+
+    /// Reads the next batch; false at the end.
+    fn refill(&mut self) -> Result<bool> {
+        let mut input = StateDecoder(&mut self.input);
+        let length = input.u64()? as usize;
+        if length == 0 {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        (&mut self.input).take(length as u64).read_to_end(&mut bytes).map_err(|_| foreign_states())?;
+        let batch = StreamReader::try_new(bytes.as_slice(), None)?.next().ok_or_else(foreign_states)??;
+        let (keys, states) = batch.columns().split_first().ok_or_else(foreign_states)?;
+        self.keys = keys.as_binary_opt::<i32>().ok_or_else(foreign_states)?.clone();
+        (self.states, self.at) = (states.to_vec(), 0);
+        self.row_bytes = length / self.keys.len().max(1);
+        if self.keys.is_empty() { Err(foreign_states()) } else { Ok(true) }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.keys.value(self.at)
+    }
+
+    /// Merges the rows that have been passed.
+    fn flush(&mut self, into: &mut [Box<dyn Accumulator>], groups: usize) -> Result<()> {
+        let passed = self.groups.len();
+        let states: Vec<ArrayRef> = self.states.iter().map(|column| column.slice(self.at - passed, passed)).collect();
+        merge_states(into, groups, &self.groups, &states)?;
+        self.groups.clear();
+        Ok(())
+    }
+}
+
+/// Merges states, one row per entry of `groups`, into accumulators of so many groups.
+pub(super) fn merge_states(
+    into: &mut [Box<dyn Accumulator>],
+    all: usize,
+    groups: &[u32],
+    states: &[ArrayRef],
+) -> Result<()> {
+    let mut states = states;
+    for accumulator in into {
+        accumulator.resize(all);
+        let read = accumulator.merge(groups, states)?;
+        states = states.get(read..).ok_or_else(foreign_states)?;
+    }
+    Ok(())
+}
+
+/// Merges runs: a min-heap of cursors.
+pub(super) struct RunMerge {
+    heap: Vec<RunCursor>,
+}
+
+impl RunMerge {
+    pub(super) fn open(files: &[Arc<dyn SpillFile>]) -> Result<Self> {
+        let cursors = files.iter().map(RunCursor::open).collect::<Result<Vec<_>>>()?;
+        let mut merge = RunMerge { heap: cursors.into_iter().flatten().collect() };
+        (0..merge.heap.len() / 2).rev().for_each(|at| merge.sift_down(at));
+        Ok(merge)
+    }
+
+    /// Merges the next groups into fresh accumulators; returns their keys, which are empty at the end.
+    pub(super) fn next(&mut self, into: &mut [Box<dyn Accumulator>]) -> Result<BinaryArray> {
+        let mut keys = BinaryBuilder::new();
+        let (mut groups, mut bytes) = (0, 0);
+        let mut last = Vec::new();
+        while let Some(cursor) = self.heap.first_mut() {
+            if groups == 0 || cursor.key() != last {
+                if groups == MERGED_GROUPS_MAX || bytes > MERGED_BYTES_MAX {
+                    break;
+                }
+                last.clear();
+                last.extend_from_slice(cursor.key());
+                keys.append_value(&last);
+                groups += 1;
+            }
+            cursor.groups.push(groups as u32 - 1);
+            bytes += cursor.row_bytes;
+            cursor.at += 1;
+            if cursor.at == cursor.keys.len() {
+                cursor.flush(into, groups)?;
+                if !cursor.refill()? {
+                    self.heap.swap_remove(0);
+                }
+            }
+            self.sift_down(0);
+        }
+        self.heap.iter_mut().try_for_each(|cursor| cursor.flush(into, groups))?;
+        into.iter_mut().for_each(|accumulator| accumulator.resize(groups));
+        Ok(keys.finish())
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.heap.len() && self.heap[child].key() < self.heap[least].key() {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Exact sums of each group.
+//!
+//! A finite double is an integer of 53 bits times a power of two. All values whose power lies in one window of 32 powers
+//! are added as integers of 128 bits; a group has such an integer for each window in use. Most columns use one or two
+//! of them. Nothing is rounded before the end, so that the order of values does not matter.
+
+use forebay_model::{Result, StateDecoder, StateEncoder};
+
+use crate::exact_sum::ExactSum;
+
+/// Powers of two per window: 64 bits moved by fewer than 32 leave room for 2^31 additions, 53 bits for 2^42.
+const POWERS_LOG2: u32 = 5;
+
+/// The power at which the windows of values begin, below the smallest double. Numbers from 2^-15 to 2^17 share one window.
+const VALUES_FROM: i32 = -1123;
+
+/// The power at which the windows of halves of squares begin. Squares of numbers around 1 share two windows.
+const SQUARES_FROM: i32 = -2216;
+
+/// Powers between which scaling a number of 128 bits by them is exact.
+const POWERS_EXACT: std::ops::Range<i32> = -800..800;
+
+/// Sums of groups by window.
+#[derive(Debug)]
+pub(super) struct WindowSums {
+    lowest: i32,
+    /// By window, then by group; empty until the window is used.
+    windows: Vec<Vec<i128>>,
+    groups: usize,
+}
+
+impl WindowSums {
+    /// Sums of doubles.
+    pub(super) fn of_values() -> Self {
+        WindowSums { lowest: VALUES_FROM, windows: Vec::new(), groups: 0 }
+    }
+
+    /// Sums of squares of doubles.
+    pub(super) fn of_squares() -> Self {
+        WindowSums { lowest: SQUARES_FROM, windows: Vec::new(), groups: 0 }
+    }
+
+    pub(super) fn resize(&mut self, groups: usize) {
+        self.groups = groups;
+        self.windows.iter_mut().filter(|window| !window.is_empty()).for_each(|window| window.resize(groups, 0));
+    }
+
+    /// Adds `value * 2^power`; the value has at most 64 bits and a sign.
+    pub(super) fn add(&mut self, group: usize, value: i128, power: i32) {
+        let above = (power - self.lowest) as u32;
+        let (window, shift) = ((above >> POWERS_LOG2) as usize, above & ((1 << POWERS_LOG2) - 1));
+        match self.windows.get_mut(window).and_then(|window| window.get_mut(group)) {
+            Some(sum) => *sum += value << shift,
+            None => self.open_window(window)[group] += value << shift,
+        }
+    }
+
+    #[cold]
+    fn open_window(&mut self, window: usize) -> &mut Vec<i128> {
+        if window >= self.windows.len() {
+            self.windows.resize(window + 1, Vec::new());
+        }
+        let opened = &mut self.windows[window];
+        opened.resize(self.groups, 0);
+        opened
+    }
+
+    /// The sum of a group.
+    pub(super) fn exact(&self, group: u32) -> ExactSum {
+        let mut sum = ExactSum::default();
+        for (power, value) in self.parts(group) {
+            sum.add_signed(power, value);
+        }
+        sum
+    }
+
+    fn parts(&self, group: u32) -> impl DoubleEndedIterator<Item = (i32, i128)> {
+        self.windows.iter().enumerate().filter_map(move |(place, window)| {
+            let value = window.get(group as usize).filter(|value| **value != 0)?;
+            Some((self.lowest + ((place as i32) << POWERS_LOG2), *value))
+        })
+    }
+
+    /// The sum of a group as `value * 2^power`, where 128 bits hold it.
+    fn narrow(&self, group: u32) -> Option<(i128, i32)> {
+        let mut parts = self.parts(group).rev();
+        let Some((mut power, mut sum)) = parts.next() else { return Some((0, 0)) };
+        for (lower, value) in parts {
+            sum = sum.checked_mul(1i128.checked_shl((power - lower) as u32).filter(|factor| *factor > 0)?)?;
+            sum = sum.checked_add(value)?;
+            power = lower;
+        }
+        Some((sum, power))
+    }
+
+    /// The sum of a group, rounded to the nearest double.
+    pub(super) fn rounded(&self, group: u32) -> f64 {
+        let near = self.narrow(group).and_then(|(sum, power)| scaled(sum as f64, power));
+        near.unwrap_or_else(|| self.exact(group).to_f64())
+    }
+
+    /// The sum of a group divided by a number above 0, rounded once.
+    pub(super) fn divided(&self, group: u32, count: u64) -> f64 {
+        let near = self.narrow(group).and_then(|(sum, power)| divided(sum, count, power));
+        near.unwrap_or_else(|| self.exact(group).divided(count))
+    }
+
+    /// Writes the sum of a group.
+    pub(super) fn encode(&self, group: u32, out: &mut StateEncoder<'_>) -> Result<()> {
+        self.exact(group).encode(out)
+    }
+
+    /// Adds a sum that `encode` has written.
+    pub(super) fn add_encoded(&mut self, group: usize, input: &mut StateDecoder<'_>) -> Result<()> {
+        let (negative, limbs, low) = ExactSum::decode(input)?.magnitude();
+        for (place, limb) in limbs.into_iter().enumerate().filter(|(_, limb)| *limb != 0) {
+            let value = i128::from(limb);
+            self.add(group, if negative { -value } else { value }, 64 * (low + place as i32));
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.windows.iter().map(|window| window.capacity() * size_of::<i128>()).sum()
+    }
+}
+
+/// `value * 2^power`, if that is exact.
+fn scaled(value: f64, power: i32) -> Option<f64> {
+    POWERS_EXACT.contains(&power).then(|| value * 2f64.powi(power))
+}
+
+/// `sum * 2^power / count`, rounded once.
+pub(super) fn divided(sum: i128, count: u64, power: i32) -> Option<f64> {
+    if sum == 0 {
+        return Some(0.0);
+    }
+    let size = sum.unsigned_abs();
+    let zeros = size.leading_zeros();
+    let (size, count) = (size << zeros, u128::from(count));
+    // The quotient has at least 64 bits, so that its lowest bit can stand for the rest.
+    let quotient = (size / count) | u128::from(size % count != 0);
+    let mean = scaled(quotient as f64, power - zeros as i32)?;
+    Some(if sum < 0 { -mean } else { mean })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moment_accumulator::decompose;
+
+    #[test]
+    fn fast_roundings_have_the_bits_of_exact_sums() {
+        let mut seed = 1u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            seed ^ seed >> 29
+        };
+        for case in 0..20_000 {
+            let mut sums = WindowSums::of_values();
+            sums.resize(1);
+            let spread = [1, 20, 80, 2000][case % 4];
+            let mut exact = ExactSum::default();
+            for _ in 0..1 + random() % 5 {
+                let exponent = 1023 + (random() % spread) as i64 - spread as i64 / 2;
+                let bits = (random() & (1 << 63)) | (exponent.clamp(0, 2046) as u64) << 52 | random() >> 12;
+                let (mantissa, power) = decompose(f64::from_bits(bits));
+                sums.add(0, i128::from(mantissa), power);
+                exact.add_signed(power, i128::from(mantissa));
+            }
+            let count = 1 + (random() >> (random() % 64));
+            assert_eq!(sums.rounded(0).to_bits(), exact.to_f64().to_bits(), "case {case}");
+            assert_eq!(sums.divided(0, count).to_bits(), exact.divided(count).to_bits(), "case {case} / {count}");
+            let mut bytes = Vec::new();
+            sums.encode(0, &mut StateEncoder(&mut bytes)).unwrap();
+            let mut back = WindowSums::of_values();
+            back.resize(1);
+            back.add_encoded(0, &mut StateDecoder(&mut bytes.as_slice())).unwrap();
+            assert_eq!(back.rounded(0).to_bits(), exact.to_f64().to_bits(), "case {case}");
+        }
+    }
+}

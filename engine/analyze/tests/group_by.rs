@@ -1,0 +1,245 @@
+//! One row per key: the same bits for any budget and division of rows, compared with lists of rows per key.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Only tests are here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::compute::{SortOptions, cast, concat_batches};
+use arrow::datatypes::*;
+use arrow::row::{RowConverter, SortField};
+use forebay_analyze::GroupByState;
+use forebay_model::*;
+
+const ROWS: usize = 2_000;
+
+/// Numbers that look like chance.
+fn chance(row: usize, salt: u64) -> u64 {
+    let number = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ salt << 7);
+    (number ^ number >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 24
+}
+
+fn rows<T>(of: impl Fn(usize) -> T) -> Vec<T> {
+    (0..ROWS).map(of).collect()
+}
+
+/// Key columns by name.
+fn key(name: &str) -> ArrayRef {
+    let word = |row: usize| match chance(row, 1) % 90 {
+        0 => None,
+        word => Some(format!("{}{word}\0{}", "long ".repeat(word as usize % 9), word % 4)),
+    };
+    match name {
+        "text" => Arc::new(StringArray::from(rows(word))),
+        "words" => {
+            cast(&key("text"), &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap()
+        }
+        "binary" => cast(&key("text"), &DataType::Binary).unwrap(),
+        "i64" => Arc::new(Int64Array::from(rows(|row| match chance(row, 2) % 70 {
+            0 => None,
+            value => Some((value as i64 - 30) << 55),
+        }))),
+        "u8" => {
+            Arc::new(UInt8Array::from(rows(|row| (!chance(row, 3).is_multiple_of(30)).then(|| chance(row, 3) as u8))))
+        }
+        "i32" => Arc::new(Int32Array::from(rows(|row| chance(row, 4) as i32 % 5))),
+        "f64" => Arc::new(Float64Array::from(rows(|row| {
+            let other_nan = f64::from_bits(0xfff8_0000_0000_0001);
+            [Some(-0.0), Some(0.0), Some(f64::NAN), Some(other_nan), None, Some(-2.5), Some(1e300)]
+                [chance(row, 5) as usize % 7]
+        }))),
+        "flag" => {
+            Arc::new(BooleanArray::from(rows(|row| [None, Some(true), Some(false)][chance(row, 6) as usize % 3])))
+        }
+        "date" => Arc::new(Date32Array::from(rows(|row| Some((chance(row, 7) % 40) as i32 - 20)))),
+        "decimal" => Arc::new(
+            Decimal128Array::from(rows(|row| Some(i128::from(chance(row, 8) % 9) - 4)))
+                .with_precision_and_scale(9, 2)
+                .unwrap(),
+        ),
+        _ => panic!("no key {name}"),
+    }
+}
+
+/// A few large numbers, and many small ones, with all that is no number.
+fn doubles() -> Vec<Option<f64>> {
+    rows(|row| match chance(row, 11) % 40 {
+        0 => None,
+        1 => Some(f64::NAN),
+        2 => Some(-0.0),
+        3 => Some(1e300 * (chance(row, 12) % 3) as f64),
+        4 => Some(-1e300),
+        5 => Some(5e-324),
+        _ => Some((chance(row, 12) % 100_000) as f64 / 97.0 - 500.0),
+    })
+}
+
+fn integers() -> Vec<Option<i64>> {
+    rows(|row| match chance(row, 13) % 50 {
+        0 => None,
+        1 => Some(i64::MAX >> 6),
+        2 => Some(i64::MIN >> 6),
+        _ => Some(chance(row, 14) as i64 % 1000 - 400),
+    })
+}
+
+fn texts() -> Vec<Option<String>> {
+    rows(|row| (!chance(row, 15).is_multiple_of(7)).then(|| format!("{:x}", chance(row, 16) % 500)))
+}
+
+/// All functions over the three value columns.
+fn results() -> Vec<GroupResult> {
+    use GroupFunction as F;
+    let of = |function, value| GroupResult { function, value };
+    let numbers = [F::Count, F::Sum, F::Mean, F::Var { ddof: 1 }, F::Std { ddof: 0 }];
+    let any = [F::Min, F::Max, F::First, F::Last, F::NUnique];
+    let mut all = vec![of(F::CountRows, 0), of(F::FirstRow, 0), of(F::LastRow, 0), of(F::Count, 2)];
+    for value in 0..3 {
+        all.extend(numbers.into_iter().filter(|_| value < 2).chain(any).map(|function| of(function, value)));
+    }
+    all
+}
+
+fn computed(spec: &Arc<GroupBy>, columns: &[ArrayRef], budget_bytes: usize, parts: usize, batch: usize) -> RecordBatch {
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
+    let part = |part: usize| {
+        let mut state = GroupByState::new(spec, &scratch).unwrap();
+        let mut from = ROWS * part / parts;
+        while from < ROWS * (part + 1) / parts {
+            let rows = batch.min(ROWS * (part + 1) / parts - from);
+            let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(from, rows)).collect();
+            state.update(&columns, rows, from as u64).unwrap();
+            from += rows;
+        }
+        state
+    };
+    let mut state = part(parts - 1);
+    (0..parts - 1).for_each(|other| state.merge(part(other)).unwrap());
+    let mut groups = state.into_sorted().unwrap();
+    let mut batches = Vec::new();
+    while let Some(columns) = groups.next_columns().unwrap() {
+        let named = columns.into_iter().enumerate().map(|(place, column)| (place.to_string(), column, true));
+        batches.push(RecordBatch::try_from_iter_with_nullable(named).unwrap());
+    }
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+/// The rows of each key, in the order of keys.
+fn rows_by_key(keys: &[ArrayRef]) -> Vec<Vec<usize>> {
+    let last = SortOptions { descending: false, nulls_first: false };
+    let keys: Vec<ArrayRef> =
+        keys.iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type())).unwrap()).unwrap()).collect();
+    let fields = keys.iter().map(|key| SortField::new_with_options(key.data_type().clone(), last)).collect();
+    let encoded = RowConverter::new(fields).unwrap().convert_columns(&keys).unwrap();
+    let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
+    (0..ROWS).for_each(|row| groups.entry(encoded.row(row).data().to_vec()).or_default().push(row));
+    groups.into_values().collect()
+}
+
+#[test]
+fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
+    let cases: &[&[&str]] = &[
+        &["words"],
+        &["text"],
+        &["i64"],
+        &["f64"],
+        &["flag"],
+        &["u8", "i32"],
+        &["words", "binary", "f64"],
+        &["i64", "date", "decimal", "flag", "u8"],
+        &["i64", "f64", "text", "date", "decimal", "binary", "u8", "i32"],
+    ];
+    let (doubles, integers, texts) = (doubles(), integers(), texts());
+    let values: Vec<ArrayRef> = vec![
+        Arc::new(Float64Array::from(doubles.clone())),
+        Arc::new(Int64Array::from(integers.clone())),
+        Arc::new(StringArray::from(texts.clone())),
+    ];
+    for names in cases {
+        let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
+        let spec = Arc::new(GroupBy {
+            keys: keys.iter().map(|key| GroupKey { data_type: logical_type(key.data_type()), bucket: None }).collect(),
+            values: values.iter().map(|column| column.data_type().clone()).collect(),
+            results: results(),
+        });
+        let columns = [keys.clone(), values.clone()].concat();
+        let whole = computed(&spec, &columns, 1 << 28, 1, ROWS);
+        for (budget_bytes, parts, batch) in [(1 << 28, 3, 700), (60_000, 1, 500), (30_000, 4, 333), (1 << 12, 2, 1000)]
+        {
+            let other = computed(&spec, &columns, budget_bytes, parts, batch);
+            assert!(whole == other, "{names:?}: {budget_bytes} bytes, {parts} parts, {batch} rows per batch");
+        }
+        let groups = rows_by_key(&keys);
+        assert_eq!(whole.num_rows(), groups.len(), "{names:?}");
+        for (group, rows) in groups.iter().enumerate() {
+            let mut at = names.len();
+            let mut next = || {
+                at += 1;
+                whole.column(at - 1)
+            };
+            let mut int = || next().as_primitive::<Int64Type>().value(group);
+            assert_eq!(int(), rows.len() as i64, "{names:?} {group}");
+            let mut row = || next().as_primitive::<UInt64Type>().value(group) as usize;
+            assert_eq!((row(), row()), (rows[0], rows[rows.len() - 1]), "{names:?} {group}");
+            let own: Vec<&String> = rows.iter().filter_map(|row| texts[*row].as_ref()).collect();
+            assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64, "{names:?} {group}");
+
+            let own: Vec<f64> = rows.iter().filter_map(|row| doubles[*row]).filter(|x| !x.is_nan()).collect();
+            check_numbers(&own, &mut next, group);
+            let bits = |x: &f64| (x + 0.0).to_bits();
+            let mut double = || {
+                let column = next().as_primitive::<Float64Type>();
+                column.is_valid(group).then(|| column.value(group))
+            };
+            let least = own.iter().copied().reduce(f64::min);
+            let greatest = own.iter().copied().reduce(f64::max);
+            assert_eq!((double(), double()), (least, greatest), "{names:?} {group}");
+            assert_eq!(double().map(f64::to_bits), own.first().copied().map(f64::to_bits), "{names:?} {group}");
+            assert_eq!(double().map(f64::to_bits), own.last().copied().map(f64::to_bits), "{names:?} {group}");
+            let kinds: BTreeSet<u64> = own.iter().map(bits).collect();
+            assert_eq!(next().as_primitive::<Int64Type>().value(group), kinds.len() as i64, "{names:?} {group}");
+
+            let own: Vec<i64> = rows.iter().filter_map(|row| integers[*row]).collect();
+            let mut int = || {
+                let column = next();
+                (!column.is_null(group)).then(|| column.as_primitive::<Int64Type>().value(group))
+            };
+            let sum =
+                own.iter().map(|value| i128::from(*value)).reduce(|a, b| a + b).map(|sum| i64::try_from(sum).unwrap());
+            assert_eq!((int(), int()), (Some(own.len() as i64), sum), "{names:?} {group}");
+            (0..3).for_each(|_| assert!(next().len() == groups.len()));
+            let mut int = || {
+                let column = next();
+                (!column.is_null(group)).then(|| column.as_primitive::<Int64Type>().value(group))
+            };
+            assert_eq!((int(), int()), (own.iter().min().copied(), own.iter().max().copied()), "{names:?} {group}");
+            assert_eq!((int(), int()), (own.first().copied(), own.last().copied()), "{names:?} {group}");
+            assert_eq!(int(), Some(own.iter().collect::<BTreeSet<_>>().len() as i64), "{names:?} {group}");
+
+            let own: Vec<&String> = rows.iter().filter_map(|row| texts[*row].as_ref()).collect();
+            let mut text = || {
+                let column = next().as_string::<i32>();
+                column.is_valid(group).then(|| column.value(group).to_owned())
+            };
+            let owned = |text: Option<&&String>| text.map(|text| (*text).clone());
+            assert_eq!((text(), text()), (owned(own.iter().min()), owned(own.iter().max())), "{names:?} {group}");
+            assert_eq!((text(), text()), (owned(own.first()), owned(own.last())), "{names:?} {group}");
+            let kinds = own.iter().collect::<BTreeSet<_>>().len() as i64;
+            assert_eq!(next().as_primitive::<Int64Type>().value(group), kinds, "{names:?} {group}");
+        }
+    }
+}
+
+/// Count, sum, mean, variance and deviation, as the analyzer of one column computes them.
+fn check_numbers<'a>(own: &[f64], next: &mut impl FnMut() -> &'a ArrayRef, group: usize) {
+    let mut moment = forebay_analyze::MomentAccumulator::default();
+    own.iter().for_each(|value| moment.push(*value));
+    assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64);
+    let [sum, mean, _] = moment.results();
+    for expected in [sum, mean, moment.variance(1), moment.variance(0).map(f64::sqrt)] {
+        let column = next().as_primitive::<Float64Type>();
+        let found = column.is_valid(group).then(|| column.value(group).to_bits());
+        assert_eq!(found, expected.map(f64::to_bits));
+    }
+}

@@ -1,0 +1,98 @@
+//! Computes one row per key. Threads accumulate the groups of their spans; the states are merged and read in the order of
+//! keys.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use forebay_analyze::GroupByState;
+use forebay_model::{GroupBy, Result};
+use forebay_plan::{GroupByOp, NodeFlow};
+use forebay_threads::parallel_map;
+
+use crate::materialize::{FlowSpans, MaterializePass, SpanRows};
+
+/// A computation per key whose types are all known.
+pub struct ResolvedGroupBy {
+    spans: FlowSpans,
+    spec: Arc<GroupBy>,
+    /// Of the result.
+    pub schema: SchemaRef,
+}
+
+impl MaterializePass<'_> {
+    /// Puts in the widths of vectors, which were not known when the steps were bound.
+    pub fn resolve_group_by(&self, flow: &NodeFlow, op: &GroupByOp, declared: &SchemaRef) -> Result<ResolvedGroupBy> {
+        let mut columns = op.inputs.clone();
+        if columns.is_empty() {
+            // Rows are counted by some column.
+            columns.extend(flow.schema.fields().first().map(|field| field.name().clone()));
+        }
+        let spans = self.spans(flow, &columns)?;
+        let mut spec = (*op.spec).clone();
+        let types = spec.keys.iter_mut().map(|key| &mut key.data_type).chain(&mut spec.values);
+        for (data_type, field) in types.zip(spans.schema.fields()) {
+            data_type.clone_from(field.data_type());
+        }
+        let keys = spec.keys.iter().map(|key| key.data_type.clone());
+        let results = spec
+            .results
+            .iter()
+            .map(|result| result.function.result_type(spec.values.get(result.value).unwrap_or(&DataType::Null)));
+        let fields = keys.chain(results).zip(declared.fields());
+        let fields =
+            fields.map(|(data_type, field)| field.as_ref().clone().with_data_type(data_type).with_nullable(true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(ResolvedGroupBy { spans, spec: Arc::new(spec), schema })
+    }
+
+    /// Passes one row per key to `take`, in the order of keys; returns their number.
+    pub fn group_by(
+        &self,
+        ResolvedGroupBy { spans, spec, schema }: ResolvedGroupBy,
+        take: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<u64> {
+        let inputs = spec.keys.len() + spec.values.len();
+        let mut groups = self.group_rows(&spans, &spec, inputs)?.into_sorted()?;
+        let mut rows = 0;
+        while let Some(columns) = groups.next_columns()? {
+            let batch = RecordBatch::try_new(schema.clone(), columns)?;
+            rows += batch.num_rows() as u64;
+            self.memory.check()?;
+            take(batch)?;
+        }
+        Ok(rows)
+    }
+
+    /// The groups of all rows; the first `inputs` columns of the spans are those of the spec.
+    pub fn group_rows(&self, spans: &FlowSpans, spec: &Arc<GroupBy>, inputs: usize) -> Result<GroupByState> {
+        let threads = if spans.is_ordered() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
+        let budget = self.memory.engine_bytes();
+        let scratch = self.scratch.scratch_with_budget(self.memory, budget / threads);
+        let share = spans.len().div_ceil(threads).max(1);
+        let read = |number: usize| {
+            let mut state = GroupByState::new(spec, &scratch)?;
+            let range = number * share..((number + 1) * share).min(spans.len());
+            self.scan(spans, range, &mut |SpanRows { columns, rows, first }| {
+                state.update(&columns[..inputs], rows, first)?;
+                self.memory.check()?;
+                Ok(true)
+            })?;
+            Ok(state)
+        };
+        let states = parallel_map(threads, spans.len().div_ceil(share), &read)?;
+        let whole = self.scratch.scratch_with_budget(self.memory, budget);
+        let mut merged: Option<GroupByState> = None;
+        for state in states {
+            match &mut merged {
+                None => merged = Some(state.with_scratch(&whole)),
+                Some(merged) => merged.merge(state)?,
+            }
+            self.memory.check()?;
+        }
+        match merged {
+            Some(merged) => Ok(merged),
+            None => GroupByState::new(spec, &whole),
+        }
+    }
+}

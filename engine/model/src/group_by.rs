@@ -1,0 +1,136 @@
+//! One row per key: which rows share a key, and what is computed of them.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Date32Type, Int64Type};
+
+use crate::{Fault, Result, codes};
+
+/// A computation per key. Its input columns are the keys, followed by the value columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupBy {
+    /// The key columns. Without any, all rows are one group, which exists without rows, too.
+    pub keys: Vec<GroupKey>,
+    /// Logical types of the value columns.
+    pub values: Vec<DataType>,
+    /// What is computed, in the order of the result's columns.
+    pub results: Vec<GroupResult>,
+}
+
+/// A key column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupKey {
+    /// The logical type.
+    pub data_type: DataType,
+    /// Buckets that replace the values.
+    pub bucket: Option<TimeBucket>,
+}
+
+/// Buckets of time of equal length, in ticks of their column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeBucket {
+    /// The length of one, above 0.
+    pub length: i128,
+    /// Where one of them begins.
+    pub origin: i128,
+}
+
+/// A result per key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupResult {
+    /// What is computed.
+    pub function: GroupFunction,
+    /// Place of the value column; of no meaning for functions of rows.
+    pub value: usize,
+}
+
+/// What is computed of the rows of a key. Null and NaN are no values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupFunction {
+    /// The number of rows.
+    CountRows,
+    /// The position of the first row.
+    FirstRow,
+    /// The position of the last row.
+    LastRow,
+    /// The number of values.
+    Count,
+    /// The sum: of integers as `Int64`, of others as `Float64`, exact and rounded once.
+    Sum,
+    /// The mean, exact and rounded once.
+    Mean,
+    /// The least value.
+    Min,
+    /// The greatest value.
+    Max,
+    /// The variance; divides by `n - ddof`.
+    Var {
+        /// Degrees of freedom that are taken off.
+        ddof: u32,
+    },
+    /// The standard deviation; divides by `n - ddof`.
+    Std {
+        /// Degrees of freedom that are taken off.
+        ddof: u32,
+    },
+    /// The value of the row with the least position.
+    First,
+    /// The value of the row with the greatest position.
+    Last,
+    /// The number of distinct values.
+    NUnique,
+}
+
+impl GroupFunction {
+    /// Whether the function is of rows rather than of a column.
+    pub fn is_of_rows(self) -> bool {
+        matches!(self, GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow)
+    }
+
+    /// The type of the result for values of a logical type.
+    pub fn result_type(self, value: &DataType) -> DataType {
+        match self {
+            GroupFunction::FirstRow | GroupFunction::LastRow => DataType::UInt64,
+            GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique => DataType::Int64,
+            GroupFunction::Sum if value.is_integer() => DataType::Int64,
+            GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
+            GroupFunction::Var { .. } | GroupFunction::Std { .. } => DataType::Float64,
+            GroupFunction::Min | GroupFunction::Max | GroupFunction::First | GroupFunction::Last => value.clone(),
+        }
+    }
+}
+
+impl TimeBucket {
+    /// The start of the bucket of each time, in the column's own type and unit: no other unit holds all times that a
+    /// column can.
+    pub fn starts(self, times: &ArrayRef) -> Result<ArrayRef> {
+        let missing = |time: i64| {
+            let message =
+                format!("the bucket of the time {time} begins before the first one that {} holds", times.data_type());
+            Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
+        };
+        // 64 bits are enough for all but extreme times and lengths.
+        let narrow = i64::try_from(self.length).ok().zip(i64::try_from(self.origin).ok());
+        let start = |time: i64| {
+            let near = narrow.and_then(|(length, origin)| Some(time.checked_sub(origin)?.rem_euclid(length)));
+            let start = match near {
+                Some(behind) => time.checked_sub(behind),
+                None => {
+                    let time = i128::from(time);
+                    i64::try_from(time - (time - self.origin).rem_euclid(self.length)).ok()
+                }
+            };
+            start.ok_or_else(|| missing(time))
+        };
+        if let Some(days) = times.as_primitive_opt::<Date32Type>() {
+            let start = |day: i32| {
+                let start = start(i64::from(day))?;
+                i32::try_from(start).map_err(|_| missing(i64::from(day)))
+            };
+            return Ok(std::sync::Arc::new(days.try_unary::<_, Date32Type, Fault>(start)?));
+        }
+        let ticks = cast(times, &DataType::Int64)?;
+        let starts = ticks.as_primitive::<Int64Type>().try_unary::<_, Int64Type, Fault>(start)?;
+        Ok(cast(&starts, times.data_type())?)
+    }
+}
