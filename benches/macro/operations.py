@@ -42,6 +42,11 @@ CASES = {
         "{ aggregate: { by: [store_id], compute: { items: { n_unique: item_id }, prices: { n_unique: price } } } }",
         "SELECT store_id, count(DISTINCT item_id) AS items, count(DISTINCT price) AS prices FROM rows GROUP BY ALL",
     ),
+    "quantiles": (
+        "{ aggregate: { by: [store_id, item_id], compute: { middle: { median: price }, "
+        "high: { quantile: { column: price, q: 0.9 } } } } }",
+        f"SELECT {SERIES}, median(price) AS middle, quantile_cont(price, 0.9) AS high FROM rows GROUP BY ALL",
+    ),
     "many_groups": (
         "{ aggregate: { by: [store_id, item_id, date], compute: { total: { sum: qty }, average: { mean: price } } } }",
         f"SELECT {SERIES}, date, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",

@@ -678,10 +678,12 @@ impl StepGenerator<'_> {
         config.insert("by".into(), json!(by));
         let mut compute = Map::new();
         for number in 0..1 + self.random.below(3) {
-            let words = ["sum", "mean", "count", "min", "max", "std", "var", "first", "last", "n_unique"];
+            let words = ["sum", "mean", "count", "min", "max", "std", "var", "first", "last", "n_unique", "median"];
             let word = self.random.pick(&words);
             let of = match word {
-                "sum" | "mean" | "std" | "var" => self.one(|column| column.kind.is_number() && tame(column))?,
+                "sum" | "mean" | "std" | "var" | "median" => {
+                    self.one(|column| column.kind.is_number() && tame(column))?
+                }
                 "n_unique" => self.one(key)?,
                 "count" if self.chance(40) => "*".into(),
                 _ => self.one(|column| !column.kind.is_nested() && exact(column))?,

@@ -85,7 +85,7 @@ fn grouped_column(name: &str, word: &str, table: &CellTable, at: usize) -> Typed
     let (kind, care) = match word {
         "count" | "n_unique" => (INT64, ValueExactness::Tame),
         "sum" if column.kind.is_int() => (INT64, column.care),
-        "mean" | "sum" | "std" => (CellKind::F64, near),
+        "mean" | "sum" | "std" | "median" => (CellKind::F64, near),
         "var" => (CellKind::F64, ValueExactness::Near(size * size * (1.0 + table.rows.len() as f64))),
         _ => (column.kind.clone(), column.care),
     };
@@ -96,7 +96,7 @@ fn grouped_column(name: &str, word: &str, table: &CellTable, at: usize) -> Typed
 fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> ChainResult<CellValue> {
     let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(kind)).collect();
     let moments = GroupMoments::of(&doubles);
-    let of_numbers = ["sum", "mean", "std", "var"].contains(&word);
+    let of_numbers = ["sum", "mean", "std", "var", "median"].contains(&word);
     if kind.is_nested() || of_numbers && !kind.is_number() {
         return Err(format!("{word} of {kind:?}"));
     }
@@ -110,6 +110,12 @@ fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> Cha
         }
         "sum" => CellValue::Float(doubles.iter().sum()),
         "mean" => CellValue::Float(moments.mean),
+        "median" => {
+            let mut sorted = doubles.clone();
+            sorted.sort_by(f64::total_cmp);
+            let (lower, upper) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+            CellValue::Float(lower + (upper - lower) / 2.0)
+        }
         "std" | "var" if moments.n <= ddof => CellValue::Null,
         "std" => CellValue::Float(moments.variance(ddof).sqrt()),
         "var" => CellValue::Float(moments.variance(ddof)),

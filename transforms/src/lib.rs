@@ -16,7 +16,8 @@ pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
 pub use relational::{
-    Aggregate, AggregateExpression, AsOfDirection, AsOfJoin, Dedupe, JoinCardinality, JoinKind, LookupJoin,
+    Aggregate, AggregateExpression, AggregateQuantile, AsOfDirection, AsOfJoin, Dedupe, JoinCardinality, JoinKind,
+    LookupJoin,
 };
 pub use rows::*;
 pub use time::*;

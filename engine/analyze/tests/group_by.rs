@@ -95,6 +95,8 @@ fn results() -> Vec<GroupResult> {
     let numbers = [F::Count, F::Sum, F::Mean, F::Var { ddof: 1 }, F::Std { ddof: 0 }];
     let any = [F::Min, F::Max, F::First, F::Last, F::NUnique];
     let mut all = vec![of(F::CountRows, 0), of(F::FirstRow, 0), of(F::LastRow, 0), of(F::Count, 2)];
+    let shares = [0.0, 0.25, 0.5, 0.99, 1.0];
+    all.extend(shares.map(|q| of(F::Quantile { q }, 0)).into_iter().chain([of(F::Quantile { q: 0.5 }, 1)]));
     for value in 0..3 {
         all.extend(numbers.into_iter().filter(|_| value < 2).chain(any).map(|function| of(function, value)));
     }
@@ -186,6 +188,12 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64, "{names:?} {group}");
 
             let own: Vec<f64> = rows.iter().filter_map(|row| doubles[*row]).filter(|x| !x.is_nan()).collect();
+            let whole: Vec<f64> = rows.iter().filter_map(|row| integers[*row]).map(|value| value as f64).collect();
+            for (own, q) in [0.0, 0.25, 0.5, 0.99, 1.0].map(|q| (&own, q)).into_iter().chain([(&whole, 0.5)]) {
+                let column = next().as_primitive::<Float64Type>();
+                let found = column.is_valid(group).then(|| column.value(group));
+                assert_eq!(found, quantile(own, q), "{names:?} {group} {q}");
+            }
             check_numbers(&own, &mut next, group);
             let bits = |x: &f64| (x + 0.0).to_bits();
             let mut double = || {
@@ -229,6 +237,15 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             assert_eq!(next().as_primitive::<Int64Type>().value(group), kinds, "{names:?} {group}");
         }
     }
+}
+
+/// The quantile of sorted values.
+fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = sorted.len().checked_sub(1)? as f64 * q;
+    let (lower, upper) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    Some(lerp(lower, upper, place - place.floor()))
 }
 
 /// Count, sum, mean, variance and deviation, as the analyzer of one column computes them.

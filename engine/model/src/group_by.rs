@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Date32Type, Int64Type};
 use crate::{Fault, Result, codes};
 
 /// A computation per key. Its input columns are the keys, followed by the value columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GroupBy {
     /// The key columns. Without any, all rows are one group, which exists without rows, too.
     pub keys: Vec<GroupKey>,
@@ -36,7 +36,7 @@ pub struct TimeBucket {
 }
 
 /// A result per key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GroupResult {
     /// What is computed.
     pub function: GroupFunction,
@@ -45,7 +45,7 @@ pub struct GroupResult {
 }
 
 /// What is computed of the rows of a key. Null and NaN are no values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GroupFunction {
     /// The number of rows.
     CountRows,
@@ -79,6 +79,11 @@ pub enum GroupFunction {
     Last,
     /// The number of distinct values.
     NUnique,
+    /// The value below which a share of the values lies, exactly: interpolated between the two nearest values.
+    Quantile {
+        /// The share, in [0, 1].
+        q: f64,
+    },
 }
 
 impl GroupFunction {
@@ -94,7 +99,7 @@ impl GroupFunction {
             GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique => DataType::Int64,
             GroupFunction::Sum if value.is_integer() => DataType::Int64,
             GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
-            GroupFunction::Var { .. } | GroupFunction::Std { .. } => DataType::Float64,
+            GroupFunction::Var { .. } | GroupFunction::Std { .. } | GroupFunction::Quantile { .. } => DataType::Float64,
             GroupFunction::Min | GroupFunction::Max | GroupFunction::First | GroupFunction::Last => value.clone(),
         }
     }

@@ -18,9 +18,9 @@ use crate::shared::bad_value;
 /// are one key, 0.0, and so are all NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
 /// Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on
 /// threads; sums of integers are `int64`, a sum that does not fit is a fault; means, `std` and
-/// `var` are `float64`. `first` and `last` go by the order of the data. Without keys and `every`
+/// `var` are `float64`. `median` and `quantile` are exact, too. `first` and `last` go by the order of the data. Without keys and `every`
 /// there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
-/// number of groups; it spills.
+/// number of groups, for `n_unique`, `median` and `quantile` of distinct values in groups; it spills.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Aggregate {
@@ -52,7 +52,7 @@ impl Default for Aggregate {
 }
 
 /// What is computed of a column over a group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AggregateExpression {
     /// The sum of numbers.
@@ -75,6 +75,20 @@ pub enum AggregateExpression {
     Last(String),
     /// The number of distinct values, exactly.
     NUnique(String),
+    /// The median of numbers, exactly; the mean of the two middle values where their number is even.
+    Median(String),
+    /// A quantile of numbers, exactly.
+    Quantile(AggregateQuantile),
+}
+
+/// A quantile of a column over a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateQuantile {
+    /// The column.
+    pub column: String,
+    /// The share of values below it, from 0 to 1. Between two values the result is interpolated linearly.
+    pub q: f64,
 }
 
 impl AggregateExpression {
@@ -88,7 +102,10 @@ impl AggregateExpression {
             | AggregateExpression::Std(column)
             | AggregateExpression::Var(column)
             | AggregateExpression::First(column) => column,
-            AggregateExpression::Last(column) | AggregateExpression::NUnique(column) => column,
+            AggregateExpression::Last(column)
+            | AggregateExpression::NUnique(column)
+            | AggregateExpression::Median(column)
+            | AggregateExpression::Quantile(AggregateQuantile { column, .. }) => column,
         }
     }
 
@@ -105,6 +122,8 @@ impl AggregateExpression {
             AggregateExpression::First(_) => GroupFunction::First,
             AggregateExpression::Last(_) => GroupFunction::Last,
             AggregateExpression::NUnique(_) => GroupFunction::NUnique,
+            AggregateExpression::Median(_) => GroupFunction::Quantile { q: 0.5 },
+            AggregateExpression::Quantile(AggregateQuantile { q, .. }) => GroupFunction::Quantile { q: *q },
         }
     }
 
@@ -115,6 +134,8 @@ impl AggregateExpression {
                 | AggregateExpression::Mean(_)
                 | AggregateExpression::Std(_)
                 | AggregateExpression::Var(_)
+                | AggregateExpression::Median(_)
+                | AggregateExpression::Quantile(_)
         )
     }
 }
@@ -185,6 +206,11 @@ impl Aggregate {
         for (name, compute) in &self.compute {
             if self.by.contains(name) || self.time.as_ref() == Some(name) {
                 faults.push(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`")));
+            }
+            if let AggregateExpression::Quantile(AggregateQuantile { q, .. }) = compute
+                && !(0.0..=1.0).contains(q)
+            {
+                faults.push(bad_value(format!("`q: {q}` of `{name}` is not from 0 to 1")));
             }
             if *compute == AggregateExpression::Count("*".to_owned()) {
                 computed.push((name.clone(), compute.clone(), DataType::Null));

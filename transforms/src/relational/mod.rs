@@ -7,7 +7,7 @@ mod dedupe;
 mod exact_udaf;
 mod join;
 
-pub use aggregate::{Aggregate, AggregateExpression};
+pub use aggregate::{Aggregate, AggregateExpression, AggregateQuantile};
 pub use as_of_join::{AsOfDirection, AsOfJoin};
 pub use collect::{CollectRows, CollectState};
 pub use dedupe::{Dedupe, DedupeKeep};

@@ -98,7 +98,7 @@ pub(super) enum AccumulatorKind {
     PlacedRows {
         last: bool,
     },
-    /// A set of keys and values, kept elsewhere.
+    /// The distinct values, kept elsewhere.
     Distinct,
 }
 
@@ -125,7 +125,7 @@ impl AccumulatorKind {
             GroupFunction::Last => AccumulatorKind::PlacedValues { last: true },
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
-            GroupFunction::NUnique => AccumulatorKind::Distinct,
+            GroupFunction::NUnique | GroupFunction::Quantile { .. } => AccumulatorKind::Distinct,
         }
     }
 

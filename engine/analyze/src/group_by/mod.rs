@@ -16,6 +16,7 @@ mod packed_keys;
 mod placed;
 mod runs;
 mod sorted_groups;
+mod value_reader;
 mod window_sums;
 
 use std::sync::Arc;
@@ -65,6 +66,8 @@ enum ResultSource {
 /// The distinct values of a column in each group, as groups of the keys and the value.
 struct DistinctValues {
     value: usize,
+    /// Which shares of the values have to be found, and the accumulator that tells the number of values.
+    quantiles: Option<(Vec<f64>, usize)>,
     pairs: GroupByState,
 }
 
@@ -111,6 +114,11 @@ impl GroupByState {
                 if !distinct.contains(&result.value) {
                     distinct.push(result.value);
                 }
+                let counts = AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(result.value) };
+                let is_known = |known: &AccumulatorColumn| tells(known, &counts, GroupFunction::Count);
+                if matches!(result.function, GroupFunction::Quantile { .. }) && !columns.iter().any(is_known) {
+                    columns.push(counts);
+                }
             } else if !columns.iter().any(|known| tells(known, &own, result.function)) {
                 columns.push(own);
             }
@@ -130,8 +138,15 @@ impl GroupByState {
         let distinct = distinct.into_iter().map(|value| {
             let data_type = spec.values[value].clone();
             let keys = spec.keys.iter().cloned().chain([GroupKey { data_type, bucket: None }]).collect();
-            let pairs = GroupBy { keys, values: Vec::new(), results: Vec::new() };
-            Ok(DistinctValues { value, pairs: GroupByState::new(&Arc::new(pairs), &scratch)? })
+            let quantiles: Vec<f64> =
+                spec.results.iter().filter(|result| result.value == value).filter_map(quantile).collect();
+            let counts = AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(value) };
+            let count = columns.iter().position(|known| tells(known, &counts, GroupFunction::Count));
+            let quantiles = count.filter(|_| !quantiles.is_empty()).map(|count| (quantiles, count));
+            let rows = GroupResult { function: GroupFunction::CountRows, value: 0 };
+            let results = if quantiles.is_some() { vec![rows] } else { Vec::new() };
+            let pairs = GroupBy { keys, values: Vec::new(), results };
+            Ok(DistinctValues { value, quantiles, pairs: GroupByState::new(&Arc::new(pairs), &scratch)? })
         });
         let distinct = distinct.collect::<Result<Vec<_>>>()?;
         let mut state = GroupByState {
@@ -313,6 +328,14 @@ fn breadth(kind: AccumulatorKind) -> u8 {
         AccumulatorKind::Floats { has_squares: true } => 0,
         AccumulatorKind::Counts => 2,
         _ => 1,
+    }
+}
+
+/// The share of a quantile.
+fn quantile(result: &GroupResult) -> Option<f64> {
+    match result.function {
+        GroupFunction::Quantile { q } => Some(q),
+        _ => None,
     }
 }
 

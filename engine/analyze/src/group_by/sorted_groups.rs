@@ -1,30 +1,34 @@
 //! The groups of a state in the order of their keys.
 
-use std::sync::Arc;
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
+use arrow::datatypes::Int64Type;
+use forebay_model::{Fault, GroupFunction, Result};
 
-use arrow::array::{Array, ArrayRef, BinaryArray, Int64Array};
-use forebay_model::{Fault, Result};
+use super::accumulator::Accumulator;
 
 use super::key_index::KeyDecoder;
 use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
+use super::value_reader::ValueReader;
 use super::{DistinctValues, GroupByState, ResultSource};
 
 /// Reads the groups of a state in the order of their keys, nulls last.
 pub struct SortedGroups {
     state: GroupByState,
     from: SortedSource,
-    distinct: Vec<PairCounter>,
+    distinct: Vec<ValueReader>,
     /// Whether keys are compared as bytes.
     is_encoded: bool,
 }
 
 /// Groups in order.
-struct NextGroups {
-    keys: GroupKeys,
-    results: Vec<ArrayRef>,
+pub(super) struct NextGroups {
+    pub(super) keys: GroupKeys,
+    pub(super) results: Vec<ArrayRef>,
+    /// The numbers of values of the columns whose quantiles are asked.
+    counts: Vec<Option<ArrayRef>>,
 }
 
-enum GroupKeys {
+pub(super) enum GroupKeys {
     Columns(Vec<ArrayRef>),
     Encoded(BinaryArray),
 }
@@ -32,13 +36,6 @@ enum GroupKeys {
 enum SortedSource {
     Memory { decoder: KeyDecoder, order: Vec<u32>, at: usize, groups: usize },
     Runs(RunMerge),
-}
-
-/// Counts the pairs of keys and values that begin with given keys.
-struct PairCounter {
-    pairs: SortedGroups,
-    keys: BinaryArray,
-    at: usize,
 }
 
 impl SortedGroups {
@@ -49,11 +46,8 @@ impl SortedGroups {
 
     fn open(mut state: GroupByState, is_encoded: bool) -> Result<Self> {
         let distinct = std::mem::take(&mut state.distinct).into_iter();
-        let counter = |set: DistinctValues| {
-            let keys = BinaryArray::new_null(0);
-            Ok(PairCounter { pairs: SortedGroups::open(set.pairs, true)?, keys, at: 0 })
-        };
-        let distinct = distinct.map(counter).collect::<Result<_>>()?;
+        let reader = |set: DistinctValues| ValueReader::new(SortedGroups::open(set.pairs, true)?, set.quantiles);
+        let distinct = distinct.map(reader).collect::<Result<_>>()?;
         let from = if state.runs.is_empty() {
             let (order, decoder) = (state.index.sorted_order()?, state.index.decoder()?);
             let groups =
@@ -73,21 +67,23 @@ impl SortedGroups {
             GroupKeys::Columns(columns) => (columns, None),
             GroupKeys::Encoded(keys) => (self.state.index.decode(&keys)?, Some(keys)),
         };
+        let mut values = Vec::new();
+        for (reader, counts) in self.distinct.iter_mut().zip(&groups.counts) {
+            let keys = keys.as_ref().ok_or_else(without_bytes)?;
+            values.push(reader.read(keys, counts.as_ref().and_then(|counts| counts.as_primitive_opt::<Int64Type>()))?);
+        }
         let mut results = groups.results.into_iter();
-        for source in &self.state.sources {
+        for (source, result) in self.state.sources.iter().zip(&self.state.spec.results) {
             match source {
                 ResultSource::Accumulator(_) => columns.extend(results.next()),
-                ResultSource::Distinct(set) => {
-                    let counts = keys.iter().flatten().map(|key| self.distinct[*set].count(key.unwrap_or_default()));
-                    columns.push(Arc::new(counts.collect::<Result<Int64Array>>()?));
-                }
+                ResultSource::Distinct(set) => columns.push(values[*set].result(result.function)),
             }
         }
         Ok(Some(columns))
     }
 
-    /// The next groups, without the numbers of distinct values.
-    fn next_groups(&mut self) -> Result<Option<NextGroups>> {
+    /// The next groups, without what is known of distinct values.
+    pub(super) fn next_groups(&mut self) -> Result<Option<NextGroups>> {
         match &mut self.from {
             SortedSource::Memory { decoder, order, at, groups } => {
                 let next = &order[*at..(*at + *groups).min(order.len())];
@@ -99,7 +95,10 @@ impl SortedGroups {
                     true => GroupKeys::Encoded(self.state.index.encoded(decoder, next)?),
                     false => GroupKeys::Columns(self.state.index.columns(decoder, next)?),
                 };
-                Ok(Some(NextGroups { keys, results: self.state.results(&self.state.accumulators, next)? }))
+                let accumulators = &self.state.accumulators;
+                let (results, counts) =
+                    (self.state.results(accumulators, next)?, value_counts(&self.distinct, accumulators, next)?);
+                Ok(Some(NextGroups { keys, results, counts }))
             }
             SortedSource::Runs(merge) => {
                 let mut merged = self.state.fresh()?;
@@ -108,28 +107,32 @@ impl SortedGroups {
                 if all.is_empty() {
                     return Ok(None);
                 }
-                let results = self.state.results(&merged, &all)?;
-                Ok(Some(NextGroups { keys: GroupKeys::Encoded(keys), results }))
+                let (results, counts) =
+                    (self.state.results(&merged, &all)?, value_counts(&self.distinct, &merged, &all)?);
+                Ok(Some(NextGroups { keys: GroupKeys::Encoded(keys), results, counts }))
             }
         }
+    }
+
+    /// The columns of encoded keys.
+    pub(super) fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
+        self.state.index.decode(keys)
     }
 }
 
-impl PairCounter {
-    /// The number of pairs with these keys; keys ascend.
-    fn count(&mut self, keys: &[u8]) -> Result<Option<i64>> {
-        let mut count = 0;
-        loop {
-            if self.at == self.keys.len() {
-                let Some(next) = self.pairs.next_groups()? else { return Ok(Some(count)) };
-                let GroupKeys::Encoded(keys) = next.keys else { return Err(Fault::internal("pairs without bytes")) };
-                (self.keys, self.at) = (keys, 0);
-            }
-            if !self.keys.value(self.at).starts_with(keys) {
-                return Ok(Some(count));
-            }
-            count += 1;
-            self.at += 1;
-        }
-    }
+/// The numbers of values of the columns whose quantiles are asked.
+fn value_counts(
+    readers: &[ValueReader],
+    accumulators: &[Box<dyn Accumulator>],
+    order: &[u32],
+) -> Result<Vec<Option<ArrayRef>>> {
+    let count = |reader: &ValueReader| {
+        reader.count.map(|place| accumulators[place].results(GroupFunction::Count, order)).transpose()
+    };
+    readers.iter().map(count).collect()
+}
+
+/// The fault for keys that have to be compared and have no bytes.
+pub(super) fn without_bytes() -> Fault {
+    Fault::internal("pairs of keys and values without bytes")
 }
