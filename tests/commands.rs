@@ -61,6 +61,32 @@ fn new_writes_a_spec_that_runs() {
 }
 
 #[test]
+fn new_finds_time_keys_split_and_windows_of_the_label() {
+    let shop = TestDirectory::new();
+    shop.demand("demand", 1000);
+    shop.forebay(&["new", "demand", "--out", "spec.yaml", "--label", "qty"]).expect(0);
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let expected = [
+        "#   qty         int32      ",
+        "    time: date\n    keys: [store_id, item_id]\n",
+        "    fit_on: train\n",
+        "      - lag: { columns: [qty], by: [1d, 7d] }\n",
+        "      - rolling: { columns: [qty], compute: [mean], over: [7d, 28d], gap: 1d }\n",
+        "      - standardize: { columns: [price] }\n",
+        "split:\n  by_time: { column: date, parts: [train, validation], ends: [",
+    ];
+    for part in expected {
+        assert!(text.contains(part), "`{part}` is missing in\n{text}");
+    }
+    let checked = shop.forebay(&["check", "spec.yaml"]).expect(0);
+    assert!(checked.stdout.ends_with("no problems\n") && checked.stderr.is_empty(), "{checked:?}");
+    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    assert!(summary["outputs"][0]["rows"].as_u64().unwrap() > 0);
+    let unknown = shop.forebay(&["new", "demand", "--label", "qyt"]).expect(78);
+    assert!(unknown.stderr.contains("did you mean `qty`?"), "{}", unknown.stderr);
+}
+
+#[test]
 fn explain_has_three_forms() {
     let shop = TestDirectory::new();
     let data = shop.demand("data", 1000);

@@ -12,6 +12,7 @@ mod metrics;
 mod page;
 mod predict;
 pub mod present;
+mod propose;
 pub mod spec;
 
 use std::sync::Arc;

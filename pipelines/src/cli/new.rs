@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::array::RecordBatch;
 use clap::Args;
 use forebay_connectors::format_of_name;
 use forebay_model::{Fault, Pipeline, PipelineSource, Result, codes};
+use forebay_plan::unknown_column;
+use forebay_run::PreviewOptions;
 use serde_json::json;
 
 use super::options::RunArgs;
 use super::usage;
 use crate::Forebay;
+use crate::propose::DataSample;
 
-/// Write a first spec, inferred from the columns of some data.
+/// Write a first spec for some data: its time, keys and split, and steps that suit its columns.
 #[derive(Debug, Args)]
 pub(crate) struct NewCommand {
     /// The data: a file, a directory or a pattern; Parquet, Arrow, CSV or JSON lines.
@@ -24,9 +27,15 @@ pub(crate) struct NewCommand {
     /// The pipeline's name [default: from the data's name]
     #[arg(long)]
     name: Option<String>,
+    /// The column to predict: it gets lags and means of the time before, and is not changed itself.
+    #[arg(long, value_name = "COLUMN")]
+    label: Option<String>,
     #[command(flatten)]
     options: RunArgs,
 }
+
+/// Rows from which keys, frequency and categories are told.
+const SAMPLE_ROWS: usize = 10_000;
 
 impl NewCommand {
     pub fn run(self) -> Result<ExitCode> {
@@ -34,9 +43,25 @@ impl NewCommand {
         let format = format_of_data(&self.data)?;
         let pipeline = data_pipeline(&name, &self.data)?;
         let session = self.options.silent_session()?;
-        let datasets = session.discover(&pipeline)?;
+        let options =
+            PreviewOptions { step: None, rows: SAMPLE_ROWS + 1, condition: None, sample_rows: SAMPLE_ROWS as u64 + 1 };
+        let mut batches = session.preview(&pipeline, &options)?.batches;
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut timed = pipeline.clone();
+        timed.sources.iter_mut().for_each(|source| source.time = DataSample::time_column(&batches));
+        let datasets = session.discover(&timed)?;
         let dataset = datasets.get(&name).ok_or_else(|| Fault::internal("the source was not discovered"))?;
-        let text = spec(&name, format, &self.data, &dataset.schema);
+        if let Some(label) = self.label.as_deref().filter(|label| dataset.schema.field_with_name(label).is_err()) {
+            return Err(unknown_column(label, &dataset.schema));
+        }
+        let whole = rows <= SAMPLE_ROWS;
+        if !whole && let Some(last) = batches.last_mut() {
+            // One row more than is looked at tells that there are more.
+            *last = last.slice(0, last.num_rows() - 1);
+        }
+        let label = self.label.as_deref();
+        let sample = DataSample { name: &name, format, path: &self.data, label, dataset, batches: &batches, whole };
+        let text = sample.spec()?;
         match &self.out {
             None => super::write_stdout(&text)?,
             Some(path) => {
@@ -108,43 +133,4 @@ pub(super) fn name_of(path: &str) -> String {
         name.insert_str(0, "d_");
     }
     name
-}
-
-/// The text of a spec: a sensible step for each kind of column.
-fn spec(name: &str, format: &str, path: &str, schema: &Schema) -> String {
-    let of = |accepts: &dyn Fn(&DataType) -> bool| -> Vec<String> {
-        schema.fields().iter().filter(|field| accepts(field.data_type())).map(|f| quoted(f.name())).collect()
-    };
-    let numbers = of(&|data_type| data_type.is_numeric());
-    let strings = of(&|data_type| *data_type == DataType::Utf8);
-    let times = of(&|data_type| data_type.is_temporal());
-    let mut text = format!(
-        "# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n\
-         version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ path: {} }}\n",
-        quoted(path)
-    );
-    if let Some(time) = times.first() {
-        text += &format!("    time: {time}\n");
-    }
-    text += &format!("\nsteps:\n  features:\n    from: {name}\n    do:\n");
-    if !numbers.is_empty() {
-        text += &format!("      - impute: {{ columns: [{}], with: median }}\n", numbers.join(", "));
-        text += &format!("      - standardize: {{ columns: [{}] }}\n", numbers.join(", "));
-    }
-    if !strings.is_empty() {
-        text += &format!("      - vocabulary: {{ columns: [{}], min_count: 2, oov_buckets: 1 }}\n", strings.join(", "));
-    }
-    if numbers.is_empty() && strings.is_empty() {
-        text += "      - filter: \"true\"\n";
-    }
-    text += &format!("\nsinks:\n  table: {{ from: features, parquet: {{ path: out/{name} }} }}\n");
-    text
-}
-
-/// A YAML scalar: quoted where plain text could mean something else.
-fn quoted(text: &str) -> String {
-    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'))
-        && !matches!(text, "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n");
-    if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }

@@ -82,7 +82,7 @@ fn text(bytes: Vec<u8>) -> Result<String> {
 }
 
 /// A type as specs call it.
-fn type_name(data_type: &DataType) -> String {
+pub(crate) fn type_name(data_type: &DataType) -> String {
     match logical_type(data_type) {
         DataType::Utf8 => "string".to_owned(),
         DataType::Date32 => "date".to_owned(),
