@@ -31,7 +31,7 @@ fn check_output(steps: &str, rest: &str, args: &[&str], code: i32) -> String {
     let shop = TestDirectory::new();
     history(&shop);
     shop.write("spec.yaml", &spec(steps, rest));
-    let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"], args].concat();
+    let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB", "-q"], args].concat();
     let call = shop.forebay(&all).expect(code);
     assert!(!shop.path("out").exists(), "a check wrote to the sink");
     let state = std::fs::read_dir(shop.path(".forebay"));

@@ -191,15 +191,15 @@ impl DataSample<'_> {
             *counts.entry(pair[1] - pair[0]).or_default() += 1;
         }
         let commonest = counts.into_iter().max_by_key(|(step, count)| (*count, -*step));
-        let step = commonest.map(|(step, _)| i128::from(step) * i128::from(nanoseconds));
+        let step = commonest.map(|(step, _)| i128::from(step) * nanoseconds);
         // The first rows may all be of one day.
-        let is_date = i128::from(nanoseconds) == DAY;
+        let is_date = nanoseconds == DAY;
         Ok(step.or(is_date.then_some(DAY)))
     }
 
     /// The day on which the training part ends.
     fn train_end(&self, time: &str) -> Option<String> {
-        let nanoseconds = i128::from(tick_nanoseconds(self.dataset.schema.field_with_name(time).ok()?.data_type())?);
+        let nanoseconds = tick_nanoseconds(self.dataset.schema.field_with_name(time).ok()?.data_type())?;
         let watched = self.dataset.watched.iter().position(|name| name == time)?;
         let extents: Vec<Option<ColumnExtent>> = self.dataset.spans.iter().map(|span| span.extent(watched)).collect();
         let extent = ColumnExtent::union(extents.iter().map(Option::as_ref))?;
