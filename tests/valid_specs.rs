@@ -74,6 +74,29 @@ fn an_as_of_join_meets_rows_that_were_gathered() {
     assert_eq!(rows["z"].as_primitive::<Float32Type>().values(), &[1.0, 0.5]);
 }
 
+#[test]
+fn a_window_that_waits_for_a_statistic_does_not_hold_up_what_does_not_read_it() {
+    let shop = TestDirectory::new();
+    prices(&shop);
+    // In no order of time: rows are sorted for each window.
+    let value = Arc::new(Int64Array::from(vec![7, 1, 2])) as ArrayRef;
+    let (k, c) = (texts(&["a", "a", "b"]), texts(&["x", "x", "y"]));
+    write(&shop, "here.parquet", [("k", k), ("c", c), ("t", days(&[9, 3, 3])), ("v", value)]);
+    let window = "      - ordinal: { columns: [k], suffix: _i }\n      - interpolate: { columns: [k_i], keys: [c] }\n";
+    let rows = run(
+        &shop,
+        &format!(
+            "  out:\n    from: here\n    do:\n{window}      - as_of_join: {{ with: there, on: [k], columns: [price] }}\n      \
+             - min_max: {{ columns: [price] }}"
+        ),
+    );
+    let expected: Vec<f32> = [30.0, 11.0, 21.0].map(|price: f64| ((price - 11.0) / 19.0) as f32).to_vec();
+    assert_eq!(rows["price"].as_primitive::<Float32Type>().values(), &expected[..]);
+    let sums = "      - aggregate: { by: [k], compute: { n: { sum: v } } }";
+    let rows = run(&shop, &format!("  out:\n    from: here\n    do:\n{window}{sums}"));
+    assert_eq!(integers(&rows, "n"), [Some(8), Some(2)]);
+}
+
 fn vectors(rows: &RecordBatch, name: &str) -> Vec<Vec<f32>> {
     let list = rows[name].as_fixed_size_list();
     (0..list.len()).map(|row| list.value(row).as_primitive::<Float32Type>().values().to_vec()).collect()

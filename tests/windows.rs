@@ -188,7 +188,7 @@ fn windows_beyond_memory_are_sorted() {
     let shop = workshop(&one_window_spec(step, ""));
     let data = series::write_in_order(&shop, "data", &rows, FileOrder::Time, 4, 1_000_000);
     let mut known = None;
-    for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=64MiB", "--state=b", true)] {
+    for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=80MiB", "--state=b", true)] {
         let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
         let said = shop.forebay(&args).expect(0).stdout;
         assert_eq!(said.contains("so one thread goes on with all of it"), sorted, "{said}");

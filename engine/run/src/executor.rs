@@ -19,9 +19,9 @@ use forebay_model::{
     ContentId, Dataset, Fault, FaultCode, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes,
 };
 use forebay_plan::{
-    BaseDataset, ColumnOrigin, ColumnScan, FutureSeries, GatherBy, GatherOp, LearnWork, NodeFlow, OpId, Pass,
-    PassReuse, PassWork, PlanOp, Program, RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order,
-    config_without_path, find_shared_sort, operation_id, origins, part_name,
+    BaseDataset, BoundPipeline, ColumnOrigin, ColumnScan, FutureSeries, GatherBy, GatherOp, LearnWork, NodeFlow, OpId,
+    Pass, PassReuse, PassWork, PlanOp, Program, RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order,
+    config_without_path, find_shared_sort, operation_id, origins, part_name, slice_for_columns,
 };
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir, Sink, StorageLocation, literal_path};
 use forebay_threads::{lock, poisoned_lock};
@@ -381,12 +381,9 @@ impl<'a> RunExecutor<'a> {
         if way != WindowRowOrder::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
         }
-        let upstream = {
-            let bound = &self.program.bound;
-            upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
-        };
         let others = windows.iter().filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted).copied().collect();
         let together = find_shared_sort(&self.program.bound, op, &others);
+        let upstream = upstream_windows(&self.program.bound, &together.windows);
         let (sorted, exchange) = self.retry_with_fallback(&upstream, |run| run.sort_windows(&together, &upstream))?;
         for (op, sorted) in together.windows.into_iter().zip(sorted) {
             self.known.ways.insert(op, WindowRowOrder::Sorted);
@@ -619,7 +616,10 @@ impl<'a> RunExecutor<'a> {
         if before != ReuseDecision::Reuse {
             let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
             let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
-            let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
+            let bound = &self.program.bound;
+            let needed = inputs
+                .map(|(_, flow)| windows_behind(bound, flow, flow.schema.fields().iter().map(|field| field.name())));
+            let windows: BTreeSet<OpId> = needed.flatten().collect();
             let (schema, files, rows) = self.retry_with_fallback(&windows, |run| {
                 let gathering = run.materialize_pass().open(op)?;
                 let schema = gathering.schema.clone();
@@ -928,10 +928,38 @@ pub(crate) fn interval_pass_id(of: ContentId, within: &IntervalFilter) -> Conten
     id.finish()
 }
 
-/// The windows before an operation over whole flows, upstream first.
-fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a NodeFlow>) -> BTreeSet<OpId> {
-    let ops = flows.flat_map(|flow| &flow.streams).flat_map(|stream| stream.ops.iter().copied());
-    ops.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
+/// The windows whose outputs some columns of a flow need, upstream first. Others may need statistics of a later level.
+fn windows_behind<'a>(
+    bound: &BoundPipeline,
+    flow: &NodeFlow,
+    columns: impl IntoIterator<Item = &'a String>,
+) -> BTreeSet<OpId> {
+    let columns: Vec<&str> = columns.into_iter().map(String::as_str).collect();
+    let needed = flow.streams.iter().flat_map(|stream| {
+        let (positions, _) = slice_for_columns(bound, stream, &columns);
+        positions.into_iter().map(|position| stream.ops[position])
+    });
+    needed.filter(|op| bound.ops[*op].op.is_over_series()).collect()
+}
+
+/// The windows that others read, upstream first.
+fn upstream_windows(bound: &BoundPipeline, windows: &[OpId]) -> BTreeSet<OpId> {
+    let mut upstream = BTreeSet::new();
+    for op in windows {
+        let (here, there) = (bound.window_inputs.get(op), bound.as_of_inputs.get(op));
+        match &bound.ops[*op].op {
+            PlanOp::Window(window) => {
+                upstream.extend(here.map(|flow| windows_behind(bound, flow, window.columns())).unwrap_or_default());
+            }
+            PlanOp::AsOf(join) => {
+                upstream.extend(here.map(|flow| windows_behind(bound, flow, join.columns_here())).unwrap_or_default());
+                upstream
+                    .extend(there.map(|flow| windows_behind(bound, flow, join.columns_there())).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    upstream
 }
 
 /// The columns of a gathered dataset whose extents tell in which order windows get its rows.
