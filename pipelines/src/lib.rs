@@ -13,6 +13,7 @@ mod page;
 mod predict;
 pub mod present;
 mod propose;
+mod replace_file;
 pub mod spec;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_model::{Finding, Result};
+use serde::Serialize;
 
 /// What happens when an expectation does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub struct ExpectationOutcome {
 }
 
 /// A value that violates an expectation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViolatingValue {
     /// The value as text.
     pub value: String,

@@ -62,5 +62,5 @@ pub use shared_sort::{SharedSort, find_shared_sort};
 pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{CompiledExpression, SqlCompiler};
-pub use sql_text::{SqlPiece, SqlValue, sql_text};
+pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use transform::{BindScope, SeriesColumns, Transform};

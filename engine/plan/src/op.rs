@@ -142,12 +142,16 @@ impl MapOp {
 }
 
 impl MapOp {
-    /// An operation that changes nothing, and judges the rows by the findings of `asks`.
-    pub fn expecting(asks: impl IntoIterator<Item = AnalyzerRequest>, expectation: Expectation) -> Self {
+    /// An operation that changes nothing, and learns the findings of `asks`.
+    pub fn asking(asks: impl IntoIterator<Item = AnalyzerRequest>) -> Self {
         let nothing = LoweredMap::new(|_: &[ArrayRef], _| Ok(Vec::new()));
         let none: [&str; 0] = [];
-        let op = MapOp::fitted(none, [], asks, move |_| Ok(nothing.clone()));
-        MapOp { expectation: Some(expectation), ..op }
+        MapOp::fitted(none, [], asks, move |_| Ok(nothing.clone()))
+    }
+
+    /// The same, that judges the rows by the findings.
+    pub fn expecting(asks: impl IntoIterator<Item = AnalyzerRequest>, expectation: Expectation) -> Self {
+        MapOp { expectation: Some(expectation), ..MapOp::asking(asks) }
     }
 
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.

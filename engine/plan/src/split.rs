@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{DataSplit, Fault, Result, StringColumn, codes};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::{MapOp, SqlCompiler};
+use crate::{MapOp, SqlCompiler, sql_name};
 
 /// Prefix of the hidden columns that mark the rows of a part.
 pub const PART_PREFIX: &str = "__part_";
@@ -48,7 +48,7 @@ fn time_conditions<'a>(
     if ends.len() + 1 != parts.len() {
         return Err(Fault::new(codes::BAD_VALUE, "a split by time has one boundary fewer than it has parts"));
     }
-    let quoted = format!("\"{}\"", column.replace('"', "\"\""));
+    let quoted = sql_name(column);
     let gap = match embargo {
         None => String::new(),
         Some(length) => format!(" - INTERVAL '{}'", interval(length)?),

@@ -1,9 +1,10 @@
 //! Substitution of parameters in SQL text: a value can change what is compared, never the structure of the
 //! expression.
 
+use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, logical_type};
 
 /// A piece of SQL text.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,21 @@ impl SqlValue {
         match self {
             SqlValue::Text(text) | SqlValue::Plain(text) | SqlValue::Date(text) | SqlValue::Timestamp(text) => text,
         }
+    }
+}
+
+/// A column's or table's name in SQL.
+pub fn sql_name(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as a literal of SQL for a column of this type: a date, a timestamp, or else a text.
+pub fn sql_literal(text: &str, data_type: &DataType) -> String {
+    let text = text.replace('\'', "''");
+    match logical_type(data_type) {
+        DataType::Date32 | DataType::Date64 => format!("DATE '{text}'"),
+        DataType::Timestamp(..) => format!("TIMESTAMP '{text}'"),
+        _ => format!("'{text}'"),
     }
 }
 

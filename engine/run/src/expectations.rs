@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use forebay_model::{Fault, Interval, Result, TimeCutoff, codes};
-use forebay_plan::{Expectation, ExpectationOutcome, ExpectationPolicy, PlanOp};
+use forebay_plan::{Expectation, ExpectationOutcome, ExpectationPolicy, PlanOp, ViolatingValue};
 use forebay_storage::Event;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -26,18 +26,9 @@ pub struct ExpectationReport {
     /// Rows that violate it.
     pub violations: u64,
     /// The most frequent values that violate it: at most ten.
-    pub values: Vec<ViolatingRows>,
+    pub values: Vec<ViolatingValue>,
     /// What was found, for people; empty where it holds.
     pub found: String,
-}
-
-/// A value that violates a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ViolatingRows {
-    /// The value as text.
-    pub value: String,
-    /// Its rows.
-    pub rows: u64,
 }
 
 impl RunExecutor<'_> {
@@ -58,14 +49,13 @@ impl RunExecutor<'_> {
                     ExpectationPolicy::Fail => faults.push(fault(message, expectation).at(op.at.as_ref())),
                 }
             }
-            let values = outcome.examples.into_iter();
             reports.push(ExpectationReport {
                 step: op.label.clone(),
                 rule: expectation.name.clone(),
                 holds: outcome.holds,
                 rows: outcome.rows,
                 violations: outcome.violations,
-                values: values.map(|value| ViolatingRows { value: value.value, rows: value.rows }).collect(),
+                values: outcome.examples,
                 found: if outcome.holds { String::new() } else { found },
             });
         }

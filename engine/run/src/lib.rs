@@ -33,7 +33,7 @@ pub use backtest::{
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::{DeadlineSpec, parse_duration};
-pub use expectations::{ExpectationReport, ViolatingRows};
+pub use expectations::ExpectationReport;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::Expr;
-use forebay_model::{Chunk, Dataset, Result, Span};
+use forebay_model::{BATCH_ROWS_DEFAULT, Chunk, Dataset, Result, Span};
 
 use crate::io::{StorageClient, StorageLocation};
 use crate::metadata_cache::MetadataCache;
@@ -53,6 +53,19 @@ pub struct ScanRequest {
     pub batch_rows: usize,
     /// Whether chunks must carry row keys.
     pub row_keys: bool,
+}
+
+impl ScanRequest {
+    /// Some columns of all rows.
+    pub fn of_columns(columns: Vec<String>, schema: &SchemaRef) -> ScanRequest {
+        let (pruning, batch_rows, row_keys) = (Vec::new(), BATCH_ROWS_DEFAULT, false);
+        ScanRequest { columns, schema: schema.clone(), pruning, batch_rows, row_keys }
+    }
+
+    /// All columns of all rows.
+    pub fn of_all_columns(schema: &SchemaRef) -> ScanRequest {
+        ScanRequest::of_columns(schema.fields().iter().map(|field| field.name().clone()).collect(), schema)
+    }
 }
 
 /// Pieces of few rows, for readers that take rows in random order.

@@ -1,16 +1,14 @@
 //! `forebay run`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use forebay_model::Result;
 use forebay_run::Interval;
-use forebay_storage::EventListener;
 
 use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
-use crate::page::{PageArgs, Timeline, run_page};
+use crate::page::PageArgs;
 use crate::present;
 
 /// Learn everything, commit the artifact, and write all sinks.
@@ -49,8 +47,7 @@ impl RunCommand {
         }
         let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics()?;
-        let timeline = Arc::new(Timeline::new(metrics.watch(reporter.watch())));
-        let watch: Arc<dyn EventListener> = timeline.clone();
+        let (watch, page) = self.page.listen(metrics.watch(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
@@ -60,7 +57,9 @@ impl RunCommand {
                 Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
                 _ => session.run(&pipeline),
             }?;
-            self.page.write(|| Ok(run_page(&pipeline, &report, &timeline, session.memory_bytes())))?;
+            if let Some(page) = &page {
+                page.write(&pipeline, &report, session.memory_bytes())?;
+            }
             Ok(report)
         });
         super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)

@@ -6,19 +6,20 @@ mod listener;
 mod server;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use forebay_model::{Fault, Result};
 use forebay_run::{RunReport, Session};
-use forebay_storage::{EventListener, StorageClient};
+use forebay_storage::{EventListener, StorageClient, resident_bytes};
 use prometheus::{
     Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use self::listener::MeasuringListener;
 use self::server::MetricsServer;
+use crate::replace_file::replace_file;
 
 /// The metrics of a run.
 pub(crate) struct RunMetrics {
@@ -189,13 +190,6 @@ impl MetricSet {
     }
 }
 
-/// Resident memory of this process.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
-}
-
 impl RunMetrics {
     /// Metrics that are served at an address, written to a file, or both.
     pub fn new(server: Option<String>, file: Option<PathBuf>) -> Result<RunMetrics> {
@@ -249,18 +243,13 @@ impl RunMetrics {
             }
         }
         let written = match &self.file {
-            Some(path) => gauges.text().and_then(|text| write_whole(path, &text)),
+            Some(path) => {
+                gauges.text().and_then(|text| replace_file(path, &text, "the file of metrics cannot be written"))
+            }
             None => Ok(()),
         };
         // A fault of the run is the one to tell.
         let report = done?;
         written.map(|()| report)
     }
-}
-
-/// Replaces a file in one step: collectors read it at any moment, and whatever ends as it does.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let failed = |error| Fault::disk("the file of metrics cannot be written", error).file(path.display().to_string());
-    let beside = path.with_extension(format!("{}.writing", std::process::id()));
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
 }

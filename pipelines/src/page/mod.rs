@@ -8,17 +8,22 @@ mod run;
 mod timeline;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{Fault, Result, catch_panic};
+use forebay_model::{Fault, Pipeline, Result, catch_panic};
+use forebay_run::RunReport;
+use forebay_storage::EventListener;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use serde::Serialize;
 
+use crate::replace_file::replace_file;
+
 pub(crate) use self::backtest::backtest_page;
 pub(crate) use self::profile::profile_page;
-pub(crate) use self::run::run_page;
-pub(crate) use self::timeline::Timeline;
+use self::run::run_page;
+use self::timeline::Timeline;
 
 /// The template.
 const TEMPLATE: &str = include_str!("page.html");
@@ -31,7 +36,27 @@ pub(crate) struct PageArgs {
     pub report: Option<PathBuf>,
 }
 
+/// The page of a run that is at work.
+pub(crate) struct RunPage {
+    path: PathBuf,
+    timeline: Arc<Timeline>,
+}
+
+impl RunPage {
+    /// Writes it, when the run has ended.
+    pub fn write(&self, pipeline: &Pipeline, report: &RunReport, memory_limit: u64) -> Result<()> {
+        run_page(pipeline, report, &self.timeline, memory_limit).write(&self.path)
+    }
+}
+
 impl PageArgs {
+    /// What listens to a run, and its page, where one is asked for.
+    pub fn listen(&self, inner: Arc<dyn EventListener>) -> (Arc<dyn EventListener>, Option<RunPage>) {
+        let Some(path) = self.report.clone() else { return (inner, None) };
+        let timeline = Arc::new(Timeline::new(inner));
+        (timeline.clone(), Some(RunPage { path, timeline }))
+    }
+
     /// Writes the page, where one is asked for.
     pub fn write(&self, page: impl FnOnce() -> Result<Page>) -> Result<()> {
         match &self.report {
@@ -158,11 +183,8 @@ impl Page {
             .map_err(failed)
     }
 
-    /// Replaces the file in one step.
     fn write(&self, path: &Path) -> Result<()> {
-        let failed = |error| Fault::disk("the page cannot be written", error).file(path.display().to_string());
-        let beside = path.with_extension(format!("{}.writing", std::process::id()));
-        std::fs::write(&beside, self.html()?).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
+        replace_file(path, &self.html()?, "the page cannot be written")
     }
 }
 

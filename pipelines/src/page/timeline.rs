@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_storage::{Event, EventListener};
+use forebay_storage::{Event, EventListener, resident_bytes};
 
 /// Least distance of two looks at the memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ impl Timeline {
             _ => {}
         }
         if seen.memory.last().is_none_or(|last| now - last.at >= SAMPLE_EVERY.as_secs_f64())
-            && let Some(bytes) = crate::metrics::resident_bytes()
+            && let Some(bytes) = resident_bytes()
         {
             if seen.memory.len() == SAMPLES_MAX {
                 let mut keep = false;

@@ -1,15 +1,12 @@
 //! `profile`: learns what columns hold, and changes nothing.
 
-use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{
     ColumnCounts, ColumnMoments, DistinctCount, QuantileRequest, SampledQuantiles, TokenVocabulary, ValueShape,
     VocabularyOrder,
 };
 use forebay_model::{Result, logical_type};
-use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
-};
+use forebay_plan::{AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +53,7 @@ impl ConfiguredTransform for ProfileColumns {
 impl Transform for ProfileColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let asks: Vec<AnalyzerRequest> = scope.columns(&self.columns)?.into_iter().flat_map(requests).collect();
-        let nothing = LoweredMap::new(|_: &[ArrayRef], _| Ok(Vec::new()));
-        let none: [&str; 0] = [];
-        Ok(vec![PlanOp::Map(MapOp::fitted(none, [], asks, move |_| Ok(nothing.clone())))])
+        Ok(vec![PlanOp::Map(MapOp::asking(asks))])
     }
 }
 

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use forebay_model::{
-    BATCH_ROWS_DEFAULT, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step,
-};
-use forebay_plan::FutureFlow;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step};
+use forebay_plan::{FutureFlow, sql_literal, sql_name};
 use forebay_storage::{ScanRequest, literal_path};
 use serde_json::json;
 
@@ -57,13 +55,7 @@ impl Evaluation<'_> {
         let output = report.outputs.first().ok_or_else(|| Fault::internal("scores that were not written"))?;
         let source = self.session.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
         let dataset = source.discover(&self.session.io, &[])?;
-        let request = ScanRequest {
-            columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),
-            schema: dataset.schema.clone(),
-            pruning: Vec::new(),
-            batch_rows: BATCH_ROWS_DEFAULT,
-            row_keys: false,
-        };
+        let request = ScanRequest::of_all_columns(&dataset.schema);
         let mut cells = Vec::new();
         for span in &dataset.spans {
             for chunk in source.open(&self.session.io, span, &request)? {
@@ -79,7 +71,11 @@ impl Evaluation<'_> {
         let (values, forecasts, scores) =
             (self.new_name("values"), self.new_name("forecasts"), self.new_name("scores"));
         let time = self.future.source.field_with_name(&self.future.time)?;
-        let condition = format!("{} >= {}", quoted(time.name()), time_literal(time, self.from));
+        let origin = match time.data_type().is_temporal() {
+            true => sql_literal(self.from, time.data_type()),
+            false => self.from.to_owned(),
+        };
+        let condition = format!("{} >= {}", sql_name(time.name()), origin);
         let (mut steps, input) = (node.steps[..place].to_vec(), node.input.clone());
         steps.push(Step { kind: "filter".to_owned(), config: json!(condition), at: node.at.clone() });
         let mut pipeline = self.pipeline.clone();
@@ -134,11 +130,11 @@ impl Evaluation<'_> {
             .by
             .iter()
             .enumerate()
-            .map(|(number, column)| format!(", CAST(f.{} AS VARCHAR) AS group_{number}", quoted(column)))
+            .map(|(number, column)| format!(", CAST(f.{} AS VARCHAR) AS group_{number}", sql_name(column)))
             .collect();
-        let keys = self.future.keys.iter().map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", quoted(key)));
-        let same: Vec<String> = keys.chain([format!("f.{0} = v.{0}", quoted(&self.future.time))]).collect();
-        let (label, prediction) = (quoted(self.label), quoted(self.prediction));
+        let keys = self.future.keys.iter().map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(key)));
+        let same: Vec<String> = keys.chain([format!("f.{0} = v.{0}", sql_name(&self.future.time))]).collect();
+        let (label, prediction) = (sql_name(self.label), sql_name(self.prediction));
         format!(
             "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) AS missing, \
              sum(abs(predicted - came)) AS absolute, sum(predicted - came) AS signed, \
@@ -147,8 +143,8 @@ impl Evaluation<'_> {
              CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted, \
              nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS came \
              FROM {} f LEFT JOIN {} v ON {}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
-            quoted(forecasts),
-            quoted(values),
+            sql_name(forecasts),
+            sql_name(values),
             same.join(" AND "),
         )
     }
@@ -224,19 +220,5 @@ impl Scores {
             }
         };
         names.iter().enumerate().map(one).collect()
-    }
-}
-
-/// A name in SQL.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A time in SQL, as `text` says it.
-fn time_literal(time: &Field, text: &str) -> String {
-    match time.data_type() {
-        DataType::Date32 | DataType::Date64 => format!("DATE '{text}'"),
-        DataType::Timestamp(..) => format!("TIMESTAMP '{text}'"),
-        _ => text.to_owned(),
     }
 }

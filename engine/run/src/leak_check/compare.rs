@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{BATCH_ROWS_DEFAULT, Result, logical_type, ticks};
+use forebay_model::{Result, logical_type, ticks};
 use forebay_storage::{ChunkIterator, ScanRequest, StorageClient, literal_path};
 use serde_json::json;
 
@@ -85,13 +85,7 @@ impl OutputComparison<'_> {
     fn open<'s>(&'s self, dir: &str) -> Result<PastRows<'s>> {
         let source = self.connectors.source("parquet", &json!({ "path": literal_path(dir) }))?;
         let dataset = source.discover(self.io, &[])?;
-        let request = ScanRequest {
-            columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),
-            schema: dataset.schema.clone(),
-            pruning: Vec::new(),
-            batch_rows: BATCH_ROWS_DEFAULT,
-            row_keys: false,
-        };
+        let request = ScanRequest::of_all_columns(&dataset.schema);
         let chunks = dataset.spans.into_iter().map(move |span| source.open(self.io, &span, &request));
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
         Ok(PastRows { compared: self, chunks: Box::new(chunks), open: None, batch })

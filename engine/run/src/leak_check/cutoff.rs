@@ -73,13 +73,7 @@ impl TimeRange {
         {
             return Ok(Some(TimeRange { field, min, max }));
         }
-        let request = ScanRequest {
-            columns: vec![time.to_owned()],
-            schema: input.dataset.schema.clone(),
-            pruning: Vec::new(),
-            batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
-            row_keys: false,
-        };
+        let request = ScanRequest::of_columns(vec![time.to_owned()], &input.dataset.schema);
         let mut bounds: Option<(i64, i64)> = None;
         for span in &input.dataset.spans {
             for chunk in input.source.open(io, span, &request)? {

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_commit::Manifest;
-use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_storage::{ScanRequest, StorageLocation, literal_path};
 use serde_json::json;
 
@@ -48,13 +48,7 @@ impl ForecastContract<'_> {
             let dataset = source.discover(&session.io, &[])?;
             let columns: Vec<String> =
                 self.keys.iter().map(String::as_str).chain([self.time, self.prediction]).map(str::to_owned).collect();
-            let request = ScanRequest {
-                columns,
-                schema: dataset.schema.clone(),
-                pruning: Vec::new(),
-                batch_rows: BATCH_ROWS_DEFAULT,
-                row_keys: false,
-            };
+            let request = ScanRequest::of_columns(columns, &dataset.schema);
             for span in &dataset.spans {
                 for chunk in source.open(&session.io, span, &request)? {
                     session.interrupt.check()?;

@@ -122,13 +122,8 @@ impl Session {
     fn first_rows(&self, data: &str, rows: usize) -> Result<Vec<RecordBatch>> {
         let source = self.connectors.source("parquet", &json!({ "path": literal_path(data) }))?;
         let dataset = source.discover(&self.io, &[])?;
-        let request = ScanRequest {
-            columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),
-            schema: dataset.schema.clone(),
-            pruning: Vec::new(),
-            batch_rows: self.options.batch_rows,
-            row_keys: false,
-        };
+        let request =
+            ScanRequest { batch_rows: self.options.batch_rows, ..ScanRequest::of_all_columns(&dataset.schema) };
         let (mut batches, mut left) = (Vec::new(), rows);
         for span in &dataset.spans {
             for chunk in source.open(&self.io, span, &request)? {

@@ -6,8 +6,11 @@ use arrow::array::{AsArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, UInt64Type};
 use forebay_analyze::{ColumnCounts, ColumnMoments, TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, logical_type, tick_nanoseconds};
-use forebay_plan::{AnalyzerRequest, BindScope, Expectation, ExpectationOutcome, JudgeExpectation, ViolatingValue};
+use forebay_model::{Fault, Finding, Result, codes, tick_nanoseconds};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, Expectation, ExpectationOutcome, JudgeExpectation, ViolatingValue, sql_literal,
+    sql_name,
+};
 
 use super::{ExpectedRows, ExpectedValue, RowExpectation};
 use crate::shared::bad_value;
@@ -34,11 +37,6 @@ pub(super) struct BoundExpectation {
     pub expectation: Expectation,
 }
 
-/// A column's name in SQL.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 /// A value in SQL, for a column of this type.
 fn literal(value: &ExpectedValue, data_type: &DataType) -> String {
     match value {
@@ -46,20 +44,13 @@ fn literal(value: &ExpectedValue, data_type: &DataType) -> String {
         ExpectedValue::Integer(value) => value.to_string(),
         // Whole doubles keep their point.
         ExpectedValue::Number(value) => format!("CAST('{value:?}' AS DOUBLE)"),
-        ExpectedValue::Text(text) => {
-            let text = text.replace('\'', "''");
-            match logical_type(data_type) {
-                DataType::Date32 | DataType::Date64 => format!("DATE '{text}'"),
-                DataType::Timestamp(..) => format!("TIMESTAMP '{text}'"),
-                _ => format!("'{text}'"),
-            }
-        }
+        ExpectedValue::Text(text) => sql_literal(text, data_type),
     }
 }
 
 /// The value of a column as a text of bounded length.
 fn value_text(name: &str) -> String {
-    format!("left(CAST({} AS VARCHAR), {VALUE_LETTERS})", quoted(name))
+    format!("left(CAST({} AS VARCHAR), {VALUE_LETTERS})", sql_name(name))
 }
 
 impl RowExpectation {
@@ -85,12 +76,12 @@ impl RowExpectation {
         let mut bound = Vec::new();
         for column in &self.not_null {
             scope.field(column)?;
-            let sql = format!("CASE WHEN {} IS NULL THEN 'null' END", quoted(column));
+            let sql = format!("CASE WHEN {} IS NULL THEN 'null' END", sql_name(column));
             bound.push(self.per_row(format!("not_null: {column}"), sql));
         }
         for (column, [least, greatest]) in &self.range {
             let data_type = scope.field(column)?.data_type();
-            let name = quoted(column);
+            let name = sql_name(column);
             let below = least.as_ref().map(|least| format!("{name} < {}", literal(least, data_type)));
             let above = greatest.as_ref().map(|greatest| format!("{name} > {}", literal(greatest, data_type)));
             let outside: Vec<String> = below.into_iter().chain(above).collect();
@@ -106,7 +97,7 @@ impl RowExpectation {
                 return Err(bad_value(format!("the set of `{column}` is empty")).column(column));
             }
             let values: Vec<String> = values.iter().map(|value| literal(value, data_type)).collect();
-            let (name, values) = (quoted(column), values.join(", "));
+            let (name, values) = (sql_name(column), values.join(", "));
             let sql = format!("CASE WHEN {name} NOT IN ({values}) THEN {} END", value_text(column));
             bound.push(self.per_row(format!("in_set: {column}"), sql));
         }
@@ -163,7 +154,7 @@ impl RowExpectation {
 
     /// Keys that come more than once.
     fn unique(&self) -> BoundExpectation {
-        let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", quoted(name));
+        let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", sql_name(name));
         let parts: Vec<String> = self.unique.iter().map(part).collect();
         let sql = format!("concat({})", parts.join(&format!(", '{DIVIDER}', ")));
         let judge: JudgeExpectation = Arc::new(move |findings, _| {
