@@ -52,6 +52,7 @@ mod sequences;
 mod series;
 mod simulated;
 mod sql_queries;
+mod stable_ids;
 mod storage;
 mod stuck;
 mod support;

@@ -43,4 +43,4 @@ pub use quantile_request::QuantileRequest;
 pub use sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
 pub use text_index::TextIndex;
 pub use value_shape::{ValueShape, ValueShapeState};
-pub use vocabulary::{TokenVocabulary, TokenVocabularyState, VocabularyOrder};
+pub use vocabulary::{TokenVocabulary, TokenVocabularyState, VocabularyOrder, continue_vocabulary};

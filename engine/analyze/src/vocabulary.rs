@@ -3,7 +3,10 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, AsArray, BooleanArray, UInt64Array};
 use arrow::buffer::Buffer;
+use arrow::compute::{cast, concat, filter};
+use arrow::datatypes::{DataType, UInt64Type};
 use forebay_model::codes;
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillWriter, StateDecoder,
@@ -235,4 +238,30 @@ impl Analyzer for TokenVocabulary {
             + state.counts.long.size_bytes()
             + state.dictionary.size_bytes()
     }
+}
+
+/// Continues a vocabulary: tokens of the earlier one keep their places, and those that are new follow in the order of
+/// the current one. Counts are the current ones, 0 for tokens that are no longer there.
+pub fn continue_vocabulary(earlier: &Finding, current: &Finding) -> Result<Finding> {
+    let (before, now) = (earlier.column("token")?, current.column("token")?);
+    let wrong = || Fault::internal("a vocabulary is not text");
+    let (Some(before_texts), Some(now_texts)) = (TextRef::new(before), TextRef::new(now)) else { return Err(wrong()) };
+    let counts = current.column("count")?.as_primitive_opt::<UInt64Type>();
+    let counts = counts.ok_or_else(|| Fault::internal("a vocabulary without counts"))?;
+    let (before_index, now_index) = (TextIndex::new(before_texts), TextIndex::new(now_texts));
+    let kept = before_texts.iter().map(|token| {
+        let place = token.and_then(|token| now_index.find(token, now_texts));
+        place.map_or(0, |place| counts.value(place as usize))
+    });
+    let mut all: Vec<u64> = kept.collect();
+    let is_new = |token: Option<&str>| token.is_some_and(|token| before_index.find(token, before_texts).is_none());
+    let new: BooleanArray = now_texts.iter().map(|token| Some(is_new(token))).collect();
+    all.extend(filter(counts, &new)?.as_primitive::<UInt64Type>().values());
+    let added = filter(now, &new)?;
+    let bytes = |texts: TextRef<'_>| texts.iter().flatten().map(str::len).sum::<usize>();
+    let is_large = bytes(before_texts) + TextRef::new(&added).map_or(0, bytes) > i32::MAX as usize;
+    let text = if is_large { DataType::LargeUtf8 } else { DataType::Utf8 };
+    let (before, added) = (cast(before, &text)?, cast(&added, &text)?);
+    let tokens = concat(&[before.as_ref(), added.as_ref()])?;
+    Finding::of([("token", tokens), ("count", Arc::new(UInt64Array::from(all)) as ArrayRef)])
 }

@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub struct RunSpec {
     /// The questions that were answered when the coordinator compiled.
     pub known: BTreeSet<AnalyzerId>,
     pub interval: Option<Interval>,
+    /// The artifact that the run goes on from, in the state directory.
+    pub continues: Option<ContentId>,
     /// The state directory.
     pub state: String,
     /// Where relative paths begin.
@@ -42,6 +44,8 @@ pub struct FeedSpec {
     pub config: FeedConfig,
     /// What is applied on the way; it lies in the state directory. Else what runs have learned.
     pub artifact: Option<ContentId>,
+    /// The artifact that its run goes on from, in the state directory.
+    pub continues: Option<ContentId>,
     pub interval: Option<Interval>,
     pub state: String,
     pub base: PathBuf,

@@ -4,6 +4,7 @@ mod artifact;
 mod decide;
 mod degradation_report;
 mod fencing;
+mod fit_history;
 #[cfg(test)]
 mod fuzz;
 mod gc;
@@ -23,6 +24,7 @@ pub use artifact::{Artifact, ArtifactFiles, LearnedFinding};
 pub use decide::ReuseDecision;
 pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;
+pub use fit_history::{FitHistory, FitRange};
 pub use gc::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, VerifyReport};
 pub use lease::StateLease;
 pub use output::{

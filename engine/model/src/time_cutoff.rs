@@ -26,6 +26,16 @@ impl TimeCutoff {
         TimeCutoff { text: text.into(), before: true }
     }
 
+    /// The time as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The time in nanoseconds since 1970, where it is a date or a timestamp.
+    pub fn nanoseconds(&self) -> Option<i64> {
+        arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim()).ok()
+    }
+
     /// `at or before 2016-04-24`.
     pub fn past_text(&self) -> String {
         format!("{} {}", if self.before { "before" } else { "at or before" }, self.text)

@@ -15,8 +15,8 @@ use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location, sect
 use crate::future::is_hidden;
 use crate::split::{part_column, split_operation};
 use crate::{
-    AnalyzerId, AnalyzerRequest, BindScope, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, SeriesColumns, SqlCompiler,
-    Transform, TransformRegistry,
+    AnalyzerId, AnalyzerRequest, BindScope, CarriedFinding, FutureFlow, GatherBy, GatherOp, OpId, PlanOp,
+    SeriesColumns, SqlCompiler, Transform, TransformRegistry,
 };
 
 /// Index into `BoundPipeline::bases`.
@@ -81,6 +81,8 @@ pub struct BoundAnalyzer {
     pub streams: Vec<OpStream>,
     /// Hidden column that restricts the rows to a part of the split.
     pub part: Option<String>,
+    /// How the finding depends on an earlier run.
+    pub carried: Option<CarriedFinding>,
 }
 
 /// The typed pipeline.
@@ -445,7 +447,7 @@ impl PipelineBinder<'_> {
                 Some(other) => (self.node(other)?.streams, None),
                 None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
             };
-            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part });
+            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None });
             let ask = self.bound.asks.len() - 1;
             self.bound.ops[id].asks.push(ask);
             copy.iter().for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));

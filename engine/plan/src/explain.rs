@@ -16,6 +16,9 @@ pub struct ExplainProgram {
     pub passes: Vec<ExplainPass>,
     /// Trainings, which run after all passes.
     pub trainings: Vec<ExplainTraining>,
+    /// The artifact of the run before, where findings go on from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
 }
 
 /// Explanation of a training.
@@ -124,6 +127,8 @@ pub struct ExplainState {
     pub memory_bytes_max: u64,
     /// Whether its finding is known from an earlier run.
     pub reused: bool,
+    /// Whether its finding continues that of the run before.
+    pub continues: bool,
 }
 
 impl ExplainProgram {
@@ -214,6 +219,7 @@ impl ExplainProgram {
                             part: ask.part.as_deref().map(|part| crate::part_name(part).to_owned()),
                             memory_bytes_max: analyzer.size_bytes_max(states_bytes) as u64,
                             reused: known.contains(ask_id),
+                            continues: ask.carried.is_some(),
                         });
                     }
                     explained.reused = lanes.is_empty();
@@ -270,7 +276,12 @@ impl ExplainProgram {
             }
             explained
         });
-        ExplainProgram { pipeline: program.name.clone(), passes: passes.collect(), trainings: Vec::new() }
+        ExplainProgram {
+            pipeline: program.name.clone(),
+            passes: passes.collect(),
+            trainings: Vec::new(),
+            continues: None,
+        }
     }
 }
 

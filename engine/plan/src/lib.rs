@@ -7,6 +7,7 @@ mod analyzer_identity;
 mod bind;
 mod bind_faults;
 mod canonical_floats;
+mod carried;
 mod carry;
 mod chain;
 mod column_reach;
@@ -35,6 +36,7 @@ mod transform;
 pub use analyzer_identity::analyzer_identities;
 pub use bind::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream, bind};
 pub use canonical_floats::canonical_key;
+pub use carried::CarriedFinding;
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
 pub use chain::{ChainContext, ChainPath, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_reach::column_reaches;
@@ -46,9 +48,9 @@ pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_colu
 pub use leakage::{check_horizon, check_label_names, label_in_features};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
-    AnalyzerRequest, AsOf, ColumnKernel, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp, FutureRowsOp,
-    FutureSeries, GatherBy, GatherOp, GroupByOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
-    PlanOp, RowBatches, WindowOp,
+    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
+    FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
+    MatchDirection, PlanOp, RowBatches, WindowOp,
 };
 pub use operation_id::{config_without_path, operation_id};
 pub use program::{

@@ -52,6 +52,9 @@ impl LoweredMap {
     }
 }
 
+/// Combines the finding of an earlier run with that of the rows of this run, in this order.
+pub type CombineFindings = Arc<dyn Fn(&Finding, &Finding) -> Result<Finding> + Send + Sync>;
+
 /// A request for an analyzer over columns at the operation's position.
 #[derive(Clone)]
 pub struct AnalyzerRequest {
@@ -65,13 +68,24 @@ pub struct AnalyzerRequest {
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
+    /// Continues the finding of the run before, where there is one.
+    pub continues: Option<CombineFindings>,
 }
 
 impl AnalyzerRequest {
     /// Requests an analyzer over columns of this step.
     pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let inputs = inputs.into_iter().map(Into::into).collect();
-        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, per_run: false }
+        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, per_run: false, continues: None }
+    }
+
+    /// Continues the finding of the run before.
+    pub fn continuing(
+        mut self,
+        combine: impl Fn(&Finding, &Finding) -> Result<Finding> + Send + Sync + 'static,
+    ) -> Self {
+        self.continues = Some(Arc::new(combine));
+        self
     }
 
     /// Computes the finding from the rows of each run.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::operation_id::add_source_format;
 use crate::slice::{SliceTarget, StreamSlice, slice_stream};
 use crate::split::part_column;
-use crate::{BaseDataset, BaseId, BoundPipeline, ColumnTap, FUTURE_PART, OpStream, PlanOp};
+use crate::{BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnTap, FUTURE_PART, OpStream, PlanOp};
 
 /// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
@@ -269,6 +269,9 @@ impl<'a> ProgramCompiler<'a> {
         let mut name = IdBuilder::new("state");
         name.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), inputs]));
         let (slices, level) = self.streams(&bound_ask.streams, &inputs, &mut name)?;
+        if let Some(CarriedFinding::Continued(earlier)) = bound_ask.carried {
+            name.text("continued").id(earlier);
+        }
         let state = name.finish();
         self.slices[id] = Some(slices);
         self.state_ids[id] = Some(state);

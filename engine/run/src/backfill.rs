@@ -105,10 +105,18 @@ impl Session {
         each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
         let alone = self.backfill_parallelism(pipeline, intervals.len().saturating_sub(1), beside) == 1;
-        let (first, rest) = intervals.split_at(if alone { intervals.len() } else { 1 });
-        for interval in first {
-            each(interval, self.run_one_interval(pipeline, interval)?)?;
+        let mut count = if alone { intervals.len() } else { intervals.len().min(1) };
+        let mut done = 0;
+        while done < count {
+            let report = self.run_one_interval(pipeline, &intervals[done])?;
+            // Each needs the artifact of the one before.
+            if !report.continued.is_empty() {
+                count = intervals.len();
+            }
+            each(&intervals[done], report)?;
+            done += 1;
         }
+        let rest = &intervals[done..];
         if rest.is_empty() { Ok(()) } else { self.backfill_in_parallel(pipeline, rest, beside, each) }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_commit::{Artifact, DegradationReport};
+use forebay_commit::{Artifact, DegradationReport, LearnedFinding};
 use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpId, OpStream, PassWork, PlanOp, Program,
@@ -67,14 +67,20 @@ impl PreviousArtifact {
     /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
     /// before it.
     pub fn findings_for(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Option<Vec<Arc<Finding>>> {
+        let matches = self.matches(pipeline, bound).ok()?;
+        matches.into_iter().map(|learned| Some(learned?.finding.clone())).collect()
+    }
+
+    /// Its answer to each question of a pipeline; `None` for those that are asked otherwise now.
+    pub fn matches(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<Vec<Option<&LearnedFinding>>> {
         let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
-        let mut answers = Vec::new();
-        for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline).ok()?) {
+        let mut matches = Vec::new();
+        for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline)?) {
             let step = &bound.ops[question.op].label;
-            let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step)?;
-            answers.push(left.remove(place).1.finding.clone());
+            let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step);
+            matches.push(place.map(|place| left.remove(place).1));
         }
-        Some(answers)
+        Ok(matches)
     }
 }
 

@@ -896,6 +896,7 @@ impl<'a> RunExecutor<'a> {
         let UncommittedArtifact { artifact, files, lineage } = fitted;
         self.session.check_fence()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
+        self.session.record_fit(self.pipeline, artifact.id)?;
         Ok((artifact.id, place))
     }
 
@@ -909,7 +910,7 @@ impl<'a> RunExecutor<'a> {
             let spans: Vec<Value> = dataset.spans.iter().map(span).collect();
             json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans })
         };
-        let lineage = json!({
+        let mut lineage = json!({
             "forebay": VERSION,
             "run_id": self.session.options.run_id,
             "sources": datasets.iter().map(|(name, dataset)| (name, source(dataset))).collect::<BTreeMap<_, _>>(),
@@ -917,6 +918,9 @@ impl<'a> RunExecutor<'a> {
             "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
+        if let Some(earlier) = self.session.earlier_id() {
+            lineage["continues"] = json!(earlier.to_string());
+        }
         serde_json::to_vec_pretty(&lineage).map_err(|error| Fault::internal("a lineage").cause(error))
     }
 }

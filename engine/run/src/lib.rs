@@ -3,6 +3,7 @@
 mod backfill;
 mod backtest;
 mod cancellable_source;
+mod carried;
 mod connector_registry;
 mod deadline;
 mod degradation;
@@ -56,8 +57,8 @@ pub use profile::{
     NumericProfile, TimeProfile, compare_profiles,
 };
 pub use report::{
-    DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport, OriginColumn,
-    OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
+    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport,
+    OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
 };
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};

@@ -28,6 +28,9 @@ pub struct RunReport {
     /// Per step that adds rows of the future.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub future: Vec<FutureReport>,
+    /// Per vocabulary that continues that of the run before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub continued: Vec<ContinuedReport>,
     /// Per rule of `expect` steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<ExpectationReport>,
@@ -186,6 +189,23 @@ pub struct FutureReport {
     pub ended: u64,
     /// The last time of the data; without data, none.
     pub known_until: Option<String>,
+}
+
+/// A vocabulary whose ids hold still.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ContinuedReport {
+    /// The step.
+    pub step: String,
+    /// Its columns.
+    pub columns: Vec<String>,
+    /// The artifact whose vocabulary it continues; without an earlier run, none.
+    pub artifact: Option<String>,
+    /// Tokens of the vocabulary.
+    pub tokens: u64,
+    /// Those of them that are new.
+    pub added: u64,
+    /// Those of them that are no longer seen.
+    pub absent: u64,
 }
 
 /// A column of an output, and where it comes from.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, AttemptFence, StateLease, StateStore};
 use forebay_model::{ContentId, Dataset, DegradationLevel, Fault, Finding, IdBuilder, Interval, Pipeline, Result};
-use forebay_plan::{AnalyzerId, PassWork, bind, compile};
+use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, PassWork, compile};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir};
 use jiff::Zoned;
@@ -141,29 +141,33 @@ impl Session {
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         forebay_storage::scratch::remove_stale(store.root(), scratch.path(), ABANDONED_AFTER);
         let mut later = BackgroundTasks::default();
-        let PreparedRun { datasets, mut known, mut bound } =
+        let PreparedRun { datasets, mut known, mut bound, carried } =
             self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;
+        let session = &Session { carried, ..self.clone() };
+        if let Some(artifact) = artifact {
+            name_by_artifact(&mut bound, artifact)?;
+        }
         let extended = match trains {
             true => {
-                training::check_trainings(self, pipeline, &bound, &datasets)?;
-                for warning in self.training_warnings(pipeline, &bound) {
+                training::check_trainings(session, pipeline, &bound, &datasets)?;
+                for warning in session.training_warnings(pipeline, &bound) {
                     let hint = warning.hint_text().map_or_else(String::new, |hint| format!("; {hint}"));
-                    self.watch.on_event(Event::Warning { message: format!("{}{hint}", warning.message()) });
+                    session.watch.on_event(Event::Warning { message: format!("{}{hint}", warning.message()) });
                 }
-                self.with_training_inputs(pipeline, &bound)?
+                session.with_training_inputs(pipeline, &bound)?
             }
             false => None,
         };
         let own_sinks = sinks.len();
         let (pipeline, sinks) = match &extended {
             Some(extended) => {
-                bound = bind(extended, &self.registry, &self.sql, &datasets)?;
+                bound = session.bind(extended, &datasets)?;
                 (extended, &(0..extended.sinks.len()).collect::<Vec<_>>()[..])
             }
             None => (pipeline, sinks),
         };
-        self.check_outputs(pipeline, sinks, interval)?;
-        let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
+        session.check_outputs(pipeline, sinks, interval)?;
+        let share = scratch.scratch_with_budget(session.memory(), session.memory().states_bytes());
         let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
         let learns = artifact.is_none() && rung < Some(DegradationLevel::LastModel);
@@ -181,7 +185,7 @@ impl Session {
             (None, Some(_), Some(deadline))
                 if deadline.ladder.iter().any(|rung| *rung > DegradationLevel::SkipOptional) =>
             {
-                PreviousArtifact::load(self, store.root(), &pipeline.name)
+                PreviousArtifact::load(session, store.root(), &pipeline.name)
             }
             _ => None,
         };
@@ -206,15 +210,15 @@ impl Session {
             }
         }
         known.findings = found;
-        let withins = self.interval_filters(pipeline, &mut program, interval)?;
+        let withins = session.interval_filters(pipeline, &mut program, interval)?;
         // Workers compile the run themselves; findings of another night are known here alone.
         let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
-        let job = match self.crew.is_some() && is_plain {
-            true => Some(self.run_spec(pipeline, sinks, answered, interval, &datasets)?),
+        let job = match session.crew.is_some() && is_plain {
+            true => Some(session.run_spec(pipeline, sinks, answered, interval, &datasets)?),
             false => None,
         };
-        let run = RunExecutor { withins, job, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
-        let mut ways = self.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
+        let run = RunExecutor { withins, job, ..RunExecutor::new(session, pipeline, store, scratch, program, known) };
+        let mut ways = session.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
         if artifact.is_none() {
             let none = Pipeline::default();
             let runs = matches!(goal, RunMode::Run);
@@ -225,7 +229,7 @@ impl Session {
         let mut run = RunExecutor { keeper: kept, trainings, ladder: ladder.clone(), ..run };
         let mut staged = run.run_passes()?;
         let expectations = run.judge_expectations(interval)?;
-        self.wait_for_previous_run(BackfillStage::Done)?;
+        session.wait_for_previous_run(BackfillStage::Done)?;
         run.check_rows(&staged, own_sinks)?;
         // A run that fails publishes nothing: trainings come first. Those of an interval read the intervals before
         // it, too, so its outputs are published before them.
@@ -239,21 +243,25 @@ impl Session {
             outputs = run.publish(std::mem::take(&mut staged))?;
         }
         let fitted = if fits { Some(run.finish_artifact(&datasets)?) } else { None };
+        let continued = match &session.carried {
+            Some(carried) if fits => carried.report(pipeline, &run.program, &run.known)?,
+            _ => Vec::new(),
+        };
         let mut passes = std::mem::take(&mut run.report);
         if fits {
             keeper.end(passes.iter().all(|pass| pass.reused));
         }
         let trained = match &fitted {
             Some(UncommittedArtifact { artifact, .. }) if trains => {
-                self.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
+                session.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
             }
             _ => Vec::new(),
         };
         let plans = match &fitted {
             Some(UncommittedArtifact { artifact, .. }) if trains => {
-                self.plan_forecasts(pipeline, artifact, &trained)?
+                session.plan_forecasts(pipeline, artifact, &trained)?
             }
-            _ if matches!(goal, RunMode::Run) => self.plan_earlier_forecasts(pipeline, &run.store)?,
+            _ if matches!(goal, RunMode::Run) => session.plan_earlier_forecasts(pipeline, &run.store)?,
             _ => Vec::new(),
         };
         let mut forecasts = Vec::new();
@@ -261,7 +269,7 @@ impl Session {
             let name = forecast_pass_name(sink);
             keeper.begin(&name);
             let inputs = ForecastInputs { datasets: &datasets, run: &run, ladder: &ladder };
-            let mut forecast = self.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
+            let mut forecast = session.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
             let own = forecast.passes();
             keeper.end(own.iter().all(|pass| pass.reused));
             passes.extend(own);
@@ -274,7 +282,7 @@ impl Session {
             (None, None, Some(last)) => (last.artifact.id, Some(last.place.shown)),
             (None, None, None) => return Err(Fault::internal("a run without an artifact")),
         };
-        let models = trained.into_iter().map(|model| model.publish(self, &run.store)).collect::<Result<Vec<_>>>()?;
+        let models = trained.into_iter().map(|model| model.publish(session, &run.store)).collect::<Result<Vec<_>>>()?;
         let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
         std::mem::take(&mut run.later).join_all()?;
         Ok(RunReport {
@@ -285,6 +293,7 @@ impl Session {
             outputs,
             models,
             future: std::mem::take(&mut run.future),
+            continued,
             expectations,
             interval: interval.cloned(),
             again: Vec::new(),
@@ -313,6 +322,7 @@ impl Session {
             learns: true,
             known,
             interval: interval.cloned(),
+            continues: self.earlier_id(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
             sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
@@ -346,7 +356,7 @@ impl Session {
                 continue;
             }
             let (lesser, _) = skip_optional(whole, Some(*next));
-            let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
+            let bound = self.bind(&lesser, datasets)?;
             let answers = last
                 .filter(|_| *next > DegradationLevel::SkipOptional)
                 .and_then(|last| last.findings_for(&lesser, &bound));
@@ -371,6 +381,15 @@ impl Session {
         }
         Ok(ways)
     }
+}
+
+/// Names findings that continue earlier ones by their content in an artifact: of two analyzers with the same rows, one
+/// may continue an earlier finding and the other not.
+fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -> Result<()> {
+    for (ask, learned) in bound.asks.iter_mut().zip(&artifact.findings).filter(|(ask, _)| ask.ask.continues.is_some()) {
+        ask.carried = Some(CarriedFinding::continued(&learned.finding)?);
+    }
+    Ok(())
 }
 
 /// What readers see stands, where it was made with what stands in for what is not learned: passes that write read

@@ -9,7 +9,7 @@ use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program, SinkWork, SqlCompiler,
-    TransformRegistry, base_column, bind, compile, unknown_column,
+    TransformRegistry, base_column, compile, unknown_column,
 };
 use forebay_storage::{
     BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache, ScratchDir, Sink, Source,
@@ -19,6 +19,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::backfill::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
+use crate::carried::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
 use crate::deadline::DeadlineSpec;
 use crate::executor::{RunExecutor, interval_pass_id};
@@ -62,6 +63,8 @@ pub struct Session {
     pub(crate) allow_empty: bool,
     /// Rows of the future of this time are not known, in all sources with a time; an interval comes before it.
     pub(crate) as_of: Option<TimeCutoff>,
+    /// What the run goes on from.
+    pub(crate) carried: Option<Arc<CarriedRun>>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -69,6 +72,8 @@ pub(crate) struct PreparedRun {
     pub datasets: BTreeMap<String, Dataset>,
     pub known: RunState,
     pub bound: BoundPipeline,
+    /// What the run goes on from.
+    pub carried: Option<Arc<CarriedRun>>,
 }
 
 impl Session {
@@ -84,7 +89,7 @@ impl Session {
         io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
         let interrupt = io.cancellation().clone();
         let (deadline, crew, turn, claim) = (None, None, None, None);
-        let (lease, allow_empty, as_of) = (None, false, None);
+        let (lease, allow_empty, as_of, carried) = (None, false, None, None);
         Ok(Session {
             io,
             registry,
@@ -100,6 +105,7 @@ impl Session {
             lease,
             allow_empty,
             as_of,
+            carried,
         })
     }
 
@@ -254,7 +260,10 @@ impl Session {
             let checked = Manifest::check_place(&self.io, &self.output(pipeline, *sink)?);
             checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
         }
-        self.prepare_with(pipeline, sinks, sources)
+        let mut prepared = self.prepare_with(pipeline, sinks, sources)?;
+        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.datasets, interval)?;
+        prepared.carried.iter().try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
+        Ok(prepared)
     }
 
     /// The same, over sources that were discovered, for places that were looked at.
@@ -265,9 +274,10 @@ impl Session {
         sources: BTreeMap<String, SourceInput>,
     ) -> Result<PreparedRun> {
         let datasets = datasets(&sources);
-        let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
+        let bound = self.bind(pipeline, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
-        Ok(PreparedRun { datasets, known: RunState { sources, ..RunState::default() }, bound })
+        let known = RunState { sources, ..RunState::default() };
+        Ok(PreparedRun { datasets, known, bound, carried: None })
     }
 
     /// Whether the columns by which sinks partition and sort are there.
@@ -292,12 +302,13 @@ impl Session {
         let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
         let pipeline = extended.as_ref().unwrap_or(pipeline);
         if extended.is_some() {
-            prepared.bound = bind(pipeline, &self.registry, &self.sql, &prepared.datasets)?;
+            let session = Session { carried: prepared.carried.clone(), ..self.clone() };
+            prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
-        let PreparedRun { datasets, mut known, bound } = prepared;
+        let PreparedRun { datasets, mut known, bound, carried } = prepared;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
@@ -314,6 +325,7 @@ impl Session {
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
         let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
         explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
+        explain.continues = Session { carried, ..self.clone() }.earlier_id().map(|id| id.to_string());
         Ok(explain)
     }
 

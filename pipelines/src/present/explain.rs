@@ -22,6 +22,9 @@ const FAINT: Style = Style::new().dimmed();
 pub fn text(explain: &ExplainProgram) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{TITLE}{}{TITLE:#}: {}", explain.pipeline, summary(explain));
+    if let Some(artifact) = &explain.continues {
+        line(&mut out, "before", &format!("artifact {}: the run goes on from it", short(artifact)));
+    }
     for pass in &explain.passes {
         out.push('\n');
         pass_text(&mut out, pass);
@@ -172,6 +175,7 @@ fn table<const N: usize>(out: &mut String, label: &str, rows: Vec<[String; N]>) 
 
 fn state_row(state: &ExplainState) -> [String; 5] {
     let rows = state.part.as_ref().map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
+    let rows = if state.continues { format!("{rows}, after that of the run before") } else { rows };
     let known = if state.reused { "known already".to_owned() } else { units::bytes(state.memory_bytes_max) };
     [state.analyzer.clone(), state.columns.join(", "), format!("for {}", state.step), rows, known]
 }
@@ -271,6 +275,7 @@ mod tests {
             part: (analyzer == "moments").then(|| "train".into()),
             memory_bytes_max: 64 << 20,
             reused,
+            continues: false,
         };
         let pass = |number, work| ExplainPass {
             number,
@@ -333,7 +338,7 @@ mod tests {
             parts: vec!["train".into(), "validation".into()],
             reads: Some("table".into()),
         };
-        ExplainProgram { pipeline: "demand".into(), passes, trainings: vec![training] }
+        ExplainProgram { pipeline: "demand".into(), passes, trainings: vec![training], continues: None }
     }
 
     #[test]

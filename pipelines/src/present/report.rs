@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::{ExpectationReport, ForecastReport, FutureReport, RunReport};
+use forebay_run::{ContinuedReport, ExpectationReport, ForecastReport, FutureReport, RunReport};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
 use jiff::Timestamp;
@@ -193,6 +193,21 @@ fn future_text(future: &FutureReport) -> String {
     )
 }
 
+/// How a vocabulary differs from that of the run before.
+fn continued_text(continued: &ContinuedReport) -> String {
+    let ContinuedReport { step, columns, artifact, tokens, added, absent } = continued;
+    let before = match artifact {
+        Some(artifact) => format!(
+            "{} new, {} no longer seen; goes on from artifact {}",
+            units::grouped(*added),
+            units::grouped(*absent),
+            &artifact[..artifact.len().min(8)]
+        ),
+        None => "the first run".to_owned(),
+    };
+    format!("{step} {}: {}, {before}\n", columns.join(", "), units::counted(*tokens, "token"))
+}
+
 fn left_out(ended: u64) -> String {
     if ended == 0 { String::new() } else { format!(", {} that ended before left out", units::grouped(ended)) }
 }
@@ -270,6 +285,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         );
     }
     report.models.iter().for_each(|model| text += &training::summary(model));
+    report.continued.iter().for_each(|continued| text += &continued_text(continued));
     report.future.iter().for_each(|future| text += &future_text(future));
     report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
     text += &expectations_text(&report.expectations);

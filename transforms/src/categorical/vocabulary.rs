@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, StringBuilder};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
-use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder, continue_vocabulary};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
@@ -25,6 +25,11 @@ use crate::shared::{
 /// (xxh3) of the text. Null stays null and is never counted; the empty string is a token.
 /// State: the distinct tokens with exact counts, spilled beyond the budget; the vocabulary itself
 /// has to fit memory. Nothing seen: every value is out of vocabulary.
+///
+/// With `stable`, ids hold still from run to run: the vocabulary continues that of the run before. A run for an
+/// interval continues that of an earlier interval. Tokens keep their ids, also those that are no longer seen, and new
+/// tokens follow. The ids of `oov_buckets` then come before those of tokens.
+///
 /// Follows tf.Transform's `compute_and_apply_vocabulary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +55,10 @@ pub struct VocabularyEncoder {
     /// The order of ids.
     #[serde(default)]
     pub order: TokenOrder,
+    /// Keeps the ids of the run before, and gives new tokens the ids after them. `top_k` then limits the tokens of one
+    /// run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stable: bool,
     /// The type of ids.
     #[serde(default)]
     pub dtype: IdType,
@@ -76,6 +85,7 @@ impl Default for VocabularyEncoder {
             oov_buckets: 0,
             default: -1,
             order: TokenOrder::default(),
+            stable: false,
             dtype: IdType::default(),
             suffix: None,
         }
@@ -147,27 +157,28 @@ impl VocabularyEncoder {
         let output = Field::new(output_name(field.name(), &self.suffix), output, field.is_nullable());
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: self.order.of_tokens() };
         let config = self.clone();
-        Ok(PlanOp::Map(MapOp::fitted(
-            [field.name()],
-            [output],
-            [AnalyzerRequest::new(tally, [field.name()])],
-            move |findings| {
-                let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
-                let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
-                if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
-                    return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
-                }
-                let id = move |text: &str| match tokens.find(text) {
-                    Some(id) => i64::from(id),
-                    None if buckets == 0 => default,
-                    None => seen + scaled_hash(text.as_bytes(), 0, buckets) as i64,
-                };
-                Ok(match config.dtype {
-                    IdType::Int64 => lookup_kernel::<Int64Type>(id),
-                    IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
-                })
-            },
-        )))
+        let request = AnalyzerRequest::new(tally, [field.name()]);
+        let request = if self.stable { request.continuing(continue_vocabulary) } else { request };
+        Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [request], move |findings| {
+            let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
+            let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
+            if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
+                return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
+            }
+            // The first id of tokens that were seen, and the first for other values.
+            let reserved = config.reserved.len() as i64;
+            let (moved, others) = if config.stable { (buckets as i64, reserved) } else { (0, seen) };
+            let id = move |text: &str| match tokens.find(text).map(i64::from) {
+                Some(id) if id < reserved => id,
+                Some(id) => id + moved,
+                None if buckets == 0 => default,
+                None => others + scaled_hash(text.as_bytes(), 0, buckets) as i64,
+            };
+            Ok(match config.dtype {
+                IdType::Int64 => lookup_kernel::<Int64Type>(id),
+                IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
+            })
+        })))
     }
 }
 

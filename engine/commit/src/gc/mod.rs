@@ -12,14 +12,16 @@ use forebay_model::{ContentId, Result};
 use forebay_storage::{StorageClient, StorageLocation, scratch};
 use serde::Serialize;
 
-use crate::gc::list::{ListedObject, is_staged, list_files};
+pub(crate) use self::list::list_files;
+use self::list::{ListedObject, is_staged};
+use crate::fit_history::FITS;
 use crate::state_store::StateStore;
 
 pub use collect::{CollectionReport, RetentionPolicy};
 pub use verify::{CorruptFile, VerifyReport};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "states",
     "partials",
     "carries",
@@ -27,6 +29,7 @@ const KINDS: [&str; 13] = [
     "passes",
     "gathered",
     "artifacts",
+    FITS,
     "notes",
     "checkpoints",
     "costs",
@@ -53,7 +56,7 @@ pub struct StateDirectory {
 /// Things of one kind together.
 #[derive(Debug, Clone, Serialize)]
 pub struct KindUsage {
-    /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
+    /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `fits`, `notes`,
     /// `checkpoints`, `costs`, `exchanges`, `rows`, `runs`, `temporary`.
     pub kind: String,
     /// How many.

@@ -7,6 +7,7 @@ use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_storage::StorageLocation;
 use serde_json::Value;
 
+use crate::fit_history::FITS;
 use crate::gc::{StateDirectory, StateEntry};
 use crate::output::Manifest;
 use crate::state_store::shard_name;
@@ -45,6 +46,8 @@ impl StateDirectory {
         for pointer in entries.iter().filter(|entry| entry.kind == "artifacts" && entry.id().is_none()) {
             // What its runs cost tells how long the next one will take.
             roots.names.insert(("costs", pointer.name.clone()));
+            // Which artifact a run goes on from.
+            roots.names.insert((FITS, pointer.name.clone()));
             // What was written for its trainings, the next one goes on from.
             roots.names.insert(("rows", pointer.name.clone()));
             let newest = self.json(&pointer.place)?;

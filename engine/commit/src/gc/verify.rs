@@ -9,6 +9,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::artifact::Artifact;
+use crate::fit_history::FITS;
 use crate::gc::{SHARES, StateDirectory, StateEntry};
 use crate::output::Manifest;
 use crate::state_store::shard_name;
@@ -79,6 +80,14 @@ impl StateDirectory {
                 "costs" => {
                     let why = self.json(&entry.place)?.is_none().then_some("it is no record of what runs cost");
                     verified.record_file(&entry.place, entry.bytes, why);
+                }
+                FITS => {
+                    for file in &entry.files {
+                        let place = entry.place.join(file.path.rsplit('/').next().unwrap_or_default());
+                        let names = |record: Value| record["artifact"].as_str().and_then(ContentId::parse);
+                        let why = self.json(&place)?.and_then(names).is_none();
+                        verified.record_file(&place, file.bytes, why.then_some("it names no artifact"));
+                    }
                 }
                 "artifacts" => self.artifact(entry, &mut verified)?,
                 "gathered" => {

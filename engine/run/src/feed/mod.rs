@@ -22,7 +22,7 @@ use forebay_feed::{
 use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream, PassWork, PlanOp,
-    Program, SinkWork, bind, compile, slice_for_columns,
+    Program, SinkWork, compile, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
@@ -142,6 +142,7 @@ impl Session {
             pipeline: pipeline.clone(),
             config: config.clone(),
             artifact: artifact.map(|artifact| artifact.id),
+            continues: self.earlier_id(),
             interval: interval.cloned(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
@@ -191,7 +192,11 @@ impl Session {
         later.join_all()?;
         let mut known = RunState { sources, ..RunState::default() };
         let datasets = datasets(&known.sources);
-        let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
+        let mut bound = self.bind(&wanted, &datasets)?;
+        if self.carried.is_none() {
+            let carried = self.carried_run(&wanted, &bound, &datasets, interval)?;
+            carried.iter().try_for_each(|carried| carried.apply(&wanted, &mut bound))?;
+        }
         let asks = bound.asks.clone();
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();

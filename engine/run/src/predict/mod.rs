@@ -18,8 +18,8 @@ use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
 use forebay_model::{Dataset, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, bind, check_horizon,
-    compile, unknown_column,
+    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, check_horizon, compile,
+    unknown_column,
 };
 use serde_json::{Value, json};
 
@@ -197,7 +197,7 @@ impl Session {
         plan: &'a ForecastPlan,
         ForecastInputs { datasets, run, ladder }: ForecastInputs<'_, '_>,
     ) -> Result<UnpublishedForecast<'a>> {
-        let bound = bind(&plan.pipeline, &self.registry, &self.sql, datasets)?;
+        let bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
         let (sources, mut findings) = (run.known.sources.clone(), run.known.findings.clone());
         let answers = plan.earlier.as_ref().map(|earlier| {

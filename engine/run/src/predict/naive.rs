@@ -193,6 +193,7 @@ impl Session {
             outputs: Vec::new(),
             models: Vec::new(),
             forecasts,
+            continued: Vec::new(),
             future: Vec::new(),
             expectations: Vec::new(),
             passes,

@@ -76,6 +76,7 @@ impl FeedService {
         }
         let load = |id| Artifact::load(&session.io, &Artifact::directory(&session.state()?, id));
         let artifact = job.artifact.map(load).transpose()?;
+        let session = session.carrying(job.continues)?;
         let fed = session.plan_local_feed(&job.pipeline, artifact.as_ref(), &job.config, job.interval.as_ref())?;
         let fingerprints = fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint());
         if fingerprints.collect::<Vec<ContentId>>() != job.datasets {

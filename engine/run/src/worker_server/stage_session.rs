@@ -184,6 +184,7 @@ fn run_stage(
         let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
         fault.hint("give all of them the same files, at the same paths, and the same version")
     };
+    let session = &session.carrying(job.continues)?;
     let prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
     for (name, dataset) in &prepared.datasets {
         if job.sources.get(name) != Some(&dataset.fingerprint()) {

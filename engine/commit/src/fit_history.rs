@@ -1,0 +1,141 @@
+//! The order of a pipeline's fits in time: which artifact a run goes on from.
+//!
+//! ```text
+//! fits/<pipeline>/t<nanoseconds>.json   the artifact of the run that knew the rows before a time
+//! fits/<pipeline>/n<number>.json        the same where times are numbers
+//! fits/<pipeline>/whole.json            the newest artifact of runs over all rows, and the one before it
+//! ```
+//! A run up to a time goes on from the last fit up to an earlier time, whatever was fitted since: repeats and runs in
+//! another order come to the same. A run over all rows goes on from the newest one, unless that one had the same input:
+//! then it is a repeat, and goes on from what that one went on from.
+
+use forebay_model::{ContentId, Fault, Result, TimeCutoff, codes};
+use forebay_storage::{StorageClient, StorageLocation};
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::Artifact;
+use crate::gc::list_files;
+
+/// The version of records.
+const FORMAT: u32 = 1;
+
+/// The directory of all records.
+pub(crate) const FITS: &str = "fits";
+
+const WHOLE: &str = "whole.json";
+
+/// The rows that a fit learned from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FitRange {
+    /// Those before a time.
+    Before(TimeCutoff),
+    /// All that there were. The id names them and the operations on them.
+    Whole(ContentId),
+}
+
+/// The fits of a pipeline.
+pub struct FitHistory<'a> {
+    /// The storage client.
+    pub io: &'a StorageClient,
+    /// The state directory.
+    pub root: &'a StorageLocation,
+    /// The pipeline's name.
+    pub pipeline: &'a str,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireFit {
+    format: u32,
+    artifact: String,
+    /// What a run over all rows had as input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    input: Option<String>,
+    /// The artifact that it went on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+impl FitHistory<'_> {
+    fn directory(&self) -> StorageLocation {
+        self.root.join(&format!("{FITS}/{}", self.pipeline))
+    }
+
+    /// The artifacts that a fit can go on from, the best first.
+    pub fn before(&self, range: &FitRange) -> Result<Vec<ContentId>> {
+        let id = |text: &String| ContentId::parse(text);
+        let until = match range {
+            FitRange::Before(until) => time_key(until)?,
+            FitRange::Whole(input) => {
+                let Some(newest) = self.read(WHOLE)? else { return Ok(Vec::new()) };
+                let is_repeat = newest.input.as_ref().and_then(id) == Some(*input);
+                let from = if is_repeat { newest.before } else { Some(newest.artifact) };
+                return Ok(from.as_ref().and_then(id).into_iter().collect());
+            }
+        };
+        let files = list_files(self.io, &self.directory())?;
+        let keys = files.iter().filter_map(|file| parse_key(file.path.strip_suffix(".json")?));
+        let mut earlier: Vec<(char, i64)> = keys.filter(|key| key.0 == until.0 && key.1 < until.1).collect();
+        earlier.sort_unstable();
+        let mut found = Vec::new();
+        for (kind, tick) in earlier.into_iter().rev().take(EARLIER_MAX) {
+            let fit = self.read(&format!("{kind}{tick}.json"))?;
+            found.extend(fit.and_then(|fit| ContentId::parse(&fit.artifact)));
+        }
+        Ok(found)
+    }
+
+    /// Records a fit.
+    pub fn record(&self, range: &FitRange, artifact: ContentId, before: Option<ContentId>) -> Result<()> {
+        let (name, input) = match range {
+            FitRange::Before(until) => {
+                let (kind, tick) = time_key(until)?;
+                (format!("{kind}{tick}.json"), None)
+            }
+            FitRange::Whole(input) => (WHOLE.to_owned(), Some(input.to_string())),
+        };
+        let before = before.map(|before| before.to_string());
+        let fit = WireFit { format: FORMAT, artifact: artifact.to_string(), input, before };
+        let text = serde_json::to_vec(&fit).map_err(|error| Fault::internal("the record of a fit").cause(error))?;
+        self.io.put_durable(&self.directory().join(&name), &text)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<WireFit>> {
+        let place = self.directory().join(name);
+        let Some(bytes) = self.io.get(&place)? else { return Ok(None) };
+        let unreadable = |code, message: &str| {
+            let fault = Fault::new(code, message).file(&place.shown);
+            Err(fault.hint("remove the file: the run then goes on from an earlier one, or from none"))
+        };
+        match serde_json::from_slice::<WireFit>(&bytes) {
+            Ok(fit) if fit.format == FORMAT => Ok(Some(fit)),
+            Ok(_) => unreadable(codes::STATE_VERSION, "the record of a fit has another version"),
+            Err(_) => unreadable(codes::CORRUPT, "the record of a fit cannot be read"),
+        }
+    }
+
+    /// Whether the artifact of a fit is still there.
+    pub fn holds(&self, artifact: ContentId) -> Result<bool> {
+        let file = Artifact::directory(self.root, artifact).join("artifact.json");
+        Ok(self.io.head(&file)?.is_some())
+    }
+}
+
+/// Earlier fits that are considered: artifacts of old ones may have been removed.
+const EARLIER_MAX: usize = 32;
+
+/// A kind of times, and a time of it.
+fn time_key(until: &TimeCutoff) -> Result<(char, i64)> {
+    let time = until.nanoseconds();
+    let number = until.text().trim().parse::<i64>();
+    let wrong = || {
+        let message = format!("`{}` is no time", until.text());
+        Fault::new(codes::BAD_VALUE, message).hint("write a date (2016-04-24), a timestamp or a whole number")
+    };
+    number.map(|number| ('n', number)).ok().or(time.map(|time| ('t', time))).ok_or_else(wrong)
+}
+
+fn parse_key(name: &str) -> Option<(char, i64)> {
+    let (kind, tick) = (name.chars().next()?, name.get(1..)?);
+    ['t', 'n'].contains(&kind).then_some(())?;
+    Some((kind, tick.parse().ok()?))
+}

@@ -1,0 +1,113 @@
+//! Findings that depend on those of an earlier run.
+
+use std::fmt::{Debug, Formatter};
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Finding, IdBuilder, Result, ScratchSpace};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{AnalyzerId, BoundPipeline, CombineFindings};
+
+/// How the finding of an analyzer depends on an earlier run. The ids are those of the earlier finding's content, so that
+/// whatever is computed with it has an id of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarriedFinding {
+    /// The finding of this run's rows is combined with the earlier one.
+    Continued(ContentId),
+}
+
+impl CarriedFinding {
+    /// Names a finding that another one continues.
+    pub fn continued(earlier: &Finding) -> Result<CarriedFinding> {
+        let mut id = IdBuilder::new("earlier finding");
+        id.id(earlier.digest()?);
+        Ok(CarriedFinding::Continued(id.finish()))
+    }
+}
+
+impl BoundPipeline {
+    /// Lets an analyzer continue an earlier finding.
+    pub fn continue_finding(
+        &mut self,
+        ask: AnalyzerId,
+        carried: CarriedFinding,
+        earlier: Arc<Finding>,
+        combine: CombineFindings,
+    ) {
+        let bound = &mut self.asks[ask];
+        bound.carried = Some(carried);
+        let inner = bound.ask.analyzer.clone();
+        bound.ask.analyzer = Arc::new(ContinuedAnalyzer { inner, earlier, combine });
+    }
+}
+
+/// An analyzer whose finding continues an earlier one. Its states are those of the analyzer itself.
+struct ContinuedAnalyzer {
+    inner: Arc<dyn AnyAnalyzer>,
+    earlier: Arc<Finding>,
+    combine: CombineFindings,
+}
+
+impl Debug for ContinuedAnalyzer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl AnyAnalyzer for ContinuedAnalyzer {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+    fn version(&self) -> u32 {
+        self.inner.version()
+    }
+    fn config(&self) -> Value {
+        self.inner.config()
+    }
+    fn needs_row_keys(&self) -> bool {
+        self.inner.needs_row_keys()
+    }
+    fn order_free(&self) -> bool {
+        self.inner.order_free()
+    }
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+        self.inner.zero(scratch)
+    }
+    fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()> {
+        self.inner.update(state, input)
+    }
+    fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()> {
+        self.inner.merge(state, later)
+    }
+    fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()> {
+        self.inner.encode(state, out)
+    }
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+        self.inner.decode(input, scratch)
+    }
+    fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
+        self.inner.divisible_bytes(state)
+    }
+    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+        self.inner.encode_shares(state, shares)
+    }
+    fn condense(&self, state: &mut AnyState) -> Result<()> {
+        self.inner.condense(state)
+    }
+    fn finish(&self, state: AnyState) -> Result<Finding> {
+        (self.combine)(&self.earlier, &self.inner.finish(state)?)
+    }
+    fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
+        self.inner.index(finding)
+    }
+    fn size_bytes(&self, state: &AnyState) -> usize {
+        self.inner.size_bytes(state)
+    }
+    fn size_bytes_max(&self, budget_bytes: usize) -> usize {
+        self.inner.size_bytes_max(budget_bytes)
+    }
+}
