@@ -6,6 +6,7 @@
 
 mod arrow;
 mod csv;
+mod delta;
 mod feed;
 mod files;
 mod format;
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
 pub use crate::csv::{CsvSink, CsvSource};
+pub use crate::delta::DeltaSource;
 pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
@@ -51,6 +53,7 @@ use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config,
 pub fn source_formats() -> &'static [ConnectorFormat] {
     const FORMATS: &[ConnectorFormat] = &[
         entry::<ParquetSource>("parquet"),
+        entry::<DeltaSource>("delta"),
         entry::<ArrowSource>("arrow"),
         entry::<CsvSource>("csv"),
         entry::<JsonSource>("json"),
@@ -113,6 +116,7 @@ impl ConnectorRegistry for BuiltInConnectors {
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
         match format {
             "parquet" => Ok(parse_config::<ParquetSource>(format, config)?.source()),
+            "delta" => Ok(parse_config::<DeltaSource>(format, config)?.source()),
             "arrow" => Ok(parse_config::<ArrowSource>(format, config)?.source()),
             "csv" => Ok(parse_config::<CsvSource>(format, config)?.source()),
             "json" => Ok(parse_config::<JsonSource>(format, config)?.source()),

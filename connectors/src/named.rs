@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    ArrowSink, ArrowSource, BoostingConfig, CsvSink, CsvSource, JsonSource, ParquetSink, ParquetSource, TrainConfig,
+    ArrowSink, ArrowSource, BoostingConfig, CsvSink, CsvSource, DeltaSource, JsonSource, ParquetSink, ParquetSource, TrainConfig,
 };
 
 /// A configuration that a source can have.
@@ -32,6 +32,7 @@ macro_rules! named {
 
 named! {
     ParquetSource: SourceFormat "parquet";
+    DeltaSource: SourceFormat "delta";
     ArrowSource: SourceFormat "arrow";
     CsvSource: SourceFormat "csv";
     JsonSource: SourceFormat "json";

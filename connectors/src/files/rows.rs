@@ -131,7 +131,7 @@ impl<F: RowFormat> Source for RowSource<F> {
             piece.extents = extent::folder_extents(piece, watch, &partitions);
         }
         let spans = cut_spans(pieces.into_iter().map(|piece| (piece, Vec::new())))?;
-        Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec() })
+        Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec(), version: None })
     }
 
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
-use arrow::compute::cast;
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type};
@@ -25,6 +25,7 @@ use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
 use super::stored::FileChunkReader;
+use super::table::KeptRows;
 
 /// Parts of a row group that are closer together in a store are asked for together. Smaller than for whole row groups:
 /// the pages between belong to other parts, and requests go out side by side.
@@ -34,7 +35,7 @@ const PART_GAP_BYTES: u64 = 128 << 10;
 const PIECES_AHEAD: usize = 8;
 
 /// Chunks of one span.
-pub(super) struct ParquetScan {
+pub(crate) struct ParquetScan {
     context: Arc<ScanContext>,
     pieces: VecDeque<PieceState>,
     open: Option<Box<ParquetPieceScan>>,
@@ -55,6 +56,8 @@ enum PieceState {
     Opening(JoinHandle<Result<Box<ParquetPieceScan>>>),
     /// Its row groups are on their way.
     Open(Box<ParquetPieceScan>),
+    /// None of its rows matter.
+    Pruned(FileRange),
 }
 
 /// A file of which row groups are being read.
@@ -63,6 +66,8 @@ struct ParquetPieceScan {
     footers: Arc<FooterCache>,
     footer: Arc<Footer>,
     plan: FileProjection,
+    /// The rows that the table still has.
+    kept: Option<Arc<KeptRows>>,
     file: Arc<str>,
     /// Names what it holds.
     content: ContentId,
@@ -94,7 +99,7 @@ struct RowGroupScan {
 
 impl ParquetScan {
     /// Begins to read a span, where it lies in a remote store.
-    pub(super) fn start(
+    pub(crate) fn start(
         io: StorageClient,
         footers: Arc<FooterCache>,
         span: Span,
@@ -102,7 +107,11 @@ impl ParquetScan {
         pruner: RowGroupPruner,
     ) -> Self {
         let context = Arc::new(ScanContext { io, footers, request, pruner });
-        let pieces = span.pieces.into_iter().map(PieceState::Listed).collect();
+        let state = |piece: FileRange| match piece.rows.is_some() && !context.pruner.keep_piece(&piece) {
+            true => PieceState::Pruned(piece),
+            false => PieceState::Listed(piece),
+        };
+        let pieces = span.pieces.into_iter().map(state).collect();
         let mut scan = ParquetScan { context, pieces, open: None };
         scan.read_ahead();
         scan
@@ -128,7 +137,7 @@ impl ParquetScan {
 
     fn open_next(&mut self) -> Result<Option<Box<ParquetPieceScan>>> {
         let open = match self.pieces.pop_front() {
-            None => return Ok(None),
+            None | Some(PieceState::Pruned(_)) => return Ok(None),
             Some(PieceState::Listed(piece)) => Box::new(self.context.open_piece(piece)?),
             Some(PieceState::Open(open)) => open,
             Some(PieceState::Opening(open)) => {
@@ -154,6 +163,11 @@ impl ParquetScan {
                 }
                 self.open = None;
             }
+            if let Some(PieceState::Pruned(piece)) = self.pieces.front() {
+                let chunk = self.context.pruned_piece_chunk(piece)?;
+                self.pieces.pop_front();
+                return Ok(Some(chunk));
+            }
             self.open = self.open_next()?;
             if self.open.is_none() {
                 return Ok(None);
@@ -163,6 +177,15 @@ impl ParquetScan {
 }
 
 impl ScanContext {
+    /// A chunk without rows that tells of those of a piece that is not opened.
+    fn pruned_piece_chunk(&self, piece: &FileRange) -> Result<Chunk> {
+        let columns = origin::resolve_columns(piece, &self.request, |_| false)?;
+        let batch = origin::assemble_batch(&columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
+        let keys = self.request.row_keys.then(|| RowKeys::from_keys([]));
+        let (file, first_row) = (piece.path.as_str().into(), piece.first_row);
+        Ok(Chunk { batch, keys, file, first_row, skipped: piece.rows.unwrap_or_default() })
+    }
+
     fn open_piece(&self, piece: FileRange) -> Result<ParquetPieceScan> {
         let opened = self.footers.open_piece(&self.io, &piece)?;
         self.open_known(piece, opened)
@@ -170,7 +193,9 @@ impl ScanContext {
 
     /// Opens a piece of a file and begins to read its row groups.
     fn open_known(&self, piece: FileRange, (blob, footer): (FileHandle, Arc<Footer>)) -> Result<ParquetPieceScan> {
-        let plan = FileProjection::new(&footer, &piece, &self.request)?;
+        let table = self.footers.table();
+        let kept = table.as_ref().map(|table| table.kept_rows(&self.io, &piece.path)).transpose()?.flatten();
+        let plan = FileProjection::new(&footer, &piece, &self.request, table.as_deref())?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;
         let mut groups: Vec<(usize, u64)> = Vec::with_capacity(to - from);
@@ -178,14 +203,18 @@ impl ScanContext {
             groups.push((i, first_row));
             first_row += group.num_rows() as u64;
         }
-        let rows_of = |i: usize| rows_of(&footer, i, piece.row_range);
-        let rows = |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|(i, _)| rows_of(*i)).sum() };
+        let rows_of = |(i, first_row): (usize, u64)| {
+            let rows = rows_of(&footer, i, piece.row_range);
+            kept.as_ref().map_or(rows, |kept| kept.count(first_row, rows))
+        };
+        let rows = |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|group| rows_of(*group)).sum() };
         let all = rows(&groups);
         let names = self.pruner.columns();
         if !names.is_empty() {
             let columns = ScanRequest { columns: names, ..self.request.clone() };
             let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
-            let keep = self.pruner.keep_row_groups(&footer, &FileProjection::new(&footer, &piece, &columns)?, &indices);
+            let plan = FileProjection::new(&footer, &piece, &columns, table.as_deref())?;
+            let keep = self.pruner.keep_row_groups(&footer, &plan, &indices);
             let mut keep = keep.into_iter();
             groups.retain(|_| keep.next().unwrap_or(true));
         }
@@ -204,6 +233,7 @@ impl ScanContext {
             blob,
             footers: self.footers.clone(),
             plan,
+            kept,
             skipped,
             file: piece.path.into(),
             content: piece.fingerprint,
@@ -365,7 +395,7 @@ impl ParquetPieceScan {
             },
         };
         let batch = origin::assemble_batch(&self.plan.columns, rows, |i, field| {
-            let stored = decoded.as_ref().and_then(|batch| batch.column_by_name(field.name()));
+            let stored = decoded.as_ref().and_then(|batch| batch.column_by_name(&self.plan.stored_names[i]));
             let stored =
                 stored.ok_or_else(|| Fault::internal(format!("the decoder left out the column `{}`", field.name())))?;
             self.to_dataset_type(stored, field, i, group)
@@ -374,6 +404,11 @@ impl ParquetPieceScan {
         group.next_row += rows as u64;
         group.rows_left = group.rows_left.saturating_sub(rows as u64);
         let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
+        let (batch, keys) = match self.kept.as_ref().and_then(|kept| kept.mask(first_row, rows)) {
+            // Rows keep the keys that they have by their places in the file.
+            Some(mask) => (filter_record_batch(&batch, &mask)?, keys.map(|keys| keys.filter(&mask))),
+            None => (batch, keys),
+        };
         let skipped = std::mem::take(&mut self.skipped);
         Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row, skipped }))
     }
@@ -442,7 +477,7 @@ fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 
     row_range.map_or(footer.metadata.row_group(group).num_rows() as u64, |(from, to)| to - from)
 }
 
-fn build_reader(
+pub(super) fn build_reader(
     pages: PageSource,
     layout: ArrowReaderMetadata,
     mask: ProjectionMask,

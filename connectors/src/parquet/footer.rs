@@ -13,7 +13,8 @@ use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOption
 
 use super::checksums::footer_checksum_matches;
 use super::page_index::PageIndexCache;
-use crate::files::blob::{self, FileHandle};
+use super::table::TableFiles;
+use crate::files::blob::{self, FileHandle, is_remote};
 use crate::files::list::ListedFile;
 use crate::files::stamp::FileStamp;
 use crate::guard::catch_decode_panic;
@@ -30,15 +31,15 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// A parsed footer.
 #[derive(Debug)]
-pub(super) struct Footer {
+pub(crate) struct Footer {
     /// What the file holds.
-    pub(super) metadata: Arc<ParquetMetaData>,
+    pub(crate) metadata: Arc<ParquetMetaData>,
     /// Its columns, in the types that the file asks for.
-    pub(super) schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     /// The id of the footer's bytes.
-    pub(super) digest: ContentId,
+    pub(crate) digest: ContentId,
     /// The file's version that it was read from.
-    pub(super) stamp: FileStamp,
+    pub(crate) stamp: FileStamp,
     /// The object's etag, by which it is read.
     etag: Option<String>,
 }
@@ -52,12 +53,14 @@ impl Footer {
 
 /// The last few footers by path.
 #[derive(Debug, Default)]
-pub(super) struct FooterCache {
+pub(crate) struct FooterCache {
     kept: Mutex<FooterCacheState>,
     /// Where pages lie, of the row groups that were read in parts.
     pub(super) page_indexes: PageIndexCache,
     /// The stamps and etags of objects by their paths, as they were listed.
     listed: Mutex<HashMap<String, (FileStamp, String)>>,
+    /// The table whose log names the files, where no listing does.
+    table: Mutex<Option<Arc<dyn TableFiles>>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +77,36 @@ impl FooterCache {
         if let Ok(mut listed) = self.listed.lock() {
             *listed = files.iter().filter_map(version).collect();
         }
+    }
+
+    /// Sets the table whose files are read.
+    pub(crate) fn set_table(&self, table: Arc<dyn TableFiles>) {
+        if let Ok(mut current) = self.table.lock() {
+            *current = Some(table);
+        }
+    }
+
+    /// The table whose files are read, if they are those of one.
+    pub(super) fn table(&self) -> Option<Arc<dyn TableFiles>> {
+        self.table.lock().ok().and_then(|table| table.clone())
+    }
+
+    /// The footer of a file of a table, in one request. The log tells the file's size.
+    pub(crate) fn open_logged(&self, io: &StorageClient, path: &str, size: u64) -> Result<(FileHandle, Arc<Footer>)> {
+        let known = self.get(path).filter(|footer| footer.stamp.size == size);
+        if let Some(footer) = known.filter(|footer| footer.etag.is_some()) {
+            let etag = footer.etag.as_deref().unwrap_or_default();
+            return Ok((blob::open_version(io, path, etag)?, footer));
+        }
+        let tail = match is_remote(path) {
+            true => blob::open_tail(io, path, (size, TAIL_BYTES.min(size)))?,
+            false => None,
+        };
+        let (blob, footer) = match tail {
+            Some((blob, stamp, tail)) => self.load(blob, path, stamp, Some(tail))?,
+            None => self.open(io, path)?,
+        };
+        if footer.stamp.size == size { Ok((blob, footer)) } else { Err(blob::changed_fault(path)) }
     }
 
     /// Opens a file and gives its footer, from memory when the file has not changed.
@@ -98,7 +131,9 @@ impl FooterCache {
     /// The footer of the file that a piece was found in, where it is in memory and the store checks at every read that
     /// the file is still the same.
     pub(super) fn known(&self, io: &StorageClient, piece: &FileRange) -> Option<(FileHandle, Arc<Footer>)> {
-        let footer = self.get(&piece.path).filter(|footer| footer.is_of(piece))?;
+        let logged = self.table().and_then(|table| table.size(&piece.path));
+        let is_of = |footer: &Footer| logged.map_or_else(|| footer.is_of(piece), |size| footer.stamp.size == size);
+        let footer = self.get(&piece.path).filter(|footer| is_of(footer))?;
         let blob = blob::open_version(io, &piece.path, footer.etag.as_deref()?).ok()?;
         Some((blob, footer))
     }
@@ -108,6 +143,9 @@ impl FooterCache {
         if let Some(known) = self.known(io, piece) {
             return Ok(known);
         }
+        if let Some(size) = self.table().and_then(|table| table.size(&piece.path)) {
+            return self.open_logged(io, &piece.path, size);
+        }
         let listed = self.listed.lock().ok().and_then(|listed| listed.get(&piece.path).cloned());
         if let Some((stamp, etag)) = listed {
             let blob = blob::open_version(io, &piece.path, &etag)?;
@@ -116,7 +154,7 @@ impl FooterCache {
         }
         // A whole file tells its size.
         let tail = match piece.row_groups {
-            None if blob::is_remote(&piece.path) && piece.bytes > 0 => {
+            None if is_remote(&piece.path) && piece.bytes > 0 => {
                 blob::open_tail(io, &piece.path, (piece.bytes, TAIL_BYTES))?
             }
             _ => None,

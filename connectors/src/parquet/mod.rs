@@ -8,8 +8,9 @@ mod deltas;
 mod dictionary;
 mod extent;
 mod fetch;
+mod file_batches;
 mod footer;
-mod notes;
+pub(crate) mod notes;
 mod numbers;
 mod page_index;
 mod pages;
@@ -18,8 +19,15 @@ mod prune;
 mod sink;
 mod source;
 mod stored;
+mod table;
 mod words;
 
 pub use config::{ParquetCompression, ParquetSink, ParquetSource};
 
+pub(crate) use chunks::ParquetScan;
 pub(crate) use config::{file_bytes_target, group_rows_max};
+pub(crate) use file_batches::FileBatches;
+pub(crate) use footer::FooterCache;
+pub(crate) use prune::RowGroupPruner;
+pub(crate) use source::{footer_summary, split_pieces};
+pub(crate) use table::{KeptRows, TableFiles};

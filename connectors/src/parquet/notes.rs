@@ -24,26 +24,26 @@ const LENGTH_MAX: usize = 1 << 24;
 
 /// What a footer tells of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct FooterSummary {
+pub(crate) struct FooterSummary {
     /// The file as listings tell it.
-    pub(super) listed: FileStamp,
+    pub(crate) listed: FileStamp,
     /// The file as it was when its footer was read.
-    pub(super) opened: FileStamp,
+    pub(crate) opened: FileStamp,
     /// The id of the footer's bytes.
-    pub(super) footer: ContentId,
-    pub(super) fields: Fields,
+    pub(crate) footer: ContentId,
+    pub(crate) fields: Fields,
     /// Stored bytes per column of `fields`.
-    pub(super) bytes: Vec<u64>,
-    pub(super) groups: Vec<RowGroupSummary>,
+    pub(crate) bytes: Vec<u64>,
+    pub(crate) groups: Vec<RowGroupSummary>,
 }
 
 /// The facts of files by their paths. What cannot be read is not there.
-pub(super) fn decode(notes: Option<&[u8]>) -> HashMap<String, FooterSummary> {
+pub(crate) fn decode(notes: Option<&[u8]>) -> HashMap<String, FooterSummary> {
     notes.and_then(|mut notes| decode_summaries(&mut StateDecoder(&mut notes)).ok()).unwrap_or_default()
 }
 
 /// The notes of some files. A file that may still be changing under the same stamp is left out.
-pub(super) fn encode<'f>(
+pub(crate) fn encode<'f>(
     files: impl Iterator<Item = (&'f str, &'f FooterSummary)>,
     now: SystemTime,
 ) -> Result<Vec<u8>> {

@@ -12,6 +12,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use crate::files::origin::{self, FileColumnOrigin};
 
 use super::footer::Footer;
+use super::table::TableFiles;
 
 /// The share of pages of keys from which on strings are read as dictionaries: 2 in 3.
 const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
@@ -21,6 +22,8 @@ const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
 pub(super) struct FileProjection {
     /// Wanted columns in order: field of the dataset, origin.
     pub(super) columns: Vec<(FieldRef, FileColumnOrigin)>,
+    /// Their names in the file, where they come from it.
+    pub(super) stored_names: Vec<String>,
     /// What is read of the file.
     pub(super) mask: ProjectionMask,
     /// Leaves (stored columns) that are read.
@@ -30,16 +33,35 @@ pub(super) struct FileProjection {
 }
 
 impl FileProjection {
-    pub(super) fn new(footer: &Footer, piece: &FileRange, request: &ScanRequest) -> Result<Self> {
-        let columns = origin::resolve_columns(piece, request, |name| footer.schema.fields().find(name).is_some())?;
+    /// `table` is the one whose file it is, if any.
+    pub(super) fn new(
+        footer: &Footer,
+        piece: &FileRange,
+        request: &ScanRequest,
+        table: Option<&dyn TableFiles>,
+    ) -> Result<Self> {
+        let stored_name = |name: &str| match table {
+            Some(table) => table.stored_column(&footer.schema, name),
+            None => footer.schema.fields().find(name).map(|(_, field)| field.name().clone()),
+        };
+        let columns = origin::resolve_columns(piece, request, |name| stored_name(name).is_some())?;
+        let stored_names: Vec<String> =
+            columns.iter().map(|(field, _)| stored_name(field.name()).unwrap_or_default()).collect();
         let stored = footer.metadata.file_metadata().schema_descr();
         let wanted = |name: &str| {
-            columns.iter().any(|(field, origin)| matches!(origin, FileColumnOrigin::File) && field.name() == name)
+            let mut named = columns.iter().zip(&stored_names);
+            named.any(|((_, origin), stored)| matches!(origin, FileColumnOrigin::File) && stored == name)
         };
         let leaves: Vec<usize> =
             (0..stored.num_columns()).filter(|leaf| wanted(stored.get_column_root(*leaf).name())).collect();
         let mask = ProjectionMask::leaves(stored, leaves.iter().copied());
-        Ok(FileProjection { mask, reads: !leaves.is_empty(), leaves, columns })
+        Ok(FileProjection { mask, reads: !leaves.is_empty(), leaves, columns, stored_names })
+    }
+
+    /// A wanted column's name in the file, if it comes from it.
+    pub(super) fn stored_name(&self, column: &str) -> Option<&str> {
+        let at = self.columns.iter().position(|(field, _)| field.name() == column)?;
+        matches!(self.columns[at].1, FileColumnOrigin::File).then(|| self.stored_names[at].as_str())
     }
 
     /// The layout to read a row group in: strings as dictionaries where most of their pages are,

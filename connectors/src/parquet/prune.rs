@@ -16,9 +16,11 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use forebay_model::FileRange;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 
+use crate::files::hive;
 use crate::files::origin::FileColumnOrigin;
 
 use super::extent::bounds_are_ordered;
@@ -27,7 +29,7 @@ use super::plan::FileProjection;
 
 /// Conditions in the form that statistics can answer.
 #[derive(Debug)]
-pub(super) struct RowGroupPruner {
+pub(crate) struct RowGroupPruner {
     predicates: Vec<PruningPredicate>,
     schema: SchemaRef,
 }
@@ -35,7 +37,7 @@ pub(super) struct RowGroupPruner {
 impl RowGroupPruner {
     /// Conditions that cannot be answered by statistics are left out: pruning is a help, never
     /// a filter.
-    pub(super) fn new(conditions: &[Expr], schema: &SchemaRef) -> Self {
+    pub(crate) fn new(conditions: &[Expr], schema: &SchemaRef) -> Self {
         let predicates = conditions.iter().filter_map(|condition| pruning_predicate(condition, schema)).collect();
         RowGroupPruner { predicates, schema: schema.clone() }
     }
@@ -47,6 +49,16 @@ impl RowGroupPruner {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether a piece may hold rows that matter, by the values of its folders.
+    pub(super) fn keep_piece(&self, piece: &FileRange) -> bool {
+        if piece.partition.is_empty() {
+            return true;
+        }
+        let folders = FolderStatistics { piece, schema: &self.schema };
+        let rejects = |predicate: &PruningPredicate| predicate.prune(&folders).is_ok_and(|may| may == [false]);
+        !self.predicates.iter().any(rejects)
     }
 
     /// Which of the row groups may hold rows that matter.
@@ -83,6 +95,49 @@ fn pruning_predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPred
     (!predicate.always_true()).then_some(predicate)
 }
 
+/// What the folders of a piece tell of its rows.
+struct FolderStatistics<'a> {
+    piece: &'a FileRange,
+    schema: &'a SchemaRef,
+}
+
+impl FolderStatistics<'_> {
+    /// The only value of a column.
+    fn value(&self, column: &Column) -> Option<ArrayRef> {
+        let (_, field) = self.schema.fields().find(&column.name)?;
+        let (_, value) = self.piece.partition.iter().find(|(name, _)| *name == column.name)?;
+        hive::partition_scalar(value, field.data_type()).ok()
+    }
+}
+
+impl PruningStatistics for FolderStatistics<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.value(column)
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.value(column)
+    }
+
+    fn num_containers(&self) -> usize {
+        1
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let rows = self.piece.rows?;
+        let nulls = if self.value(column)?.is_null(0) { rows } else { 0 };
+        Some(Arc::new(UInt64Array::from(vec![nulls])))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(UInt64Array::from(vec![self.piece.rows?])))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
 /// The statistics of some row groups of a file, in the dataset's types.
 struct RowGroupStatistics<'a> {
     footer: &'a Footer,
@@ -109,7 +164,7 @@ impl RowGroupStatistics<'_> {
             FileColumnOrigin::File if field.data_type().is_floating() => None,
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
+                let converter = StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored).ok()?;
                 let leaf = converter.parquet_column_index()?;
                 let doubtful = self.groups.iter().map(|group| !bounds_are_ordered(&self.footer.metadata, group, leaf));
                 let bounds = nullif(&of(&converter).ok()?, &doubtful.map(Some).collect::<BooleanArray>()).ok()?;
@@ -140,7 +195,7 @@ impl PruningStatistics for RowGroupStatistics<'_> {
             FileColumnOrigin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
+                let converter = StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored).ok()?;
                 let counts = converter
                     .with_missing_null_counts_as_zero(false)
                     .row_group_null_counts(self.groups.iter().copied())

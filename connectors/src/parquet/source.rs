@@ -69,41 +69,95 @@ fn row_runs(group: &FileRange, rows: u64, rows_max: u64) -> impl Iterator<Item =
     })
 }
 
+/// What a file's footer tells.
+pub(crate) fn footer_summary(
+    footers: &FooterCache,
+    io: &StorageClient,
+    file: &ListedFile,
+    known: &SchemaInterner,
+    watch: &[String],
+) -> Result<FooterSummary> {
+    let table = footers.table();
+    let footer = match &table {
+        Some(_) => footers.open_logged(io, &file.path, file.stamp.size)?.1,
+        None => footers.open_listed(io, file)?.1,
+    };
+    let metadata = &footer.metadata;
+    let roots = metadata.file_metadata().schema_descr();
+    let fields = known.one(logical_fields(footer.schema.fields()));
+    let mut bytes = vec![0; fields.len()];
+    let mut groups = Vec::with_capacity(metadata.num_row_groups());
+    let extents = |column: &String| match &table {
+        None => row_group_extents(metadata, &footer.schema, column),
+        Some(table) => match table.stored_column(&footer.schema, column) {
+            Some(stored) => row_group_extents(metadata, &footer.schema, &stored),
+            None => vec![None; metadata.num_row_groups()],
+        },
+    };
+    let watched: Vec<_> = watch.iter().map(extents).collect();
+    for (at, group) in metadata.row_groups().iter().enumerate() {
+        for (leaf, column) in group.columns().iter().enumerate() {
+            if let Some((field, _)) = fields.find(roots.get_column_root(leaf).name()) {
+                bytes[field] += column.compressed_size().max(0) as u64;
+            }
+        }
+        let extents = watched.iter().map(|groups| groups[at].clone()).collect();
+        groups.push(RowGroupSummary {
+            rows: group.num_rows() as u64,
+            bytes: group.compressed_size().max(0) as u64,
+            extents,
+        });
+    }
+    let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
+    Ok(FooterSummary { listed, opened, footer: footer.digest, fields, bytes, groups })
+}
+
+/// Cuts spans into their row groups, or finer.
+pub(crate) fn split_pieces(
+    footers: &FooterCache,
+    io: &StorageClient,
+    spans: &[Span],
+    runs: Option<RowRuns>,
+) -> Result<Vec<Span>> {
+    let pieces: Vec<&FileRange> = spans.iter().flat_map(|span| &span.pieces).collect();
+    let cut = inspect_parallel(&pieces, |piece| row_groups(footers, io, piece, runs))?;
+    Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
+}
+
+/// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
+fn row_groups(
+    footers: &FooterCache,
+    io: &StorageClient,
+    piece: &FileRange,
+    runs: Option<RowRuns>,
+) -> Result<Vec<FileRange>> {
+    let (blob, footer) = footers.open_piece(io, piece)?;
+    let kept = footers.table().map(|table| table.kept_rows(io, &piece.path)).transpose()?.flatten();
+    let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+    let mut first_row = piece.first_row;
+    let mut pieces = Vec::with_capacity(to - from);
+    for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
+        let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
+        let row_groups = Some((at, at + 1));
+        let whole = FileRange { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+        let runs = runs.filter(|runs| rows > runs.rows_max);
+        match runs.filter(|runs| can_skip(&blob, &footer, group, runs.columns)) {
+            Some(runs) => pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1))),
+            None => pieces.push(whole),
+        }
+        first_row += rows;
+    }
+    // Those that the table still has: readers count on them.
+    if let Some(kept) = kept {
+        let kept = |piece: &mut FileRange| piece.rows = piece.rows.map(|rows| kept.count(piece.first_row, rows));
+        pieces.iter_mut().for_each(kept);
+    }
+    Ok(pieces)
+}
+
 impl ParquetReader {
     pub(super) fn new(config: ParquetSource) -> Self {
         ParquetReader { config, footers: Arc::default() }
-    }
-
-    /// What a file's footer tells.
-    fn facts(
-        &self,
-        io: &StorageClient,
-        file: &ListedFile,
-        known: &SchemaInterner,
-        watch: &[String],
-    ) -> Result<FooterSummary> {
-        let (_, footer) = self.footers.open_listed(io, file)?;
-        let metadata = &footer.metadata;
-        let roots = metadata.file_metadata().schema_descr();
-        let fields = known.one(logical_fields(footer.schema.fields()));
-        let mut bytes = vec![0; fields.len()];
-        let mut groups = Vec::with_capacity(metadata.num_row_groups());
-        let watched: Vec<_> = watch.iter().map(|column| row_group_extents(metadata, &footer.schema, column)).collect();
-        for (at, group) in metadata.row_groups().iter().enumerate() {
-            for (leaf, column) in group.columns().iter().enumerate() {
-                if let Some((field, _)) = fields.find(roots.get_column_root(leaf).name()) {
-                    bytes[field] += column.compressed_size().max(0) as u64;
-                }
-            }
-            let extents = watched.iter().map(|groups| groups[at].clone()).collect();
-            groups.push(RowGroupSummary {
-                rows: group.num_rows() as u64,
-                bytes: group.compressed_size().max(0) as u64,
-                extents,
-            });
-        }
-        let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
-        Ok(FooterSummary { listed, opened, footer: footer.digest, fields, bytes, groups })
     }
 
     fn piece(&self, file: &ListedFile, facts: &FooterSummary) -> FileRange {
@@ -123,26 +177,6 @@ impl ParquetReader {
             partition,
             extents: Vec::new(),
         }
-    }
-
-    /// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
-    fn row_groups(&self, io: &StorageClient, piece: &FileRange, runs: Option<RowRuns>) -> Result<Vec<FileRange>> {
-        let (blob, footer) = self.footers.open_piece(io, piece)?;
-        let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
-        let mut first_row = piece.first_row;
-        let mut pieces = Vec::with_capacity(to - from);
-        for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
-            let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
-            let row_groups = Some((at, at + 1));
-            let whole = FileRange { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
-            let runs = runs.filter(|runs| rows > runs.rows_max);
-            match runs.filter(|runs| can_skip(&blob, &footer, group, runs.columns)) {
-                Some(runs) => pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1))),
-                None => pieces.push(whole),
-            }
-            first_row += rows;
-        }
-        Ok(pieces)
     }
 
     /// The columns that were asked for.
@@ -186,7 +220,7 @@ impl Source for ParquetReader {
         let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| file);
         let new: Vec<&ListedFile> = new.collect();
         let is_known = new.is_empty() && noted.is_empty();
-        let mut new = inspect_parallel(&new, |file| self.facts(io, file, &known, watch))?.into_iter();
+        let mut new = inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
         let looked_at = || Fault::internal("a file was not looked at");
         let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
         let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
@@ -221,7 +255,7 @@ impl Source for ParquetReader {
             clear_unmatched_extents(facts, watch, &in_files);
         }
         let spans = cut_spans(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
-        Ok(Dataset { schema: Arc::new(Schema::new(fields)), spans, column_bytes, watched: watch.to_vec() })
+        Ok(Dataset { schema: Arc::new(Schema::new(fields)), spans, column_bytes, watched: watch.to_vec(), version: None })
     }
 
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
@@ -230,8 +264,6 @@ impl Source for ParquetReader {
     }
 
     fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
-        let pieces: Vec<&FileRange> = spans.iter().flat_map(|span| &span.pieces).collect();
-        let cut = inspect_parallel(&pieces, |piece| self.row_groups(io, piece, runs))?;
-        Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
+        split_pieces(&self.footers, io, spans, runs)
     }
 }

@@ -323,7 +323,7 @@ impl Artifact {
             .iter()
             .map(|(name, schema)| {
                 let schema = schema.clone();
-                (name.clone(), Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new() })
+                (name.clone(), Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new(), version: None })
             })
             .collect();
         bind(&self.pipeline, registry, sql, &datasets)
@@ -398,7 +398,7 @@ fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
 fn without_paths(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {
-        ["path", "paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
+        ["path", "paths", "cache", "version", "timestamp"].iter().for_each(|place| drop(map.remove(*place)));
     }
     config
 }

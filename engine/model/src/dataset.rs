@@ -140,6 +140,8 @@ pub struct Dataset {
     pub column_bytes: Option<Vec<u64>>,
     /// Columns whose extents were requested, whether or not `schema` contains them.
     pub watched: Vec<String>,
+    /// The version of the table that was found, for sources that have versions. It has no part in the fingerprint.
+    pub version: Option<u64>,
 }
 
 impl Dataset {
@@ -257,7 +259,7 @@ mod tests {
             let spans = spans.map(|(i, (rows, extent))| Span { pieces: vec![piece(&i.to_string(), *rows, *extent)] });
             let schema = Arc::new(Schema::empty());
             let watched = vec!["nowhere".to_owned(), "day".to_owned()];
-            let mut dataset = Dataset { schema, spans: spans.collect(), column_bytes: None, watched };
+            let mut dataset = Dataset { schema, spans: spans.collect(), column_bytes: None, watched, version: None };
             assert_eq!(dataset.sort_spans_by_time("day"), expected.is_some(), "{extents:?}");
             let order: Vec<usize> = dataset.spans.iter().map(|span| span.pieces[0].relative.parse().unwrap()).collect();
             let unchanged: Vec<usize> = (0..extents.len()).collect();

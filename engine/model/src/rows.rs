@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -31,6 +31,11 @@ impl RowKeys {
     /// The keys.
     pub fn as_slice(&self) -> &[u64] {
         &self.0
+    }
+
+    /// The keys of the rows that a mask keeps.
+    pub fn filter(&self, mask: &BooleanArray) -> Self {
+        RowKeys(mask.values().set_indices().map(|row| self.0[row]).collect())
     }
 
     /// Keys of rows derived from these; `ordinal` distinguishes rows derived from the same row.

@@ -452,7 +452,7 @@ impl ChainInstruction {
                     for column in registers.iter_mut().flatten() {
                         *column = predicate.filter(column)?;
                     }
-                    *keys = keys.as_ref().map(|keys| filter_keys(keys, &mask));
+                    *keys = keys.as_ref().map(|keys| keys.filter(&mask));
                     *rows = kept;
                 }
             }
@@ -484,7 +484,7 @@ impl ChainInstruction {
                         let mask = condition_mask(&load(registers, &[*part])?)?;
                         let predicate = FilterBuilder::new(&mask).build();
                         let columns = filter_all(&predicate, &columns)?;
-                        let keys = keys.as_ref().map(|keys| filter_keys(keys, &mask));
+                        let keys = keys.as_ref().map(|keys| keys.filter(&mask));
                         let keys = keys.as_ref().map(RowKeys::as_slice);
                         give(*want, AnalyzerInput { columns: &columns, rows: mask.true_count(), keys })?;
                     }
@@ -538,11 +538,6 @@ fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
 
 fn filter_all(predicate: &FilterPredicate, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     columns.iter().map(|column| predicate.filter(column).map_err(Fault::from)).collect()
-}
-
-fn filter_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
-    let all = keys.as_slice();
-    RowKeys::from_keys(mask.values().set_indices().map(|row| all[row]))
 }
 
 struct ChainBuilder {

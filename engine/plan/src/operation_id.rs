@@ -46,11 +46,11 @@ pub(crate) fn add_source_format(id: &mut IdBuilder, pipeline: &Pipeline, source:
     }
 }
 
-/// The configuration of a source or sink without its path, which may change.
+/// The configuration of a source or sink without its path, and without the version of a table: both may change.
 pub fn config_without_path(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {
-        map.remove("path");
+        ["path", "version", "timestamp"].iter().for_each(|place| drop(map.remove(*place)));
     }
     config
 }

@@ -908,7 +908,11 @@ impl<'a> RunExecutor<'a> {
         };
         let source = |dataset: &Dataset| {
             let spans: Vec<Value> = dataset.spans.iter().map(span).collect();
-            json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans })
+            let mut lineage = json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans });
+            if let Some(version) = dataset.version {
+                lineage["version"] = version.into();
+            }
+            lineage
         };
         let mut lineage = json!({
             "forebay": VERSION,

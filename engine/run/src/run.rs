@@ -317,7 +317,7 @@ impl Session {
     ) -> Result<RunSpec> {
         Ok(RunSpec {
             // The coordinator keeps deadlines: workers do not need them or their webhooks.
-            pipeline: Pipeline { deadline: None, ..pipeline.clone() },
+            pipeline: pinned(Pipeline { deadline: None, ..pipeline.clone() }, datasets),
             sinks: sinks.to_vec(),
             learns: true,
             known,
@@ -422,4 +422,16 @@ fn add_final_passes(ways: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTr
         }
         way.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
     }
+}
+
+/// A pipeline that reads the versions of tables that were found, whatever is committed to them in the meantime.
+fn pinned(mut pipeline: Pipeline, datasets: &BTreeMap<String, Dataset>) -> Pipeline {
+    for source in &mut pipeline.sources {
+        let version = datasets.get(&source.name).and_then(|dataset| dataset.version);
+        if let (Some(version), Some(config)) = (version, source.config.as_object_mut()) {
+            config.remove("timestamp");
+            config.insert("version".to_owned(), version.into());
+        }
+    }
+    pipeline
 }

@@ -181,6 +181,7 @@ pub fn run(
         spans: Vec::new(),
         column_bytes: None,
         watched: Vec::new(),
+        version: None,
     };
     let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
     let bound = bind(&pipeline, &forebay_transforms::registry(), &SqlCompiler::default(), &datasets)?;

@@ -35,6 +35,24 @@ impl StorageClient {
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
     }
+
+    /// The objects below a prefix whose names come after one, in the order of their paths.
+    pub fn list_after(&self, place: &StorageLocation, name: &str) -> Result<Vec<ObjectMeta>> {
+        let after = place.join(name).path;
+        let listed = match place.local {
+            Some(_) => {
+                let list = || place.store.list_with_offset(Some(&place.path), &after).try_collect::<Vec<_>>();
+                self.run_with_retries(place, list)?
+            }
+            None => {
+                let range = KeyRange { after: Some(after), until: None };
+                self.block_on_cancellable(list_range(place, self.inner.patience, range, usize::MAX))?
+            }
+        };
+        let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
+        objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
+        Ok(objects)
+    }
 }
 
 async fn list_in_parts(place: &StorageLocation, patience: RetryBudget) -> Result<Vec<ObjectMeta>, FailedRequest> {

@@ -1,0 +1,99 @@
+//! Checkpoints of a log, which are Parquet files.
+
+use std::sync::Arc;
+
+use delta_kernel::engine::arrow_conversion::TryFromArrow as _;
+use delta_kernel::engine::arrow_data::ArrowEngineData;
+use delta_kernel::engine::arrow_utils::{
+    RowIndexBuilder, fixup_parquet_read, ordering_needs_row_indexes, parquet_read_plan,
+};
+use delta_kernel::engine::reader_options;
+use delta_kernel::schema::{SchemaRef, StructType};
+use delta_kernel::{
+    EngineData, FileDataReadResultIterator, FileMeta, FileSize, KernelError, KernelResult, KernelResultIteratorStatic,
+    ParquetFooter, ParquetHandler, PredicateRef,
+};
+use forebay_model::Result;
+use forebay_storage::StorageClient;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use url::Url;
+
+use super::place::TablePlace;
+use crate::parquet::{FileBatches, FooterCache};
+
+/// Actions that are decoded together at most.
+const ACTIONS_AT_ONCE: usize = 4096;
+
+/// Reads the Parquet files that the kernel asks for.
+pub(super) struct CheckpointReader {
+    io: StorageClient,
+    place: TablePlace,
+    footers: Arc<FooterCache>,
+}
+
+impl CheckpointReader {
+    pub(super) fn new(io: StorageClient, place: TablePlace) -> CheckpointReader {
+        CheckpointReader { io, place, footers: Arc::default() }
+    }
+
+    fn path(&self, file: &FileMeta) -> Result<String> {
+        let place = self.place.locate(&self.io, &file.location)?;
+        Ok(place.local.map_or(place.shown, |local| local.display().to_string()))
+    }
+}
+
+/// The actions of one file.
+fn read_actions(
+    (io, footers): (&StorageClient, &FooterCache),
+    (path, file): (String, &FileMeta),
+    schema: &SchemaRef,
+) -> KernelResult<KernelResultIteratorStatic<Box<dyn EngineData>>> {
+    let batches = FileBatches::open((io, footers), &path, file.size).map_err(KernelError::generic_err)?;
+    let metadata = ArrowReaderMetadata::try_new(batches.metadata(), reader_options())?;
+    let (order, mask) = parquet_read_plan(schema, &metadata)?;
+    let mut rows = match ordering_needs_row_indexes(&order) {
+        true => Some(RowIndexBuilder::new(metadata.metadata().row_groups()).build()?),
+        false => None,
+    };
+    let (schema, location) = (schema.clone(), file.location.to_string());
+    let read = batches.rows(metadata, mask, ACTIONS_AT_ONCE).map(move |batch| {
+        let batch = batch.map_err(KernelError::generic_err)?;
+        let actions: ArrowEngineData =
+            fixup_parquet_read(batch, &order, rows.as_mut(), Some(&location), Some(&schema))?;
+        Ok(Box::new(actions) as Box<dyn EngineData>)
+    });
+    Ok(Box::new(read))
+}
+
+impl ParquetHandler for CheckpointReader {
+    fn read_parquet_files(
+        &self,
+        files: &[FileMeta],
+        schema: SchemaRef,
+        _: Option<PredicateRef>,
+    ) -> KernelResult<FileDataReadResultIterator> {
+        let paths = files.iter().map(|file| Ok((self.path(file)?, file.clone()))).collect::<Result<Vec<_>>>();
+        let (io, footers) = (self.io.clone(), self.footers.clone());
+        let read = move |(path, file): (String, FileMeta)| {
+            let one = read_actions((&io, &footers), (path, &file), &schema);
+            one.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+        };
+        Ok(Box::new(paths.map_err(KernelError::generic_err)?.into_iter().flat_map(read)))
+    }
+
+    fn write_parquet_file(
+        &self,
+        _: Url,
+        _: KernelResultIteratorStatic<Box<dyn EngineData>>,
+    ) -> KernelResult<FileSize> {
+        Err(KernelError::unsupported("the log is opened for reading"))
+    }
+
+    fn read_parquet_footer(&self, file: &FileMeta) -> KernelResult<ParquetFooter> {
+        let path = self.path(file).map_err(KernelError::generic_err)?;
+        let batches = FileBatches::open((&self.io, &self.footers), &path, file.size);
+        let metadata = batches.map_err(KernelError::generic_err)?.metadata();
+        let metadata = ArrowReaderMetadata::try_new(metadata, reader_options())?;
+        Ok(ParquetFooter { schema: Arc::new(StructType::try_from_arrow(metadata.schema().as_ref())?) })
+    }
+}

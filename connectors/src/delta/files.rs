@@ -1,0 +1,160 @@
+//! The files of a version of a table, as spans know them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::Schema;
+use delta_kernel::Engine;
+use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
+use forebay_model::{ColumnExtent, ContentId, FileRange, IdBuilder, Result};
+use forebay_storage::StorageClient;
+
+use crate::files::hive;
+use crate::files::list::ListedFile;
+use crate::files::stamp::FileStamp;
+use crate::parquet::{KeptRows, TableFiles};
+
+use super::columns::TableColumns;
+use super::engine::TableEngine;
+use super::place::{TablePlace, kernel_fault};
+use super::snapshot::{LoggedFile, TableSnapshot};
+use super::statistics::FileStatistics;
+
+/// What is remembered of a file while its table is read.
+#[derive(Debug)]
+struct FileEntry {
+    bytes: u64,
+    deleted: Option<DeletionVectorDescriptor>,
+}
+
+/// A version of a table, while it is read.
+pub(super) struct OpenTable {
+    place: TablePlace,
+    columns: TableColumns,
+    files: HashMap<String, FileEntry>,
+}
+
+impl fmt::Debug for OpenTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenTable({})", self.place.root.shown)
+    }
+}
+
+/// A file, and what the log tells of its rows.
+#[derive(Debug)]
+pub(super) struct TableFile {
+    pub(super) listed: ListedFile,
+    pub(super) modified: i64,
+    pub(super) piece: FileRange,
+    /// Extents of the watched columns that are in the file.
+    pub(super) extents: Vec<Option<ColumnExtent>>,
+}
+
+impl OpenTable {
+    pub(super) fn new(place: TablePlace, columns: TableColumns) -> OpenTable {
+        OpenTable { place, columns, files: HashMap::new() }
+    }
+
+    pub(super) fn columns(&self) -> &TableColumns {
+        &self.columns
+    }
+
+    /// Reads the files of a version from its log, in the order in which they were written: new files come last, and
+    /// the spans of the others stay what they were.
+    pub(super) fn read_files(
+        &mut self,
+        io: &StorageClient,
+        table: &TableSnapshot,
+        watch: &[String],
+    ) -> Result<Vec<TableFile>> {
+        let mut found = Vec::new();
+        table.for_each_file(|file| {
+            found.push(self.table_file(io, file, watch)?);
+            Ok(())
+        })?;
+        found.sort_by(|a, b| (a.modified, &a.listed.relative).cmp(&(b.modified, &b.listed.relative)));
+        Ok(found)
+    }
+
+    fn table_file(&mut self, io: &StorageClient, file: LoggedFile, watch: &[String]) -> Result<TableFile> {
+        let statistics = FileStatistics::parse(file.statistics.as_deref());
+        let place = self.place.file(io, &file.path)?;
+        let partition = self.columns.partitions.iter().map(|column| {
+            let value = file.partition.get(self.columns.logged_name(column)).cloned().flatten();
+            (column.clone(), value.filter(|value| !value.is_empty()).unwrap_or_else(|| hive::NULL.to_owned()))
+        });
+        let partition: Vec<(String, String)> = partition.collect();
+        let removed = file.deleted.as_ref().map_or(0, |deleted| deleted.cardinality.unsigned_abs());
+        let piece = FileRange {
+            path: place.path.clone(),
+            relative: place.relative.clone(),
+            row_groups: None,
+            row_range: None,
+            first_row: 0,
+            rows: statistics.num_records.map(|rows| rows.saturating_sub(removed)),
+            bytes: file.bytes,
+            fingerprint: fingerprint(&place.relative, &file, &partition),
+            partition,
+            extents: Vec::new(),
+        };
+        let extent = |column: &String| {
+            statistics.extent(self.columns.logged_name(column), self.columns.data_type(column)?)
+        };
+        let extents = watch.iter().map(extent).collect();
+        // The log names a file once and for all.
+        let stamp = FileStamp { size: file.bytes, version: file.modified.to_string(), strong: true, node: None };
+        let listed = ListedFile { path: place.path.clone(), relative: place.relative, stamp, etag: None };
+        self.files.insert(place.path, FileEntry { bytes: file.bytes, deleted: file.deleted });
+        Ok(TableFile { listed, modified: file.modified, piece, extents })
+    }
+
+    /// Whether rows of a file were deleted.
+    pub(super) fn has_deleted_rows(&self, path: &str) -> bool {
+        self.files.get(path).is_some_and(|file| file.deleted.is_some())
+    }
+}
+
+/// The id of the rows that a file gives. The version of the table has no part in it: another one may have the same file.
+fn fingerprint(relative: &str, file: &LoggedFile, partition: &[(String, String)]) -> ContentId {
+    let mut id = IdBuilder::new("delta file");
+    id.text(relative).bytes(&file.bytes.to_le_bytes()).bytes(&file.modified.to_le_bytes());
+    for (column, value) in partition {
+        id.text(column).text(value);
+    }
+    if let Some(deleted) = &file.deleted {
+        id.text(&deleted.unique_id()).bytes(&deleted.cardinality.to_le_bytes());
+    }
+    id.finish()
+}
+
+impl TableFiles for OpenTable {
+    fn size(&self, path: &str) -> Option<u64> {
+        self.files.get(path).map(|file| file.bytes)
+    }
+
+    fn stored_column(&self, file: &Schema, column: &str) -> Option<String> {
+        self.columns.stored_name(file, column)
+    }
+
+    fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
+        let Some(deleted) = self.files.get(path).and_then(|file| file.deleted.as_ref()) else { return Ok(None) };
+        let storage = TableEngine::new(io, &self.place).storage_handler();
+        let rows = deleted.read(storage, &self.place.url).map_err(|error| kernel_fault(error, path))?;
+        let length = rows.max().map_or(0, |last| last as usize + 1);
+        let mut kept = vec![true; length];
+        rows.iter().for_each(|row| kept[row as usize] = false);
+        Ok(Some(Arc::new(KeptRows::new(BooleanBuffer::from(kept)))))
+    }
+}
+
+/// Stored bytes of each column of a table, estimated from files whose footers were read.
+pub(super) fn column_bytes<'f>(
+    fields: impl Iterator<Item = &'f str>,
+    in_files: &BTreeMap<String, u64>,
+    (seen, all): (u64, u64),
+) -> Vec<u64> {
+    let scaled = |bytes: u64| (u128::from(bytes) * u128::from(all) / u128::from(seen.max(1))) as u64;
+    fields.map(|field| in_files.get(field).map_or(0, |bytes| scaled(*bytes))).collect()
+}

@@ -1,0 +1,195 @@
+//! Finding the files of a version of a table, and opening their spans.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arrow::datatypes::{FieldRef, Schema};
+use forebay_model::{Dataset, Fault, Result, SPAN_BYTES_TARGET, Span, codes, nearest_word};
+use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
+
+use crate::files::cut::{RowGroupSummary, cut_spans};
+use crate::files::drift::SchemaInterner;
+use crate::files::extent::{folder_extents, share_points};
+use crate::files::list::ListedFile;
+use crate::files::survey::inspect_parallel;
+use crate::parquet::notes::{self, FooterSummary};
+use crate::parquet::{FooterCache, ParquetScan, RowGroupPruner, TableFiles, footer_summary, split_pieces};
+
+use super::columns::TableColumns;
+use super::config::DeltaSource;
+use super::files::{OpenTable, TableFile, column_bytes};
+use super::place::TablePlace;
+use super::snapshot::{TableSnapshot, VersionChoice, parse_time};
+
+/// The configured source.
+#[derive(Debug)]
+pub(super) struct DeltaReader {
+    config: DeltaSource,
+    footers: Arc<FooterCache>,
+}
+
+impl DeltaReader {
+    pub(super) fn new(config: DeltaSource) -> Self {
+        DeltaReader { config, footers: Arc::default() }
+    }
+
+    fn choice(&self) -> Result<VersionChoice> {
+        match (self.config.version, &self.config.timestamp) {
+            (Some(version), _) => Ok(VersionChoice::Exactly(version)),
+            (None, None) => Ok(VersionChoice::Latest),
+            (None, Some(time)) => {
+                parse_time(time).map(VersionChoice::AsOf).map_err(|what| Fault::new(codes::BAD_VALUE, what))
+            }
+        }
+    }
+
+    /// The columns that were asked for.
+    fn select(&self, columns: &TableColumns) -> Result<Vec<FieldRef>> {
+        let Some(wanted) = &self.config.columns else { return Ok(columns.fields.clone()) };
+        let find = |name: &String| {
+            columns.fields.iter().find(|field| field.name() == name).cloned().ok_or_else(|| {
+                let message = format!("the table has no column `{name}`");
+                let fault = Fault::new(codes::UNKNOWN_COLUMN, message).column(name);
+                match nearest_word(name, columns.fields.iter().map(|field| field.name().as_str())) {
+                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                    None => fault,
+                }
+            })
+        };
+        wanted.iter().map(find).collect()
+    }
+
+    /// What the footers of some files tell, from notes where they are there.
+    fn summaries(
+        &self,
+        io: &StorageClient,
+        files: &[&ListedFile],
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Vec<FooterSummary>> {
+        let mut noted = notes::decode(notes.load()?.as_deref());
+        let known = SchemaInterner::default();
+        let found = files.iter().map(|file| noted.remove(&file.path).filter(|facts| facts.listed == file.stamp));
+        let found: Vec<Option<FooterSummary>> = found.collect();
+        let new: Vec<&ListedFile> =
+            files.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(file, _)| *file).collect();
+        let is_known = new.is_empty() && noted.is_empty();
+        let mut new =
+            inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
+        let looked_at = || Fault::internal("a file was not looked at");
+        let facts = found.into_iter().map(|found| found.or_else(|| new.next()).ok_or_else(looked_at));
+        let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
+        if !is_known {
+            let named = files.iter().map(|file| file.path.as_str()).zip(&facts);
+            notes.store(notes::encode(named, SystemTime::now())?);
+        }
+        Ok(facts)
+    }
+}
+
+/// Whether a file's footer must be read to know of its rows, or to cut it.
+fn needs_footer(file: &TableFile) -> bool {
+    file.piece.rows.is_none() || file.piece.bytes > SPAN_BYTES_TARGET
+}
+
+/// Extents of row groups in the types of the table; those of the log where a row group does not tell.
+fn complete_extents(
+    groups: &mut [RowGroupSummary],
+    facts: &Schema,
+    (table, watch, logged): (&OpenTable, &[String], &TableFile),
+) {
+    for (watched, name) in watch.iter().enumerate() {
+        let stored = table.stored_column(facts, name).and_then(|stored| facts.field_with_name(&stored).ok());
+        let fits = stored.zip(table.columns().data_type(name)).is_some_and(|(a, b)| share_points(a.data_type(), b));
+        for group in groups.iter_mut() {
+            let known = group.extents[watched].take().filter(|_| fits);
+            group.extents[watched] = known.or_else(|| logged.extents[watched].clone());
+        }
+    }
+}
+
+impl Source for DeltaReader {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        self.discover_with_cache(io, watch, &MetadataCache::default())
+    }
+
+    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+        let place = TablePlace::new(io, &self.config.path)?;
+        let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
+        let columns = TableColumns::new(&snapshot)?;
+        let fields = self.select(&columns)?;
+        let mut table = OpenTable::new(place, columns);
+        let mut files = table.read_files(io, &snapshot, watch)?;
+        let table = Arc::new(table);
+        self.footers.set_table(table.clone());
+        let opened: Vec<usize> = (0..files.len()).filter(|at| needs_footer(&files[*at])).collect();
+        // One file at least tells how large columns are.
+        let sample = (0..files.len()).max_by_key(|at| files[*at].piece.bytes).filter(|_| opened.is_empty());
+        let opened: Vec<usize> = opened.into_iter().chain(sample).collect();
+        let listed: Vec<&ListedFile> = opened.iter().map(|at| &files[*at].listed).collect();
+        let facts = self.summaries(io, &listed, watch, notes)?;
+        let (mut in_files, mut seen) = (BTreeMap::<String, u64>::new(), 0);
+        let mut groups: BTreeMap<usize, Vec<RowGroupSummary>> = BTreeMap::new();
+        for (at, facts) in opened.into_iter().zip(facts) {
+            let stored = Schema::new(facts.fields.clone());
+            for field in &table.columns().fields {
+                let stored = table.stored_column(&stored, field.name());
+                let bytes = stored.and_then(|stored| facts.fields.find(&stored)).map_or(0, |(at, _)| facts.bytes[at]);
+                *in_files.entry(field.name().clone()).or_default() += bytes;
+            }
+            seen += files[at].piece.bytes;
+            if !needs_footer(&files[at]) {
+                continue;
+            }
+            let mut found = facts.groups;
+            complete_extents(&mut found, &stored, (&table, watch, &files[at]));
+            let piece = &mut files[at].piece;
+            if piece.rows.is_none() {
+                let rows = found.iter().map(|group| group.rows).sum();
+                let kept = table.kept_rows(io, &piece.path)?;
+                piece.rows = Some(kept.map_or(rows, |kept| kept.count(0, rows)));
+            }
+            groups.insert(at, found);
+        }
+        let all = files.iter().map(|file| file.piece.bytes).sum();
+        let bytes = column_bytes(fields.iter().map(|field| field.name().as_str()), &in_files, (seen, all));
+        let partitions: Vec<FieldRef> = table
+            .columns()
+            .fields
+            .iter()
+            .filter(|field| table.columns().partitions.contains(field.name()))
+            .cloned()
+            .collect();
+        let pieces = files.into_iter().enumerate().map(|(at, file)| {
+            let (mut piece, rows) = (file.piece, file.extents);
+            piece.extents = folder_extents(&piece, watch, &partitions);
+            // A file that is not cut has one group: all of it.
+            let whole = RowGroupSummary { rows: piece.rows.unwrap_or(1), bytes: piece.bytes, extents: rows };
+            (piece, groups.remove(&at).unwrap_or_else(|| vec![whole]))
+        });
+        let spans = with_rows_left(io, &table, cut_spans(pieces)?)?;
+        let (schema, version) = (Arc::new(Schema::new(fields)), Some(snapshot.version()));
+        Ok(Dataset { schema, spans, column_bytes: Some(bytes), watched: watch.to_vec(), version })
+    }
+
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+        let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
+        Ok(Box::new(ParquetScan::start(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+    }
+
+    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+        split_pieces(&self.footers, io, spans, runs)
+    }
+}
+
+/// Counts the rows that are left of files that were cut, of which rows were deleted.
+fn with_rows_left(io: &StorageClient, table: &OpenTable, mut spans: Vec<Span>) -> Result<Vec<Span>> {
+    let cut = spans.iter_mut().flat_map(|span| &mut span.pieces).filter(|piece| piece.row_groups.is_some());
+    for piece in cut.filter(|piece| table.has_deleted_rows(&piece.path)) {
+        if let (Some(rows), Some(kept)) = (piece.rows, table.kept_rows(io, &piece.path)?) {
+            piece.rows = Some(kept.count(piece.first_row, rows));
+        }
+    }
+    Ok(spans)
+}

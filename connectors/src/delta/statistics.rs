@@ -1,0 +1,83 @@
+//! What the log says of the values of a file.
+
+use arrow::compute::kernels::cast_utils::{Parser, string_to_timestamp_nanos};
+use arrow::datatypes::{DataType, Date32Type, TimeUnit};
+use forebay_model::{BoundValue, ColumnExtent};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Nanoseconds of a microsecond, in which tables count.
+const TICK_NANOSECONDS: i64 = 1000;
+
+/// Logs cut bounds in time to milliseconds: a maximum may lie so many microseconds later.
+const CUT_TICKS: i64 = 999;
+
+/// Statistics of a file, by the names of columns in the log.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct FileStatistics {
+    pub(super) num_records: Option<u64>,
+    min_values: Map<String, Value>,
+    max_values: Map<String, Value>,
+    null_count: Map<String, Value>,
+}
+
+impl FileStatistics {
+    /// Reads statistics; what cannot be read tells nothing.
+    pub(super) fn parse(text: Option<&str>) -> FileStatistics {
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// The extent of a column of a type.
+    pub(super) fn extent(&self, logged: &str, data_type: &DataType) -> Option<ColumnExtent> {
+        let min = bound(self.min_values.get(logged)?, data_type, 0)?;
+        let max = bound(self.max_values.get(logged)?, data_type, CUT_TICKS)?;
+        let nulls = self.null_count.get(logged).and_then(Value::as_u64) != Some(0);
+        (min <= max).then_some(ColumnExtent { min, max, nulls })
+    }
+}
+
+/// A bound, where values of the type have an order that all programs share.
+fn bound(value: &Value, data_type: &DataType, cut: i64) -> Option<BoundValue> {
+    match data_type {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => value.as_i64().map(BoundValue::Int),
+        DataType::Date32 => Some(BoundValue::Int(Date32Type::parse(value.as_str()?)?.into())),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            let nanos = string_to_timestamp_nanos(value.as_str()?).ok()?;
+            Some(BoundValue::Int(nanos.div_euclid(TICK_NANOSECONDS).checked_add(cut)?))
+        }
+        DataType::Utf8 => Some(BoundValue::Text(value.as_str()?.to_owned())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_read_in_the_types_of_the_table() {
+        let text = r#"{"numRecords":3,
+            "minValues":{"i":-4,"d":"2024-02-29","t":"2024-01-01T00:00:00.001Z","s":"a","f":0.5,"odd":9},
+            "maxValues":{"i":7,"d":"2024-03-01","t":"2024-01-01T00:00:00.001Z","s":"b","f":1.5,"odd":1},
+            "nullCount":{"i":0,"d":1,"s":0}}"#;
+        let found = FileStatistics::parse(Some(text));
+        assert_eq!(found.num_records, Some(3));
+        let extent = |min, max, nulls| Some(ColumnExtent { min, max, nulls });
+        let (int, text) = (BoundValue::Int, |text: &str| BoundValue::Text(text.to_owned()));
+        let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        let tick = 1_704_067_200_001_000;
+        for (column, data_type, expected) in [
+            ("i", DataType::Int32, extent(int(-4), int(7), false)),
+            ("d", DataType::Date32, extent(int(19782), int(19783), true)),
+            ("t", time, extent(int(tick), int(tick + 999), true)),
+            ("s", DataType::Utf8, extent(text("a"), text("b"), false)),
+            ("f", DataType::Float64, None),
+            ("odd", DataType::Int64, None),
+            ("absent", DataType::Int64, None),
+        ] {
+            assert_eq!(found.extent(column, &data_type), expected, "{column}");
+        }
+        assert!(FileStatistics::parse(Some("no JSON")).num_records.is_none());
+    }
+}

@@ -1,0 +1,75 @@
+//! What the log of a table adds to its Parquet files.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::array::BooleanArray;
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::Schema;
+use forebay_model::Result;
+use forebay_storage::StorageClient;
+
+/// A table whose log names its files and describes them. A file is never written twice.
+pub(crate) trait TableFiles: Debug + Send + Sync {
+    /// The bytes of a file; `None` for a file that the log does not name.
+    fn size(&self, path: &str) -> Option<u64>;
+
+    /// The name of a column in a file of this schema; `None` where the file does not have it.
+    fn stored_column(&self, file: &Schema, column: &str) -> Option<String>;
+
+    /// The rows of a file that the table still has; `None` means all.
+    fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>>;
+}
+
+/// The rows of a file that were not deleted.
+#[derive(Debug)]
+pub(crate) struct KeptRows {
+    /// By position in the file. Rows beyond the last bit are kept.
+    bits: BooleanBuffer,
+}
+
+impl KeptRows {
+    /// From one bit for each row up to the last one that was deleted.
+    pub(crate) fn new(bits: BooleanBuffer) -> KeptRows {
+        KeptRows { bits }
+    }
+
+    /// How many rows of a range are kept.
+    pub(crate) fn count(&self, from: u64, rows: u64) -> u64 {
+        let (from, to) = self.known(from, rows);
+        rows - (to - from) as u64 + self.bits.slice(from, to - from).count_set_bits() as u64
+    }
+
+    /// Which rows of a range are kept; `None` means all.
+    pub(crate) fn mask(&self, from: u64, rows: usize) -> Option<BooleanArray> {
+        let (start, end) = self.known(from, rows as u64);
+        let known = self.bits.slice(start, end - start);
+        if known.count_set_bits() == known.len() {
+            return None;
+        }
+        let beyond = std::iter::repeat_n(true, rows - known.len());
+        Some(BooleanArray::new(known.iter().chain(beyond).collect(), None))
+    }
+
+    /// The part of a range that has bits.
+    fn known(&self, from: u64, rows: u64) -> (usize, usize) {
+        let within = |row: u64| row.min(self.bits.len() as u64) as usize;
+        (within(from), within(from.saturating_add(rows)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_beyond_the_last_deleted_one_are_kept() {
+        let kept = KeptRows::new([true, false, true, false].into_iter().collect());
+        for (from, rows, expected) in [(0, 4, 2), (1, 1, 0), (2, 1, 1), (3, 5, 4), (4, 3, 3), (0, 0, 0), (9, 2, 2)] {
+            assert_eq!(kept.count(from, rows), expected, "{from} {rows}");
+            let mask = kept.mask(from, rows as usize);
+            assert_eq!(mask.as_ref().map_or(rows, |mask| mask.true_count() as u64), expected, "{from} {rows}");
+            assert!(mask.is_none_or(|mask| mask.len() == rows as usize));
+        }
+    }
+}
