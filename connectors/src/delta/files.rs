@@ -124,7 +124,8 @@ fn fingerprint(relative: &str, file: &LoggedFile, partition: &[(String, String)]
         id.text(column).text(value);
     }
     if let Some(deleted) = &file.deleted {
-        id.text(&deleted.unique_id()).bytes(&deleted.cardinality.to_le_bytes());
+        id.text(&deleted.storage_type.to_string()).text(&deleted.path_or_inline_dv);
+        id.bytes(&deleted.offset.unwrap_or(-1).to_le_bytes()).bytes(&deleted.cardinality.to_le_bytes());
     }
     id.finish()
 }
