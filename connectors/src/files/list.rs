@@ -196,9 +196,14 @@ fn remote(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(Str
     let place = io.resolve(fixed)?;
     let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
     let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
+    if place.is_web() && (pattern.is_some() || !may_be_key) {
+        let fault = Fault::new(codes::UNSUPPORTED, "a web server has no listings").file(root);
+        return Err(fault.hint("name each file: `paths: [https://host/a.parquet, https://host/b.parquet]`"));
+    }
     let pattern = pattern.unwrap_or_else(Glob::everything);
     let mut found = Vec::new();
-    for meta in io.list(&place)? {
+    let listed = if place.is_web() { Vec::new() } else { io.list(&place)? };
+    for meta in listed {
         let path = place.at(&meta.location).shown;
         let relative = path.strip_prefix(root.as_str()).unwrap_or(&path).trim_start_matches('/').to_owned();
         let matched = pattern.matches(&relative);

@@ -21,7 +21,7 @@ use super::{infer, reader};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JsonSource {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

@@ -22,7 +22,7 @@ use super::source::ParquetReader;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParquetSource {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves. Folders are read whole, without names that begin
     /// with `_` or `.`. A link that leads to nothing is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,9 @@ use bytes::Bytes;
 use forebay_model::{ContentId, Fault, IdBuilder, RelativePath, Result, codes};
 use forebay_plan::RowCounts;
 use forebay_storage::failpoint::step;
-use forebay_storage::{BackgroundTasks, EncodedBatch, FileWriter, ScratchDir, Sink, StorageClient, StorageLocation};
+use forebay_storage::{
+    BackgroundTasks, EncodedBatch, FileWriter, ObjectVersion, ScratchDir, Sink, StorageClient, StorageLocation,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -251,11 +253,11 @@ impl Manifest {
     }
 
     /// The manifest of an output, and the version of the file that should hold it.
-    fn read_versioned(io: &StorageClient, out: &StorageLocation) -> Result<(Option<Manifest>, Option<String>)> {
+    fn read_versioned(io: &StorageClient, out: &StorageLocation) -> Result<(Option<Manifest>, Option<ObjectVersion>)> {
         let place = out.join(MANIFEST);
         let Some(file) = io.get_versioned(&place)? else { return Ok((None, None)) };
         let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
-        Ok((Some(manifest), file.etag))
+        Ok((Some(manifest), Some(file.version)))
     }
 
     /// Reads a manifest. One that cannot be read is never taken for an absent one: publishing would replace it.
@@ -380,7 +382,7 @@ impl Manifest {
     ) -> Result<Manifest> {
         let lock = lock_output(out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
-            let (visible, etag) = Manifest::read_versioned(io, out)?;
+            let (visible, version) = Manifest::read_versioned(io, out)?;
             may()?;
             let whole = match stretch {
                 Some(stretch) => self.clone().merge_interval(stretch.clone(), visible.clone(), out)?,
@@ -395,7 +397,7 @@ impl Manifest {
                 return Ok(whole);
             }
             whole.check_present(io, out, visible.as_ref())?;
-            if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {
+            if let Some(gone) = whole.replace(visible, version.as_ref(), io, out)? {
                 if !gone.is_empty() {
                     let io = io.clone();
                     later.spawn(move || {
@@ -458,7 +460,7 @@ impl Manifest {
     fn replace(
         &self,
         visible: Option<Manifest>,
-        etag: Option<&str>,
+        version: Option<&ObjectVersion>,
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Option<Vec<StorageLocation>>> {
@@ -484,7 +486,7 @@ impl Manifest {
                 io.put_durable(&place, &bytes)?;
                 show(local, self.files())?;
             }
-            None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(None),
+            None if !io.put_if(&place, Bytes::from(bytes), version)? => return Ok(None),
             None => {}
         }
         Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
@@ -497,7 +499,7 @@ impl Manifest {
         if out.local.is_some() || gone.is_empty() {
             return Ok(true);
         }
-        let (Some(visible), etag) = Manifest::read_versioned(io, out)? else { return Ok(true) };
+        let (Some(visible), version) = Manifest::read_versioned(io, out)? else { return Ok(true) };
         let needed = visible.directories()?;
         if needed.iter().chain(&visible.previous).any(|directory| gone.contains(directory)) {
             return Ok(false);
@@ -507,7 +509,7 @@ impl Manifest {
         let publication = visible.publication + 1;
         let named = Manifest { format: FORMAT, removed: removed.into_iter().collect(), publication, ..visible };
         let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
-        io.put_if(&out.join(MANIFEST), Bytes::from(bytes), etag.as_deref())
+        io.put_if(&out.join(MANIFEST), Bytes::from(bytes), version.as_ref())
     }
 
     /// Of the directories that are being removed, those that still hold files.

@@ -35,7 +35,7 @@ pub struct SessionOptions {
     pub memory_bytes: u64,
     /// Rows per batch.
     pub batch_rows: usize,
-    /// The state directory: a path or an `s3://` URL.
+    /// The state directory: a path or a URL such as `s3://bucket/key`.
     pub state: String,
     /// Names the run: in its lineage, and among its attempts.
     pub run_id: Option<String>,

@@ -20,7 +20,7 @@ pub use connector::{
 };
 pub use events::{AttemptOrigin, EpochReport, Event, EventListener, IgnoreEvents};
 pub use io::{
-    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, PlannedReads, RangeFetch, StorageClient,
+    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads, RangeFetch, StorageClient,
     StorageLocation, StorageUsage, VersionedObject, storage_wait, time_disk_wait,
 };
 pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};

@@ -17,7 +17,7 @@ use crate::present::units::{parse_bytes, parse_duration};
 pub(crate) struct CacheCommand {
     #[command(subcommand)]
     action: CacheAction,
-    /// The state directory: a path, or an s3:// URL.
+    /// The state directory: a path, or a URL such as s3://bucket/key.
     #[arg(long, value_name = "DIR", default_value = ".forebay", global = true)]
     state: String,
     /// Print a line of JSON.

@@ -11,7 +11,7 @@ use crate::present::units;
 /// Look at this machine: what Forebay would use, and what may go wrong.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorCommand {
-    /// The state directory to look at: a path, or an s3:// URL.
+    /// The state directory to look at: a path, or a URL such as s3://bucket/key.
     #[arg(long, value_name = "DIR", default_value = ".forebay")]
     state: String,
 }
@@ -35,15 +35,59 @@ impl DoctorCommand {
                 }
             },
         ));
-        let s3 = match std::env::var("AWS_ENDPOINT_URL") {
-            Ok(url) => format!("endpoint {url}"),
-            Err(_) => "the default endpoint".to_owned(),
-        };
-        let credentials = if std::env::var_os("AWS_ACCESS_KEY_ID").is_some() { "" } else { "no " };
-        lines.push(("s3", format!("{s3}, {credentials}credentials in the environment")));
+        lines.extend(STORES.iter().map(|store| (store.scheme, store.describe())));
         lines.extend(cuda());
         super::write_stdout(&aligned(&lines))?;
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(75) })
+    }
+}
+
+/// A store, and the variables that tell of it.
+struct StoreVariables {
+    scheme: &'static str,
+    endpoint: &'static str,
+    credentials: &'static [&'static str],
+}
+
+const STORES: [StoreVariables; 3] = [
+    StoreVariables {
+        scheme: "s3",
+        endpoint: "AWS_ENDPOINT_URL",
+        credentials: &["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE"],
+    },
+    StoreVariables {
+        scheme: "gs",
+        endpoint: "GOOGLE_BASE_URL",
+        credentials: &[
+            "GOOGLE_SERVICE_ACCOUNT",
+            "GOOGLE_SERVICE_ACCOUNT_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ],
+    },
+    StoreVariables {
+        scheme: "az",
+        endpoint: "AZURE_STORAGE_ENDPOINT",
+        credentials: &[
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_SAS_TOKEN",
+            "AZURE_CLIENT_SECRET",
+            "AZURE_FEDERATED_TOKEN_FILE",
+        ],
+    },
+];
+
+impl StoreVariables {
+    /// What the environment says of the store, without the values of secrets.
+    fn describe(&self) -> String {
+        let endpoint = match std::env::var(self.endpoint) {
+            Ok(url) => format!("endpoint {url}"),
+            Err(_) => "the default endpoint".to_owned(),
+        };
+        match self.credentials.iter().find(|name| std::env::var_os(name).is_some()) {
+            Some(name) => format!("{endpoint}, credentials by {name}"),
+            None => format!("{endpoint}, no credentials in the environment"),
+        }
     }
 }
 

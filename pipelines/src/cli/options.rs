@@ -185,7 +185,7 @@ pub(crate) struct RunArgs {
     /// Threads [default: all of the machine's]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// The state directory: a path, or an s3:// URL.
+    /// The state directory: a path, or a URL such as s3://bucket/key.
     #[arg(long, value_name = "DIR", default_value = ".forebay")]
     pub state: String,
     /// Names the run, in its lineage and among its attempts: of several at once, the one that began last goes

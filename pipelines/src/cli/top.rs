@@ -26,7 +26,7 @@ const REQUEST_BYTES_MAX: usize = 8192;
 /// Watch runs that have workers: who does what, how fast, and what waits.
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
-    /// The state directory of the runs: a path, or an s3:// URL.
+    /// The state directory of the runs: a path, or a URL such as s3://bucket/key.
     #[arg(long, value_name = "DIR", default_value = ".forebay")]
     state: String,
     /// Print one line of JSON, and end.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use forebay_model::{Fault, codes};
 
+use super::stores::ObjectUrl;
+
 /// What an operation came to that storage did not do.
 pub struct FailedRequest {
     pub error: object_store::Error,
@@ -53,9 +55,15 @@ fn error_mentions(error: &object_store::Error, words: &[&str]) -> bool {
     false
 }
 
-/// Whether credentials were good once, and are not any more.
-pub fn is_expired(error: &object_store::Error) -> bool {
+/// Whether S3 says that credentials were good once, and are not any more. A profile's may be renewed.
+pub fn is_session_expired(error: &object_store::Error) -> bool {
     error_mentions(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
+}
+
+/// Whether credentials were good once, and are not any more. Azure says so of signatures that were given to share.
+fn is_expired(error: &object_store::Error) -> bool {
+    is_session_expired(error)
+        || error_mentions(error, &["Signature not valid in the specified time frame", "<Code>ExpiredAuthenticationToken"])
 }
 
 /// Whether an object ends before the range that was asked for.
@@ -65,7 +73,7 @@ pub fn is_out_of_range(failed: &FailedRequest) -> bool {
 
 /// Whether the bucket does not exist, and not only an object in it.
 pub fn is_bucket_missing(error: &object_store::Error) -> bool {
-    error_mentions(error, &["<Code>NoSuchBucket"])
+    error_mentions(error, &["<Code>NoSuchBucket", "<Code>ContainerNotFound"])
 }
 
 /// A fault for an object that is another one than it was.
@@ -83,9 +91,11 @@ pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
         return replaced_fault(shown).cause(error);
     }
     if is_bucket_missing(&error) {
-        let bucket = shown.trim_start_matches("s3://").split('/').next().unwrap_or_default();
+        let url = ObjectUrl::parse(shown).ok().flatten();
+        let bucket = url.as_ref().map_or(shown, |url| url.bucket);
+        let variables = url.as_ref().map_or("the endpoint", |url| url.kind.location_variables());
         let fault = Fault::new(codes::ACCESS, format!("the bucket `{bucket}` does not exist")).file(shown);
-        return fault.hint("create it, or correct its name, AWS_REGION or AWS_ENDPOINT_URL").cause(error);
+        return fault.hint(format!("create it, or correct its name, {variables}")).cause(error);
     }
     if is_expired(&error) {
         let fault = Fault::new(codes::EXPIRED, "the credentials for storage have expired").file(shown).cause(error);

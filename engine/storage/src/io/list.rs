@@ -31,7 +31,7 @@ impl StorageClient {
             None => self.block_on_cancellable(list_in_parts(place, self.inner.patience))?,
         };
         let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
-        self.buckets().extend(place.bucket().map(str::to_owned));
+        self.buckets().extend(place.root().map(str::to_owned));
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
     }

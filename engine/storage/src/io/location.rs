@@ -6,6 +6,8 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::path::{Path, PathPart};
 
+use super::stores::StoreKind;
+
 /// Something in a store.
 #[derive(Clone)]
 pub struct StorageLocation {
@@ -56,20 +58,27 @@ impl StorageLocation {
         name.is_some_and(|name| self.shown.trim_end_matches('/').rsplit('/').next().is_some_and(|last| *last == *name))
     }
 
-    /// The bucket, where the place lies in one.
-    pub fn bucket(&self) -> Option<&str> {
-        if self.local.is_some() {
-            return None;
-        }
-        self.shown.split_once("://")?.1.split('/').next().filter(|bucket| !bucket.is_empty())
+    /// The URL of the bucket, container or host; `None` for a local place.
+    pub fn root(&self) -> Option<&str> {
+        let key = self.shown.find("://").filter(|_| self.local.is_none())? + "://".len();
+        Some(self.shown[key..].find('/').map_or(self.shown.as_str(), |end| &self.shown[..key + end]))
+    }
+
+    fn kind(&self) -> Option<StoreKind> {
+        StoreKind::of_scheme(self.root()?.split("://").next()?)
+    }
+
+    /// Whether this is a file of a web server, which can be read but neither listed nor written.
+    pub fn is_web(&self) -> bool {
+        self.kind() == Some(StoreKind::Http)
     }
 
     /// Another object of the same store, as listed.
     pub fn at(&self, location: &Path) -> StorageLocation {
         let local = self.local.as_ref().map(|_| PathBuf::from(format!("/{location}")));
-        let shown = match (&local, self.shown.strip_prefix("s3://")) {
+        let shown = match (&local, self.root()) {
             (Some(local), _) => local.display().to_string(),
-            (None, Some(rest)) => format!("s3://{}/{location}", rest.split('/').next().unwrap_or_default()),
+            (None, Some(root)) => format!("{root}/{location}"),
             (None, None) => location.to_string(),
         };
         StorageLocation { store: self.store.clone(), path: location.clone(), local, shown }

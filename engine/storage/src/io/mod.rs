@@ -2,7 +2,6 @@
 
 mod coalesce;
 mod concurrency;
-mod credentials;
 mod disk_cache;
 mod error;
 mod fetch;
@@ -11,6 +10,7 @@ mod location;
 mod read_cache;
 mod read_scheduler;
 mod retry;
+mod stores;
 mod stragglers;
 mod usage;
 
@@ -28,7 +28,6 @@ use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
@@ -42,6 +41,7 @@ use crate::io::location::without_parents;
 use crate::io::read_cache::ReadCache;
 use crate::io::read_scheduler::ReadScheduler;
 use crate::io::retry::{CountingConnector, RetryBudget};
+use crate::io::stores::ObjectUrl;
 use crate::io::usage::UsageCounters;
 
 pub use coalesce::COALESCE_BYTES_DEFAULT;
@@ -111,9 +111,13 @@ struct StorageInner {
 pub struct VersionedObject {
     /// All of it.
     pub bytes: Bytes,
-    /// The store's name of this content.
-    pub etag: Option<String>,
+    /// What the store calls this content.
+    pub version: ObjectVersion,
 }
+
+/// What a store calls one content of an object: an etag, and on Google's store a generation, too. Empty where nothing
+/// tells contents apart.
+pub type ObjectVersion = UpdateVersion;
 
 impl std::fmt::Debug for StorageClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -213,39 +217,19 @@ impl StorageClient {
         Ok(self.runtime()?.handle().clone())
     }
 
-    /// Resolves a local path or an `s3://bucket/key` URL. Endpoint, region, path style and
-    /// credentials of S3 come from the environment (`AWS_ENDPOINT_URL`, `AWS_REGION`, ...), and so
-    /// does how long it is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
+    /// Resolves a local path or a URL: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`,
+    /// `abfss://container@account.dfs.core.windows.net/key` or `https://host/file`. Endpoints and credentials come from
+    /// the environment (`AWS_REGION`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`, ...), and so does
+    /// how long storage is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
     pub fn resolve(&self, text: &str) -> Result<StorageLocation> {
-        if let Some(rest) = text.strip_prefix("s3://") {
-            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-            let path = Path::parse(key.trim_end_matches('/'))
+        if let Some(url) = ObjectUrl::parse(text)? {
+            let path = Path::parse(url.key)
                 .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid URL")).cause(error))?;
-            let store = self.store(&format!("s3://{bucket}"), || {
-                let mut builder = AmazonS3Builder::from_env()
-                    .with_bucket_name(bucket)
-                    .with_retry(self.inner.patience.retry_config())
-                    .with_http_connector(CountingConnector::new(&self.inner.counters, &self.inner.scheduler));
-                if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
-                    builder = builder.with_allow_http(true);
-                }
-                if let Some(provider) = credentials::credential_provider(bucket)? {
-                    builder = builder.with_credentials(provider);
-                }
-                let store = builder.build().map_err(|error| {
-                    Fault::new(codes::ACCESS, format!("S3 is not configured for `{bucket}`"))
-                        .cause(error)
-                        .hint("look at the variables that begin with AWS_")
-                })?;
-                Ok(Arc::new(store))
+            let store = self.store(url.root, || {
+                let connector = CountingConnector::new(&self.inner.counters, &self.inner.scheduler);
+                url.connect(self.inner.patience, connector)
             })?;
             return Ok(StorageLocation { store, path, local: None, shown: text.to_owned() });
-        }
-        if let Some((scheme, _)) = text.split_once("://")
-            && scheme != "file"
-        {
-            return Err(Fault::new(codes::UNSUPPORTED, format!("`{scheme}://` is not a storage that Forebay knows"))
-                .hint("use a local path or s3://"));
         }
         let local = without_parents(&self.absolute_path(text)?);
         let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
@@ -287,7 +271,7 @@ impl StorageClient {
     /// Refuses a bucket that does not exist. What else a listing answers is left to those who read or write: they
     /// may be allowed to where listing is not.
     pub fn require_bucket(&self, place: &StorageLocation) -> Result<()> {
-        let Some(bucket) = place.bucket() else { return Ok(()) };
+        let Some(bucket) = place.root().filter(|_| !place.is_web()) else { return Ok(()) };
         if self.buckets().contains(bucket) {
             return Ok(());
         }
@@ -338,7 +322,7 @@ impl StorageClient {
     /// not read again while its version is the same.
     pub fn get_versioned(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
         if let Some(known) = self.cached_object(&place.shown)
-            && self.head(place)?.is_some_and(|meta| meta.e_tag == known.etag)
+            && self.head(place)?.is_some_and(|meta| meta.e_tag == known.version.e_tag)
         {
             return Ok(Some(known));
         }
@@ -350,18 +334,19 @@ impl StorageClient {
     fn get_uncached(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
         let got = self.run_with_retries(place, || async {
             let got = place.store.get(&place.path).await?;
-            let (size, etag) = (got.meta.size, got.meta.e_tag.clone());
+            let size = got.meta.size;
+            let version = ObjectVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
             let large = size > REQUEST_BYTES_MAX && place.local.is_none();
             let bytes = if large { None } else { Some(got.bytes().await?) };
-            Ok((size, etag, bytes))
+            Ok((size, version, bytes))
         })?;
-        let Some((size, etag, bytes)) = if_present(place, got)? else { return Ok(None) };
+        let Some((size, version, bytes)) = if_present(place, got)? else { return Ok(None) };
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
             Some(_) => return Err(fetch::short_read_fault(&place.shown)),
-            None => self.get_in_blocks(place, etag.as_deref(), size)?,
+            None => self.get_in_blocks(place, version.e_tag.as_deref(), size)?,
         };
-        Ok(Some(VersionedObject { bytes, etag }))
+        Ok(Some(VersionedObject { bytes, version }))
     }
 
     fn get_in_blocks(&self, place: &StorageLocation, etag: Option<&str>, size: u64) -> Result<Bytes> {
@@ -384,6 +369,7 @@ impl StorageClient {
 
     /// Writes an object whole, replacing what was there.
     pub fn put(&self, place: &StorageLocation, bytes: Bytes) -> Result<()> {
+        require_writable(place)?;
         step("put", &place.shown);
         let put = self.run_with_retries(place, || place.store.put(&place.path, bytes.clone().into()))?;
         put.map_err(|failed| storage_fault(&place.shown, failed))?;
@@ -407,14 +393,12 @@ impl StorageClient {
         self.put_if(place, bytes, None)
     }
 
-    /// Writes an object only if what is there has this etag, or if there is nothing. `Ok(false)`:
+    /// Writes an object only if what is there is this version, or if there is nothing. `Ok(false)`:
     /// something else is there. A write whose outcome is in doubt is read back: identical bytes are
     /// our own success.
-    pub fn put_if(&self, place: &StorageLocation, bytes: Bytes, etag: Option<&str>) -> Result<bool> {
-        let mode = match etag {
-            None => PutMode::Create,
-            Some(etag) => PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version: None }),
-        };
+    pub fn put_if(&self, place: &StorageLocation, bytes: Bytes, version: Option<&ObjectVersion>) -> Result<bool> {
+        require_writable(place)?;
+        let mode = version.map_or(PutMode::Create, |version| PutMode::Update(version.clone()));
         let options = PutOptions { mode, ..PutOptions::default() };
         let mut doubts = 0;
         loop {
@@ -428,8 +412,8 @@ impl StorageClient {
             if there.as_ref().is_some_and(|there| there.bytes == bytes) {
                 return Ok(true);
             }
-            let unchanged = there.as_ref().and_then(|there| there.etag.as_deref()) == etag;
-            match unchanged && (etag.is_some() || there.is_none()) {
+            let unchanged = there.as_ref().map(|there| &there.version) == version;
+            match unchanged {
                 true if doubts < AMBIGUOUS_WRITES_MAX => {}
                 true => return Err(storage_fault(&place.shown, doubt)),
                 false => return Ok(false),
@@ -439,6 +423,7 @@ impl StorageClient {
 
     /// Uploads a local file, in parts where it is large.
     pub fn upload_file(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
+        require_writable(place)?;
         let failed = |error| Fault::disk("a temporary file cannot be read", error);
         let mut file = std::fs::File::open(file).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
@@ -510,6 +495,16 @@ fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> 
         std::fs::File::open(folder)?.sync_all()
     });
     written.inspect_err(|_| drop(std::fs::remove_file(&staged)))
+}
+
+/// Refuses a place that is only read.
+fn require_writable(place: &StorageLocation) -> Result<()> {
+    match place.is_web() {
+        false => Ok(()),
+        true => Err(Fault::new(codes::UNSUPPORTED, "https:// is only read")
+            .file(&place.shown)
+            .hint("write to a local path, s3://, gs:// or az://")),
+    }
 }
 
 /// What storage told of an object, if that is there.

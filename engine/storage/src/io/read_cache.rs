@@ -109,7 +109,7 @@ impl StorageClient {
         if let Some(before) = kept.objects.remove(shown) {
             kept.bytes -= before.bytes.len();
         }
-        if object.etag.is_some() && kept.has_room(object.bytes.len(), recent.bytes_max) {
+        if object.version.e_tag.is_some() && kept.has_room(object.bytes.len(), recent.bytes_max) {
             kept.objects.insert(shown.to_owned(), object.clone());
         }
     }

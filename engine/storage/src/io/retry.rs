@@ -15,10 +15,10 @@ use object_store::client::{
 };
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
-use super::credentials;
 use super::read_scheduler::ReadScheduler;
+use super::stores::is_refreshable;
 use super::usage::UsageCounters;
-use crate::io::error::{FailedRequest, find_cause, is_expired};
+use crate::io::error::{FailedRequest, find_cause, is_session_expired};
 
 /// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
 const RETRY_SECONDS_DEFAULT: f64 = 180.0;
@@ -111,7 +111,7 @@ impl RetryBudget {
 fn is_retryable(failed: &FailedRequest) -> bool {
     let unanswered = find_cause::<HttpError>(&failed.error).is_some();
     let unable = failed.attempts > 0 && matches!(failed.error, object_store::Error::Generic { .. });
-    unanswered || unable || (is_expired(&failed.error) && credentials::is_refreshable())
+    unanswered || unable || (is_session_expired(&failed.error) && is_refreshable())
 }
 tokio::task_local! {
     /// Requests that failed during the present operation.

@@ -1,35 +1,22 @@
 //! Where the credentials of S3 come from. The store reads variables, web identities and containers' endpoints itself;
 //! profiles of the shared credentials file are read here, again whenever the file changes.
 
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use forebay_model::{Fault, Result, codes};
 use object_store::CredentialProvider;
 use object_store::aws::{AwsCredential, AwsCredentialProvider};
-use url::Url;
+
+use super::{env_flag, env_value, metadata_service_responds};
 
 /// Where a virtual machine of AWS tells its credentials.
 const METADATA_ENDPOINT: &str = "http://169.254.169.254";
 
-/// How long, and how often, a connection to it is tried: elsewhere there is nothing at this address.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
-const METADATA_TRIES: usize = 2;
-
 const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN where they are temporary), \
                     or AWS_PROFILE with ~/.aws/credentials, or AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; for \
                     public data, AWS_SKIP_SIGNATURE=true";
-
-fn env_value(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn env_flag(name: &str) -> bool {
-    env_value(name)
-        .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
-}
 
 /// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
 pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
@@ -56,7 +43,8 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
     if let Some(profile) = AwsProfile::from_env()? {
         return Ok(Some(Arc::new(profile)));
     }
-    match !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds() {
+    let metadata = env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
+    match !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds(&metadata) {
         true => Ok(None),
         false => Err(missing(format!("there are no credentials for the bucket `{bucket}`"))),
     }
@@ -65,15 +53,6 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
 /// Whether the next request may be signed with other credentials: variables stay as they are.
 pub fn is_refreshable() -> bool {
     env_value("AWS_ACCESS_KEY_ID").is_none()
-}
-
-fn metadata_service_responds() -> bool {
-    let url = env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
-    let Ok(url) = Url::parse(&url) else { return false };
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
-    let addresses: Vec<_> = (host, port).to_socket_addrs().into_iter().flatten().collect();
-    let answers = |address| TcpStream::connect_timeout(address, METADATA_TIMEOUT).is_ok();
-    (0..METADATA_TRIES).any(|_| addresses.iter().any(answers))
 }
 
 /// A profile of the shared credentials file.
@@ -161,6 +140,8 @@ impl CredentialProvider for AwsProfile {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

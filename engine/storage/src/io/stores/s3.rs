@@ -1,0 +1,30 @@
+//! Amazon S3, and what speaks its protocol.
+
+use std::sync::Arc;
+
+use forebay_model::{Fault, Result, codes};
+use object_store::ObjectStore;
+use object_store::aws::AmazonS3Builder;
+
+use super::s3_credentials::credential_provider;
+use crate::io::retry::{CountingConnector, RetryBudget};
+
+/// A client of one bucket. Endpoint, region, path style and credentials come from the variables that begin with `AWS_`.
+pub fn connect(bucket: &str, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_retry(patience.retry_config())
+        .with_http_connector(connector);
+    if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
+        builder = builder.with_allow_http(true);
+    }
+    if let Some(provider) = credential_provider(bucket)? {
+        builder = builder.with_credentials(provider);
+    }
+    let store = builder.build().map_err(|error| {
+        Fault::new(codes::ACCESS, format!("S3 is not configured for `{bucket}`"))
+            .cause(error)
+            .hint("look at the variables that begin with AWS_")
+    })?;
+    Ok(Arc::new(store))
+}
