@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Date32Array, Float64Array, Int32Array, StringArray};
+use arrow::array::{ArrayRef, AsArray, Date32Array, Float64Array, Int32Array, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use serde_json::{Value, json};
 
 use crate::exact_values::write;
@@ -147,4 +149,73 @@ fn rules_that_mean_nothing_are_refused() {
         let call = run(&shop, rule, &[]);
         assert!(call.code == 78 && call.stderr.contains(message), "{rule}: {} {}", call.code, call.stderr);
     }
+}
+
+#[test]
+fn quarantined_rows_are_taken_out_and_written_with_the_rule() {
+    let shop = shop();
+    let spec = |at_most: &str| {
+        let text = format!(
+            "version: 1\nname: expected\nsources:\n  rows: {{ parquet: {{ path: rows.parquet }}, time: date, keys: [item] \
+             }}\nsteps:\n  checked:\n    from: rows\n    fit_on: train\n    do:\n      - filter: \"qty < 40\"\n      - expect:\n          \
+             - {{ rows: {{ min: 794, max: 794 }} }}\n          \
+             - {{ in_set: {{ category: [food, household] }}, policy: quarantine }}\n          \
+             - {{ not_null: [category, price], policy: quarantine{at_most} }}\n          \
+             - {{ range: {{ price: [0, null] }} }}\n      - standardize: {{ columns: [price] }}\n\
+             split:\n  train: \"date < DATE '2014-01-01'\"\nsinks:\n  \
+             out: {{ from: checked, parquet: {{ path: out }} }}\n  \
+             bad: {{ from: checked, quarantined: true, parquet: {{ path: bad }} }}\n"
+        );
+        // NaN is above every range, and -1.5 below this one: both are removed from the data first.
+        let text = text
+            .replace("\"qty < 40\"", "\"qty < 40 AND (price IS NULL OR price >= 0) AND price IS DISTINCT FROM 'NaN'\"");
+        shop.write("spec.yaml", &text);
+    };
+    spec("");
+    for more in [&["--threads=2"][..], &["--local-workers=2", "--state=on-workers"]] {
+        let call = shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat());
+        let summary = call.expect(0).summary();
+        let rules = summary["expectations"].as_array().unwrap();
+        let found: Vec<Value> = rules
+            .iter()
+            .filter(|rule| rule["step"] == "checked.expect")
+            .map(|rule| json!([rule["rule"], rule["holds"], rule["rows"], rule["quarantined"]]))
+            .collect();
+        let expected = json!([
+            ["in_set: category", true, 798, 2],
+            ["not_null: category", true, 798, 1],
+            ["not_null: price", true, 798, 1],
+            ["rows: 794 to 794", true, 794, 0],
+            ["range: price", true, 794, 0],
+        ]);
+        assert_eq!(json!(found), expected);
+        let outputs = summary["outputs"].as_array().unwrap();
+        let rows = |sink: &str| outputs.iter().find(|output| output["sink"] == sink).unwrap()["rows"].clone();
+        assert_eq!((rows("out"), rows("bad")), (json!(794), json!(4)));
+    }
+    let bad = shop.visible("bad");
+    let text = |column: &str| {
+        let column = cast(bad.column_by_name(column).unwrap(), &DataType::Utf8).unwrap();
+        column.as_string::<i32>().iter().map(|value| value.unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        text("violated_rule"),
+        ["not_null: price", "in_set: category", "in_set: category", "not_null: category"]
+    );
+    assert_eq!(text("violating_value"), ["null", "toys", "toys", "null"]);
+    assert_eq!(text("qty"), ["3", "7", "8", "9"]);
+    let told = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
+    assert!(told.contains("`in_set: category`: 2 rows quarantined"), "{told}");
+
+    // An error budget: more rows than that, and nothing is published.
+    spec(", at_most: 0.1%");
+    let call = shop.forebay(&["run", "spec.yaml", "--state=budget"]).expect(65);
+    assert!(call.stderr.contains("`not_null: category`") && call.stderr.contains("raise `at_most`"), "{}", call.stderr);
+    // A sink of quarantined rows needs a rule that takes rows out.
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    shop.write("spec.yaml", &text.replace("policy: quarantine", "policy: warn"));
+    let call = shop.forebay(&["check", "spec.yaml"]).expect(78);
+    assert!(call.stderr.contains("no rule of `checked` has `policy: quarantine`"), "{}", call.stderr);
+    let call = run(&shop, "{ unique: [date, item], policy: quarantine }", &[]).expect(78);
+    assert!(call.stderr.contains("does not tell which rows to take out"), "{}", call.stderr);
 }

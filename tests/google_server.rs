@@ -103,7 +103,8 @@ impl ServerState {
         if path.starts_with("/computeMetadata/") {
             return self.serve_token(&request);
         }
-        let is_public = path.starts_with(&format!("/{PUBLIC_BUCKET}/")) && request.method() == "GET";
+        let is_public =
+            path.starts_with(&format!("/{PUBLIC_BUCKET}/")) && ["GET", "HEAD"].contains(&request.method().as_str());
         let is_known = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.starts_with("Bearer "));
         let token = request.headers().get(AUTHORIZATION).filter(|value| is_known(value));
         if !is_public && !token.is_some_and(|value| value.to_str().is_ok_and(|value| value.contains(TOKEN))) {
@@ -142,9 +143,8 @@ impl ServerState {
             return error(StatusCode::FORBIDDEN, "MissingMetadataFlavor");
         }
         let number = self.tokens.fetch_add(1, Ordering::SeqCst);
-        let token = format!(
-            r#"{{"access_token": "{TOKEN}{number}", "expires_in": {TOKEN_SECONDS}, "token_type": "Bearer"}}"#
-        );
+        let token =
+            format!(r#"{{"access_token": "{TOKEN}{number}", "expires_in": {TOKEN_SECONDS}, "token_type": "Bearer"}}"#);
         Response::new(whole_body(token))
     }
 }

@@ -320,6 +320,7 @@ const TRANSFORMS: &[(&str, &str)] = &[
     ),
     ("select", "{ select: [n, word] }"),
     ("standardize", "{ standardize: { columns: [x, n] } }"),
+    ("violations", "{ violations: [{ sql: \"n % 2 = 0\" }, { not_null: [word] }] }"),
     ("vocabulary", "{ vocabulary: { columns: [word] } }"),
 ];
 

@@ -182,7 +182,10 @@ impl Azurite {
         let endpoint = format!("http://{}/{account}", self.host);
         let mut command = shop.command(args);
         command
-            .env("AZURE_STORAGE_CONNECTION_STRING", format!("AccountName={account};AccountKey={key};BlobEndpoint={endpoint}"))
+            .env(
+                "AZURE_STORAGE_CONNECTION_STRING",
+                format!("AccountName={account};AccountKey={key};BlobEndpoint={endpoint}"),
+            )
             .env("FOREBAY_RETRY_SECONDS", "30");
         command
     }

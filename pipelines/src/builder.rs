@@ -7,6 +7,7 @@ use forebay_model::{
 };
 use forebay_plan::ConfiguredTransform;
 use forebay_run::{FeedConfig, PredictConfig};
+use forebay_transforms::add_quarantined_step;
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
 ///
@@ -196,6 +197,39 @@ impl PipelineBuilder {
         let (name, from) = (name.into(), from.into());
         self.pipeline.trainings.push(PipelineSink { name, from, format, config, split, optional: false, at: None });
         self
+    }
+
+    /// Writes the rows that an `expect` of a step takes out, with the rule and the value. The step is named before.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let priced = RowExpectation {
+    ///     not_null: vec!["price".into()],
+    ///     policy: FailurePolicy::Quarantine,
+    ///     ..RowExpectation::default()
+    /// };
+    /// let pipeline = PipelineBuilder::new("demand")
+    ///     .source("demand", ParquetSource::at("data/demand"), |source| source)
+    ///     .step("clean", "demand", |step| step.apply(ExpectRows(vec![priced])))
+    ///     .sink_quarantined("unpriced", "clean", ParquetSink::at("out/unpriced"))
+    ///     .build()?;
+    /// assert_eq!(pipeline.sinks[0].from, "clean.quarantined");
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn sink_quarantined<C: SinkFormat>(
+        mut self,
+        name: impl Into<String>,
+        step: impl Into<String>,
+        config: C,
+    ) -> Self {
+        match add_quarantined_step(&mut self.pipeline, &step.into(), None) {
+            Ok(from) => self.sink(name, from, config),
+            Err(fault) => {
+                self.faults.push(fault);
+                self
+            }
+        }
     }
 
     /// Writes the rows of one part of the split.

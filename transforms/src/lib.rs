@@ -58,6 +58,7 @@ pub fn registry() -> TransformRegistry {
         .register::<rows::Explode>()
         .register::<rows::FilterRows>()
         .register::<rows::FutureRows>()
+        .register::<rows::Violations>()
         .register::<time::DateParts>()
         .register::<time::SeriesDiff>()
         .register::<time::EwmWindow>()

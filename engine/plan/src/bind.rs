@@ -445,6 +445,8 @@ impl PipelineBinder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
+                // What describes the rows of one run describes all of them.
+                None if ask.per_run => (before.streams.clone(), None),
                 None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
             };
             self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None });

@@ -13,6 +13,8 @@ pub enum ExpectationPolicy {
     Fail,
     /// The summary and an event tell of it.
     Warn,
+    /// Rows that violate it are taken out. Nothing of the run is published where they are too many.
+    Quarantine,
 }
 
 /// What is expected of the rows of a step. The findings of its operation tell whether it holds.

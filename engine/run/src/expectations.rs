@@ -25,6 +25,8 @@ pub struct ExpectationReport {
     pub rows: u64,
     /// Rows that violate it.
     pub violations: u64,
+    /// Those of them that were taken out: rows that violate several rules count for the first one.
+    pub quarantined: u64,
     /// The most frequent values that violate it: at most ten.
     pub values: Vec<ViolatingValue>,
     /// What was found, for people; empty where it holds.
@@ -46,7 +48,9 @@ impl RunExecutor<'_> {
                 let message = format!("`{}` does not hold in step {}: {found}", expectation.name, op.label);
                 match expectation.policy {
                     ExpectationPolicy::Warn => self.session.watch.on_event(Event::Warning { message }),
-                    ExpectationPolicy::Fail => faults.push(fault(message, expectation).at(op.at.as_ref())),
+                    ExpectationPolicy::Fail | ExpectationPolicy::Quarantine => {
+                        faults.push(fault(message, expectation).at(op.at.as_ref()))
+                    }
                 }
             }
             reports.push(ExpectationReport {
@@ -55,6 +59,10 @@ impl RunExecutor<'_> {
                 holds: outcome.holds,
                 rows: outcome.rows,
                 violations: outcome.violations,
+                quarantined: match expectation.policy {
+                    ExpectationPolicy::Quarantine => outcome.violations,
+                    ExpectationPolicy::Fail | ExpectationPolicy::Warn => 0,
+                },
                 values: outcome.examples,
                 found: if outcome.holds { String::new() } else { found },
             });
@@ -75,11 +83,13 @@ impl RunExecutor<'_> {
 fn fault(message: String, expectation: &Expectation) -> Fault {
     let fault = Fault::new(codes::EXPECTATION, message);
     let is_per_row = ["not_null", "range", "in_set", "sql"].iter().any(|rule| expectation.name.starts_with(rule));
-    fault.hint(match is_per_row {
-        true => {
-            "nothing was published; correct the data, allow a share of rows with `at_most`, or write `policy: warn`"
+    fault.hint(match (is_per_row, expectation.policy) {
+        (_, ExpectationPolicy::Quarantine) => "nothing was published; correct the data, or raise `at_most`",
+        (true, _) => {
+            "nothing was published; correct the data, allow a share of rows with `at_most`, or write `policy: warn` or \
+             `policy: quarantine`"
         }
-        false => "nothing was published; correct the data, or write `policy: warn`",
+        (false, _) => "nothing was published; correct the data, or write `policy: warn`",
     })
 }
 

@@ -20,8 +20,8 @@ pub use connector::{
 };
 pub use events::{AttemptOrigin, EpochReport, Event, EventListener, IgnoreEvents};
 pub use io::{
-    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads, RangeFetch, StorageClient,
-    StorageLocation, StorageUsage, VersionedObject, storage_wait, time_disk_wait,
+    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads, RangeFetch,
+    StorageClient, StorageLocation, StorageUsage, VersionedObject, storage_wait, time_disk_wait,
 };
 pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};

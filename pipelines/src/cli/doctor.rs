@@ -58,11 +58,7 @@ const STORES: [StoreVariables; 3] = [
     StoreVariables {
         scheme: "gs",
         endpoint: "GOOGLE_BASE_URL",
-        credentials: &[
-            "GOOGLE_SERVICE_ACCOUNT",
-            "GOOGLE_SERVICE_ACCOUNT_KEY",
-            "GOOGLE_APPLICATION_CREDENTIALS",
-        ],
+        credentials: &["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"],
     },
     StoreVariables {
         scheme: "az",

@@ -223,6 +223,9 @@ fn expectations_text(expectations: &[ExpectationReport]) -> String {
     for ExpectationReport { step, rule, found, .. } in broken {
         text += &format!("  {step}: `{rule}`: {found}\n");
     }
+    for ExpectationReport { step, rule, quarantined, .. } in expectations.iter().filter(|rule| rule.quarantined > 0) {
+        text += &format!("  {step}: `{rule}`: {} quarantined\n", units::rows(*quarantined));
+    }
     text
 }
 

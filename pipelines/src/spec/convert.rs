@@ -8,6 +8,7 @@ use forebay_model::{
 };
 use forebay_plan::{ConfigParseResult, split_hint};
 use forebay_run::{DeadlineSpec, FeedConfig};
+use forebay_transforms::add_quarantined_step;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -46,7 +47,7 @@ impl SpecConverter<'_> {
             pipeline.label = self.label(key, node);
         }
         for (key, node) in entries("sinks") {
-            let Some(sink) = self.sink(key, node) else { continue };
+            let Some(sink) = self.sink(key, node, &mut pipeline) else { continue };
             let is_one_of = |formats: &[ConnectorFormat]| formats.iter().any(|format| format.name == sink.format);
             if is_one_of(self.words.trainers) {
                 pipeline.trainings.push(sink);
@@ -159,7 +160,7 @@ impl SpecConverter<'_> {
         })
     }
 
-    fn sink(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineSink> {
+    fn sink(&mut self, key: &YamlKey, node: &YamlNode, pipeline: &mut Pipeline) -> Option<PipelineSink> {
         let path = format!("sinks.{}", key.text);
         if !self.is_valid_so_far(node, &path) {
             return None;
@@ -168,7 +169,15 @@ impl SpecConverter<'_> {
         let wire: wire::YamlSink = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
         let (optional, at) = (wire.optional, self.key_location(key, &path));
-        Some(PipelineSink { name, from: wire.from, format, config, split: wire.split, optional, at })
+        let mut from = wire.from;
+        // What is wrong with the step is reported there.
+        if wire.quarantined && pipeline.nodes.iter().any(|node| node.name == from) {
+            match add_quarantined_step(pipeline, &from, at.as_ref()) {
+                Ok(quarantined) => from = quarantined,
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+        Some(PipelineSink { name, from, format, config, split: wire.split, optional, at })
     }
 
     fn step(&mut self, key: &YamlKey, node: &YamlNode) -> Option<StepNode> {

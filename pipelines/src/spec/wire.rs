@@ -287,6 +287,10 @@ pub(super) struct YamlSink {
     /// Writes the rows of this part of the split only.
     #[serde(default)]
     pub split: Option<String>,
+    /// Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there, with the
+    /// columns `violated_rule` and `violating_value`.
+    #[serde(default)]
+    pub quarantined: bool,
     /// Whether a run that would be late may leave it out (`skip_optional`): readers then see what was
     /// there before.
     #[serde(default)]

@@ -5,7 +5,10 @@ mod explode;
 mod filter;
 mod future_rows;
 
-pub use expect::{ErrorBudget, ExpectRows, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
+pub use expect::{
+    ErrorBudget, ExpectRows, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation, Violations,
+    add_quarantined_step,
+};
 pub use explode::Explode;
 pub use filter::FilterRows;
 pub use future_rows::{FutureRows, FutureStart};

@@ -63,7 +63,10 @@ pub fn is_session_expired(error: &object_store::Error) -> bool {
 /// Whether credentials were good once, and are not any more. Azure says so of signatures that were given to share.
 fn is_expired(error: &object_store::Error) -> bool {
     is_session_expired(error)
-        || error_mentions(error, &["Signature not valid in the specified time frame", "<Code>ExpiredAuthenticationToken"])
+        || error_mentions(
+            error,
+            &["Signature not valid in the specified time frame", "<Code>ExpiredAuthenticationToken"],
+        )
 }
 
 /// Whether an object ends before the range that was asked for.

@@ -268,10 +268,11 @@ impl StorageClient {
         self.inner.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a bucket that does not exist. What else a listing answers is left to those who read or write: they
-    /// may be allowed to where listing is not.
+    /// Refuses a place to write to that is only read, or whose bucket does not exist. What else a listing answers is left
+    /// to those who write: they may be allowed to where listing is not.
     pub fn require_bucket(&self, place: &StorageLocation) -> Result<()> {
-        let Some(bucket) = place.root().filter(|_| !place.is_web()) else { return Ok(()) };
+        require_writable(place)?;
+        let Some(bucket) = place.root() else { return Ok(()) };
         if self.buckets().contains(bucket) {
             return Ok(());
         }

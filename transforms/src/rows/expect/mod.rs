@@ -1,25 +1,31 @@
 //! `expect`: what the rows of a step must be.
 
 mod rule;
+mod violations;
 
 use std::fmt;
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::{is_not_null, nullif};
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ConfiguredTransform, ExpectationPolicy, MapOp, PlanOp, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform};
 use indexmap::IndexMap;
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use self::rule::{BoundExpectation, ViolationColumn};
+pub use self::violations::{Violations, add_quarantined_step};
+
+use self::rule::BoundExpectation;
 use crate::shared::bad_value;
 use crate::time::LengthSpec;
 
 /// Expects something of the rows at this place: of a source where it comes first, of a sink where it comes last. Rows
-/// stay as they are.
+/// stay as they are, but for those that `policy: quarantine` takes out.
 ///
-/// Each item is one rule, with `policy` (`fail` or `warn`) and `at_most`, the share of rows that may violate it
-/// (`0.1%`). Rules: `not_null` and `unique` (columns; NaN is a value), `range` (least and greatest value, or null for no
+/// Each item is one rule, with `policy` (`fail`, `warn` or `quarantine`) and `at_most`, the share of rows that may violate
+/// it (`0.1%`). Rules: `not_null` and `unique` (columns; NaN is a value), `range` (least and greatest value, or null for no
 /// bound), `in_set` (values), `sql` (a condition on a row), `rows` (least and greatest number of rows), `fresh` (greatest
 /// age of the last time of a column, at the time of the run or the end of its interval). A null violates `not_null` alone;
 /// in `unique`, it is a value. NaN is above every range.
@@ -27,6 +33,10 @@ use crate::time::LengthSpec;
 /// Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not hold,
 /// nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows and the ten most
 /// frequent values that violate it. With `apply`, the rows of that run are checked.
+///
+/// Rules with `policy: quarantine` come first, wherever they are listed: rows that violate one of `not_null`, `range`,
+/// `in_set` and `sql` are taken out before anything else is learned, checked or computed, and are counted. A sink with
+/// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
 ///
 /// State: counts; for `unique` all distinct keys with their counts, spilled beyond the budget.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +86,8 @@ pub enum FailurePolicy {
     Fail,
     /// The summary and an event tell of it.
     Warn,
+    /// Rows that violate it are taken out, and written by a sink with `quarantined: true`.
+    Quarantine,
 }
 
 /// A value of a rule.
@@ -161,8 +173,59 @@ impl From<FailurePolicy> for ExpectationPolicy {
         match policy {
             FailurePolicy::Fail => ExpectationPolicy::Fail,
             FailurePolicy::Warn => ExpectationPolicy::Warn,
+            FailurePolicy::Quarantine => ExpectationPolicy::Quarantine,
         }
     }
+}
+
+/// The rules for each of their columns, or all that is wrong with them.
+fn bind_rules<'r>(
+    rules: impl IntoIterator<Item = &'r RowExpectation>,
+    scope: &BindScope<'_>,
+) -> Result<Vec<BoundExpectation>> {
+    let (mut bound, mut faults) = (Vec::new(), Vec::new());
+    for rule in rules {
+        match rule.bind(scope) {
+            Ok(rules) => bound.extend(rules),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Fault::combine(faults).map_or(Ok(bound), Err)
+}
+
+/// Computes a hidden column with what violates a rule: null where nothing does, or where a column of `before` tells
+/// that the row violates an earlier rule.
+fn violation_column(name: &str, sql: &str, before: &[String], scope: &BindScope<'_>) -> Result<PlanOp> {
+    let compiled = scope.sql.expression(sql, scope.schema)?;
+    let field = Field::new(name, compiled.field.data_type().clone(), true);
+    let (kernel, own) = (compiled.kernel, compiled.reads.len());
+    let reads: Vec<String> = compiled.reads.into_iter().chain(before.iter().cloned()).collect();
+    let computed = move |inputs: &[ArrayRef], rows| {
+        let (inputs, before) = inputs.split_at(own);
+        let violations = kernel(inputs, rows)?.into_iter().map(|column| {
+            before.iter().try_fold(column, |column, earlier| Ok::<_, Fault>(nullif(&column, &is_not_null(earlier)?)?))
+        });
+        violations.collect()
+    };
+    Ok(PlanOp::Map(MapOp::new(reads, [field], computed)))
+}
+
+/// Keeps rows by whether one of some columns has a value.
+fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
+    let kernel = move |inputs: &[ArrayRef], rows: usize| {
+        let mut mask = BooleanArray::from(vec![false; rows]);
+        for column in inputs {
+            mask = arrow::compute::or(&mask, &is_not_null(column)?)?;
+        }
+        let mask = if violating { mask } else { arrow::compute::not(&mask)? };
+        Ok(vec![Arc::new(mask) as ArrayRef])
+    };
+    PlanOp::Keep(FilterOp { reads: columns.to_vec(), kernel: Arc::new(kernel), condition: None })
+}
+
+/// Gives the columns of a step as they were, without hidden ones.
+fn keep_columns<'f>(fields: impl IntoIterator<Item = &'f Arc<Field>>) -> PlanOp {
+    PlanOp::Project(fields.into_iter().map(|field| (field.name().clone(), field.name().clone())).collect())
 }
 
 impl ConfiguredTransform for ExpectRows {
@@ -174,34 +237,36 @@ impl Transform for ExpectRows {
         if self.0.is_empty() {
             return Err(bad_value("no rule is listed").hint("write `- expect: [{ not_null: [qty] }]`"));
         }
-        let mut faults = Vec::new();
-        let mut bound = Vec::new();
-        for rule in &self.0 {
-            match rule.bind(scope) {
-                Ok(rules) => bound.extend(rules),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        if let Some(fault) = Fault::combine(faults) {
-            return Err(fault);
-        }
-        // Columns that hold what violates each rule, the rules over them, and the columns as they were.
-        let mut columns = Vec::new();
-        let mut rules = Vec::new();
+        let takes_out = |rule: &&RowExpectation| rule.policy == FailurePolicy::Quarantine;
+        let (first, then): (Vec<_>, Vec<_>) = self.0.iter().partition(takes_out);
+        let bound = bind_rules(first.into_iter().chain(then), scope)?;
+        // Columns that hold what violates each rule, the rules over them, and the columns as they were. Rows are taken out
+        // between the rules that say so and the others.
+        let (mut ops, mut taken_out) = (Vec::new(), Vec::new());
+        let (mut columns, mut rules) = (Vec::new(), Vec::new());
         for (number, BoundExpectation { column, mut asks, expectation }) in bound.into_iter().enumerate() {
+            let takes_out = expectation.policy == ExpectationPolicy::Quarantine;
+            if !takes_out && !taken_out.is_empty() {
+                ops.append(&mut columns);
+                ops.append(&mut rules);
+                ops.push(keep_by_violation(&std::mem::take(&mut taken_out), false));
+            }
             let hidden = format!("__expect_{number}");
-            if let Some(ViolationColumn(sql)) = column {
-                let compiled = scope.sql.expression(&sql, scope.schema)?;
-                let field = Field::new(&hidden, compiled.field.data_type().clone(), true);
-                let kernel = compiled.kernel;
+            if let Some(column) = column {
                 asks.iter_mut().for_each(|ask| ask.inputs = vec![hidden.clone()]);
-                columns
-                    .push(PlanOp::Map(MapOp::new(compiled.reads, [field], move |inputs, rows| kernel(inputs, rows))));
+                columns.push(violation_column(&hidden, &column.sql, &taken_out, scope)?);
+                if takes_out {
+                    taken_out.push(hidden);
+                }
             }
             rules.push(PlanOp::Map(MapOp::expecting(asks, expectation)));
         }
         let own: &Schema = scope.schema;
-        let kept = own.fields().iter().map(|field| (field.name().clone(), field.name().clone())).collect();
-        Ok(columns.into_iter().chain(rules).chain([PlanOp::Project(kept)]).collect())
+        ops.extend(columns.into_iter().chain(rules));
+        if !taken_out.is_empty() {
+            ops.push(keep_by_violation(&taken_out, false));
+        }
+        ops.push(keep_columns(own.fields()));
+        Ok(ops)
     }
 }

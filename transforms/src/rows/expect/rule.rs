@@ -12,7 +12,7 @@ use forebay_plan::{
     sql_name,
 };
 
-use super::{ExpectedRows, ExpectedValue, RowExpectation};
+use super::{ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
 use crate::shared::bad_value;
 use crate::time::{LengthSpec, TimeColumn};
 
@@ -26,8 +26,13 @@ const VALUE_LETTERS: usize = 200;
 const DIVIDER: char = '\u{1f}';
 const NULL: char = '\u{1e}';
 
-/// A SQL expression whose value, where it is not null, is the text of what violates a rule.
-pub(super) struct ViolationColumn(pub String);
+/// What violates a rule, row by row.
+pub(super) struct ViolationColumn {
+    /// An expression whose value, where it is not null, is the text of what violates the rule.
+    pub sql: String,
+    /// Whether it tells of a row alone, and not of others.
+    pub is_of_row: bool,
+}
 
 /// A rule and what it asks.
 pub(super) struct BoundExpectation {
@@ -70,6 +75,11 @@ impl RowExpectation {
             return Err(bad_value("an item of `expect` has one rule").hint(hint));
         }
         let is_per_row = self.rows.is_none() && self.fresh.is_empty();
+        if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
+            let hint =
+                "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
+            return Err(bad_value("this rule does not tell which rows to take out").hint(hint));
+        }
         if self.at_most.is_some() && !is_per_row {
             return Err(bad_value("`at_most` is a share of rows, and this rule is about all of them"));
         }
@@ -132,7 +142,11 @@ impl RowExpectation {
 
     /// A rule whose violations are the values of a column that are not null.
     fn per_row(&self, name: String, sql: String) -> BoundExpectation {
-        let most = self.at_most.unwrap_or_default().0;
+        let most = match (self.at_most, self.policy) {
+            (Some(budget), _) => budget.0,
+            (None, FailurePolicy::Quarantine) => 1.0,
+            (None, FailurePolicy::Fail | FailurePolicy::Warn) => 0.0,
+        };
         let judge: JudgeExpectation = Arc::new(move |findings, _| {
             let [counts, values] = findings else { return Err(Fault::internal("a rule without its findings")) };
             let rows = counts.number("rows")?.unwrap_or(0.0);
@@ -146,7 +160,7 @@ impl RowExpectation {
             })
         });
         BoundExpectation {
-            column: Some(ViolationColumn(sql)),
+            column: Some(ViolationColumn { sql, is_of_row: true }),
             asks: asks_of_violations(1),
             expectation: self.expectation(name, judge),
         }
@@ -172,7 +186,7 @@ impl RowExpectation {
             })
         });
         BoundExpectation {
-            column: Some(ViolationColumn(sql)),
+            column: Some(ViolationColumn { sql, is_of_row: false }),
             asks: asks_of_violations(2),
             expectation: self.expectation(format!("unique: {}", self.unique.join(", ")), judge),
         }

@@ -28,17 +28,15 @@ pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnec
     if env_value("AZURE_STORAGE_ENDPOINT").is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    let store = builder
-        .with_url(url.root)
-        .with_retry(patience.retry_config())
-        .with_http_connector(connector)
-        .build()
-        .map_err(|error| {
-            url.access_fault(format!("Azure is not configured for `{}`", url.bucket)).cause(error).hint(
-                "name the account in the URL (abfss://container@account.dfs.core.windows.net/path) or in \
+    let store =
+        builder.with_url(url.root).with_retry(patience.retry_config()).with_http_connector(connector).build().map_err(
+            |error| {
+                url.access_fault(format!("Azure is not configured for `{}`", url.bucket)).cause(error).hint(
+                    "name the account in the URL (abfss://container@account.dfs.core.windows.net/path) or in \
                  AZURE_STORAGE_ACCOUNT_NAME, and look at the other variables that begin with AZURE_",
-            )
-        })?;
+                )
+            },
+        )?;
     Ok(Arc::new(store))
 }
 

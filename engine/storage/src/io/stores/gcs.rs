@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_model::Result;
-use object_store::ObjectStore;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use forebay_model::{Fault, Result, codes};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::{ClientConfigKey, ObjectStore};
 use serde::Deserialize;
 
 use super::{ObjectUrl, env_flag, env_value, metadata_service_responds};
@@ -25,9 +25,8 @@ pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnec
         .with_bucket_name(url.bucket)
         .with_retry(patience.retry_config())
         .with_http_connector(connector);
-    if let Some(base) = env_value("GOOGLE_BASE_URL").filter(|base| base.starts_with("http://")) {
-        let options = object_store::ClientOptions::new().with_allow_http(true);
-        builder = builder.with_base_url(base).with_client_options(options);
+    if env_value("GOOGLE_BASE_URL").is_some_and(|base| base.starts_with("http://")) {
+        builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     require_credentials(url)?;
     let store = builder.build().map_err(|error| {
@@ -45,13 +44,13 @@ fn require_credentials(url: &ObjectUrl) -> Result<()> {
     }
     let variables = ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT"];
     if let Some(file) = variables.into_iter().find_map(env_value) {
-        return require_key_file(url, Path::new(&file), false);
+        return require_key_file(Path::new(&file), false);
     }
     if let Some(file) = env_value("GOOGLE_APPLICATION_CREDENTIALS") {
-        return require_key_file(url, Path::new(&file), true);
+        return require_key_file(Path::new(&file), true);
     }
     if let Some(file) = default_credentials_file().filter(|file| file.exists()) {
-        return require_key_file(url, &file, true);
+        return require_key_file(&file, true);
     }
     let host = env_value("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
     match metadata_service_responds(&format!("http://{host}")) {
@@ -69,17 +68,17 @@ fn default_credentials_file() -> Option<PathBuf> {
 }
 
 /// Refuses a key file that cannot be read, or whose kind cannot be used.
-fn require_key_file(url: &ObjectUrl, file: &Path, is_default: bool) -> Result<()> {
+fn require_key_file(file: &Path, is_default: bool) -> Result<()> {
     #[derive(Deserialize)]
     struct KeyFile {
         r#type: Option<String>,
     }
-    let fault = |message: String| url.access_fault(message).file(file.display().to_string()).hint(HINT);
+    let fault = |message: String| Fault::new(codes::ACCESS, message).file(file.display().to_string());
     let text = std::fs::read_to_string(file)
-        .map_err(|error| fault("the file of Google's credentials cannot be read".to_owned()).cause(error))?;
+        .map_err(|error| fault("the file of Google's credentials cannot be read".to_owned()).cause(error).hint(HINT))?;
     // The parser's text might tell of what stands in the file.
     let key: KeyFile = serde_json::from_str(&text)
-        .map_err(|_| fault("the file of Google's credentials is not a JSON object".to_owned()))?;
+        .map_err(|_| fault("the file of Google's credentials is not a JSON object".to_owned()).hint(HINT))?;
     match key.r#type.as_deref() {
         Some("authorized_user" | "service_account") => Ok(()),
         None if !is_default => Ok(()),
@@ -87,6 +86,6 @@ fn require_key_file(url: &ObjectUrl, file: &Path, is_default: bool) -> Result<()
             "credentials of the type `external_account` (workload identity federation) cannot be used".to_owned(),
         )
         .hint("use the key of a service account, or a machine or pod with a service account of its own")),
-        other => Err(fault(format!("`{}` is not a type of credentials", other.unwrap_or("null")))),
+        other => Err(fault(format!("`{}` is not a type of credentials", other.unwrap_or("null"))).hint(HINT)),
     }
 }

@@ -25,8 +25,10 @@ pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnec
 pub fn require_plain(text: &str, host: &str) -> Result<()> {
     let refuse = |what: &str| {
         let fault = Fault::new(codes::UNSUPPORTED, format!("a URL with {what} is not read"));
-        Err(fault.hint("URLs are kept in artifacts and reports, which must hold no secrets: use s3://, gs:// or az://, \
-                        whose credentials come from the environment, or copy the file"))
+        Err(fault.hint(
+            "URLs are kept in artifacts and reports, which must hold no secrets: use s3://, gs:// or az://, \
+                        whose credentials come from the environment, or copy the file",
+        ))
     };
     if host.contains('@') {
         return refuse("a user name or password");

@@ -1,0 +1,120 @@
+//! `violations`: the rows that violate rules.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
+use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{FailurePolicy, RowExpectation, bind_rules, keep_by_violation, keep_columns, violation_column};
+use crate::shared::bad_value;
+
+/// Columns that are added.
+const RULE: &str = "violated_rule";
+const VALUE: &str = "violating_value";
+
+/// Keeps the rows that violate one of the rules, and adds `violated_rule` and `violating_value` (texts): the first of the
+/// rules, in their order, that the row violates, and its value there. Rules are those of `expect` that tell of single rows:
+/// `not_null`, `range`, `in_set` and `sql`.
+///
+/// A sink with `quarantined: true` reads such a step of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Violations(pub Vec<RowExpectation>);
+
+impl ConfiguredTransform for Violations {
+    const NAME: &'static str = "violations";
+}
+
+impl Transform for Violations {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let (mut ops, mut hidden, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, bound) in bind_rules(&self.0, scope)?.into_iter().enumerate() {
+            let Some(column) = bound.column.filter(|column| column.is_of_row) else {
+                let message = format!("`{}` does not tell which rows violate it", bound.expectation.name);
+                return Err(bad_value(message).hint("use not_null, range, in_set or sql"));
+            };
+            let name = format!("__violation_{number}");
+            ops.push(violation_column(&name, &column.sql, &[], scope)?);
+            hidden.push(name);
+            names.push(bound.expectation.name);
+        }
+        if hidden.is_empty() {
+            return Err(bad_value("no rule is listed").hint("write `- violations: [{ not_null: [qty] }]`"));
+        }
+        let own: &Schema = scope.schema;
+        if let Some(taken) = [RULE, VALUE].into_iter().find(|name| own.field_with_name(name).is_ok()) {
+            let fault = Fault::new(codes::DUPLICATE, format!("there is a column `{taken}` already")).column(taken);
+            return Err(fault.hint("rename it before this step"));
+        }
+        let added = [RULE, VALUE].map(|name| Field::new(name, DataType::Utf8, false));
+        let kernel = move |inputs: &[ArrayRef], rows: usize| first_violations(&names, inputs, rows);
+        ops.push(keep_by_violation(&hidden, true));
+        ops.push(PlanOp::Map(MapOp::new(hidden, added.clone(), kernel)));
+        let added = added.map(Arc::new);
+        ops.push(keep_columns(own.fields().iter().chain(&added)));
+        Ok(ops)
+    }
+}
+
+/// The rule and the value of the first column with a value, for each row.
+fn first_violations(rules: &[String], columns: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
+    let columns: Vec<ArrayRef> =
+        columns.iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<_, _>>()?;
+    let columns: Vec<&StringArray> = columns.iter().map(|column| column.as_string()).collect();
+    let first = |row: usize| columns.iter().position(|column| column.is_valid(row));
+    let rule = |row: usize| first(row).map_or("", |rule| rules[rule].as_str());
+    let value = |row: usize| first(row).map_or("", |rule| columns[rule].value(row));
+    let rules = StringArray::from_iter_values((0..rows).map(rule));
+    let values = StringArray::from_iter_values((0..rows).map(value));
+    Ok(vec![Arc::new(rules), Arc::new(values)])
+}
+
+/// Adds a step with the rows that the `expect` of another one takes out, and gives its name.
+pub fn add_quarantined_step(pipeline: &mut Pipeline, step: &str, at: Option<&SpecLocation>) -> Result<String> {
+    let name = format!("{step}.quarantined");
+    if pipeline.nodes.iter().any(|node| node.name == name) {
+        return Ok(name);
+    }
+    let missing = |message: String| {
+        let fault = Fault::new(codes::BAD_VALUE, message).at(at);
+        fault.hint("`quarantined: true` writes the rows that an `expect` of the step takes out by `policy: quarantine`")
+    };
+    let Some(node) = pipeline.nodes.iter().find(|node| node.name == step) else {
+        return Err(missing(format!("`{step}` is not a step, so it has no quarantined rows")));
+    };
+    let rules_of = |step: &Step| -> Vec<RowExpectation> {
+        let is_expect = step.kind == super::ExpectRows::NAME;
+        let rules =
+            Some(&step.config).filter(|_| is_expect).and_then(|config| serde_json::from_value(config.clone()).ok());
+        let rules: Vec<RowExpectation> = rules.unwrap_or_default();
+        rules.into_iter().filter(|rule| rule.policy == FailurePolicy::Quarantine).collect()
+    };
+    let found: Vec<usize> = (0..node.steps.len()).filter(|index| !rules_of(&node.steps[*index]).is_empty()).collect();
+    let at_step = match found[..] {
+        [one] => one,
+        [] => return Err(missing(format!("no rule of `{step}` has `policy: quarantine`"))),
+        [..] => {
+            return Err(missing(format!(
+                "`{step}` takes out rows at several places: write their rules in one `expect`"
+            )));
+        }
+    };
+    let mut rules = rules_of(&node.steps[at_step]);
+    rules.iter_mut().for_each(|rule| {
+        *rule = RowExpectation { policy: FailurePolicy::default(), at_most: None, ..std::mem::take(rule) };
+    });
+    let config: Value =
+        serde_json::to_value(Violations(rules)).map_err(|error| Fault::internal("the rules of a step").cause(error))?;
+    let violations = Step { kind: Violations::NAME.to_owned(), config, at: node.steps[at_step].at.clone() };
+    let steps = node.steps[..at_step].iter().cloned().chain([violations]).collect();
+    let input: NodeInput = node.input.clone();
+    let (fit_on, optional, at) = (node.fit_on.clone(), node.optional, node.at.clone());
+    pipeline.nodes.push(PipelineNode { name: name.clone(), input, fit_on, steps, optional, at });
+    Ok(name)
+}
