@@ -147,7 +147,7 @@ impl Azurite {
     fn start(shop: &TestDirectory) -> Option<Azurite> {
         let program = std::env::var_os("FOREBAY_AZURITE")?;
         let mut process = Command::new(program)
-            .args(["--skipApiVersionCheck", "--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort", "0"])
+            .args(["--skipApiVersionCheck", "--blobHost", "127.0.0.1", "--blobPort", "0"])
             .args(["--location", &shop.at("azurite")])
             .stdout(Stdio::piped())
             .spawn()
