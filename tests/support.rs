@@ -117,6 +117,10 @@ impl TestDirectory {
         command.args(args).current_dir(self.dir.path()).env_remove("AWS_ENDPOINT_URL").env("NO_COLOR", "1");
         // The token of this user, which workers and coordinators share.
         command.env_remove("FOREBAY_TOKEN").env("XDG_STATE_HOME", self.path(".user"));
+        command.env("XDG_CONFIG_HOME", self.path(".config"));
+        for name in ["MEMORY", "THREADS", "STATE", "WORKERS", "LOCAL_WORKERS"] {
+            command.env_remove(format!("FOREBAY_{name}"));
+        }
         command
     }
 

@@ -14,6 +14,7 @@ mod predict;
 pub mod present;
 mod propose;
 mod replace_file;
+pub mod settings;
 pub mod spec;
 
 use std::sync::Arc;

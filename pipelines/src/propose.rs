@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 
 use crate::present::rows::type_name;
 use crate::present::units;
+use crate::spec;
 
 /// Columns that together tell series apart, at most.
 const KEYS_MAX: usize = 3;
@@ -122,7 +123,7 @@ impl DataSample<'_> {
             );
         }
         text += &format!("\nsinks:\n  table: {{ from: features, parquet: {{ path: out/{name} }} }}\n");
-        Ok(text)
+        spec::format(&text, name)
     }
 
     fn facts(&self) -> Result<Vec<ColumnFacts>> {

@@ -65,7 +65,13 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
         }],
         ..Pipeline::default()
     };
-    let dataset = Dataset { schema: Arc::new(source()), spans: Vec::new(), column_bytes: None, watched: Vec::new(), version: None };
+    let dataset = Dataset {
+        schema: Arc::new(source()),
+        spans: Vec::new(),
+        column_bytes: None,
+        watched: Vec::new(),
+        version: None,
+    };
     bind(&pipeline, &registry, &SqlCompiler::default(), &BTreeMap::from([("this".to_owned(), dataset)]))
 }
 

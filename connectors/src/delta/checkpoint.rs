@@ -81,11 +81,7 @@ impl ParquetHandler for CheckpointReader {
         Ok(Box::new(paths.map_err(KernelError::generic_err)?.into_iter().flat_map(read)))
     }
 
-    fn write_parquet_file(
-        &self,
-        _: Url,
-        _: KernelResultIteratorStatic<Box<dyn EngineData>>,
-    ) -> KernelResult<FileSize> {
+    fn write_parquet_file(&self, _: Url, _: KernelResultIteratorStatic<Box<dyn EngineData>>) -> KernelResult<FileSize> {
         Err(KernelError::unsupported("the log is opened for reading"))
     }
 

@@ -99,9 +99,8 @@ impl OpenTable {
             partition,
             extents: Vec::new(),
         };
-        let extent = |column: &String| {
-            statistics.extent(self.columns.logged_name(column), self.columns.data_type(column)?)
-        };
+        let extent =
+            |column: &String| statistics.extent(self.columns.logged_name(column), self.columns.data_type(column)?);
         let extents = watch.iter().map(extent).collect();
         // The log names a file once and for all.
         let stamp = FileStamp { size: file.bytes, version: file.modified.to_string(), strong: true, node: None };

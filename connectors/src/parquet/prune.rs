@@ -164,7 +164,9 @@ impl RowGroupStatistics<'_> {
             FileColumnOrigin::File if field.data_type().is_floating() => None,
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter = StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored).ok()?;
+                let converter =
+                    StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored)
+                        .ok()?;
                 let leaf = converter.parquet_column_index()?;
                 let doubtful = self.groups.iter().map(|group| !bounds_are_ordered(&self.footer.metadata, group, leaf));
                 let bounds = nullif(&of(&converter).ok()?, &doubtful.map(Some).collect::<BooleanArray>()).ok()?;
@@ -195,7 +197,9 @@ impl PruningStatistics for RowGroupStatistics<'_> {
             FileColumnOrigin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter = StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored).ok()?;
+                let converter =
+                    StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored)
+                        .ok()?;
                 let counts = converter
                     .with_missing_null_counts_as_zero(false)
                     .row_group_null_counts(self.groups.iter().copied())

@@ -220,7 +220,8 @@ impl Source for ParquetReader {
         let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| file);
         let new: Vec<&ListedFile> = new.collect();
         let is_known = new.is_empty() && noted.is_empty();
-        let mut new = inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
+        let mut new =
+            inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
         let looked_at = || Fault::internal("a file was not looked at");
         let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
         let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
@@ -255,7 +256,13 @@ impl Source for ParquetReader {
             clear_unmatched_extents(facts, watch, &in_files);
         }
         let spans = cut_spans(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
-        Ok(Dataset { schema: Arc::new(Schema::new(fields)), spans, column_bytes, watched: watch.to_vec(), version: None })
+        Ok(Dataset {
+            schema: Arc::new(Schema::new(fields)),
+            spans,
+            column_bytes,
+            watched: watch.to_vec(),
+            version: None,
+        })
     }
 
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {

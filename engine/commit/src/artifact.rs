@@ -323,7 +323,10 @@ impl Artifact {
             .iter()
             .map(|(name, schema)| {
                 let schema = schema.clone();
-                (name.clone(), Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new(), version: None })
+                (
+                    name.clone(),
+                    Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new(), version: None },
+                )
             })
             .collect();
         bind(&self.pipeline, registry, sql, &datasets)

@@ -11,15 +11,16 @@ use forebay_storage::StorageClient;
 use crate::present::cache;
 use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::{parse_bytes, parse_duration};
+use crate::settings::Settings;
 
 /// Look at, clear out, or check what runs keep for the runs after them.
 #[derive(Debug, Args)]
 pub(crate) struct CacheCommand {
     #[command(subcommand)]
     action: CacheAction,
-    /// The state directory: a path, or a URL such as s3://bucket/key.
-    #[arg(long, value_name = "DIR", default_value = ".forebay", global = true)]
-    state: String,
+    /// The state directory: a path, or a URL such as s3://bucket/key [default: .forebay]
+    #[arg(long, value_name = "DIR", global = true)]
+    state: Option<String>,
     /// Print a line of JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -50,7 +51,7 @@ impl CacheCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = RunReporter::new(self.json, Verbosity::Normal);
         let io = StorageClient::new()?;
-        let kept = io.resolve(&self.state).map(|state| Kept::new(io, state));
+        let kept = io.resolve(&Settings::load()?.state(self.state.as_deref()).value).map(|state| Kept::new(io, state));
         match self.action {
             CacheAction::Ls => cache::print_usage(&reporter, kept.and_then(|kept| kept.holdings())),
             CacheAction::Gc { older_than, max_size, dry_run } => {

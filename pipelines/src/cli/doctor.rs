@@ -6,39 +6,46 @@ use clap::Args;
 use forebay_model::Result;
 use forebay_storage::{StorageClient, machine_bytes};
 
+use super::options::MachineArgs;
+use super::workers::WorkerChoiceArgs;
 use crate::present::units;
+use crate::settings::{PROJECT_FILE, Setting, Settings, WorkerSetting, user_file};
 
-/// Look at this machine: what Forebay would use, and what may go wrong.
+/// Look at this machine: what Forebay would use, where each setting comes from, and what may go wrong.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorCommand {
-    /// The state directory to look at: a path, or a URL such as s3://bucket/key.
-    #[arg(long, value_name = "DIR", default_value = ".forebay")]
-    state: String,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    workers: WorkerChoiceArgs,
 }
 
 impl DoctorCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let mut lines = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        lines.push(("threads", std::thread::available_parallelism().map_or(1, usize::from).to_string()));
-        let memory = machine_bytes().map_or_else(|| "unknown; give --memory".to_owned(), units::bytes);
-        lines.push(("memory", memory));
+        let settings = Settings::load()?;
+        let threads = settings.threads(self.machine.threads)?;
+        let memory = settings.memory_bytes(self.machine.memory)?;
+        let state = settings.state(self.machine.state.as_deref());
+        let all_threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let all_memory = machine_bytes().map_or_else(|| "an unknown size".to_owned(), units::bytes);
         let io = StorageClient::new()?;
-        let place = io.resolve(&self.state)?;
-        let mut sound = true;
-        lines.push((
-            "state",
-            match probe_state_directory(&io, &place) {
-                Ok(()) => format!("{} can be read and written", self.state),
-                Err(fault) => {
-                    sound = false;
-                    format!("{} cannot be used: {fault}", self.state)
-                }
-            },
-        ));
+        let probed = io.resolve(&state.value).and_then(|place| probe_state_directory(&io, &place));
+        let probe = match &probed {
+            Ok(()) => "can be read and written".to_owned(),
+            Err(fault) => format!("cannot be used: {fault}"),
+        };
+        let mut lines = vec![
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("threads", format!("{} of {all_threads}, from {}", threads.value, threads.origin)),
+            ("memory", format!("{} of {all_memory}, from {}", units::bytes(memory.value), memory.origin)),
+            ("state", format!("{}, from {}; {probe}", state.value, state.origin)),
+            ("workers", workers_text(&self.workers.resolve(&settings))),
+            ("settings", files_text(&settings)),
+        ];
         lines.extend(STORES.iter().map(|store| (store.scheme, store.describe())));
         lines.extend(cuda());
         super::write_stdout(&aligned(&lines))?;
-        Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(75) })
+        Ok(if probed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(75) })
     }
 }
 
@@ -85,6 +92,26 @@ impl StoreVariables {
             None => format!("{endpoint}, no credentials in the environment"),
         }
     }
+}
+
+fn workers_text(workers: &Setting<WorkerSetting>) -> String {
+    let what = match &workers.value {
+        WorkerSetting::Local(0) => "none".to_owned(),
+        WorkerSetting::Local(count) => format!("{count} of this machine"),
+        WorkerSetting::Addresses(addresses) if addresses.is_empty() => "none".to_owned(),
+        WorkerSetting::Addresses(addresses) => addresses.join(", "),
+    };
+    format!("{what}, from {}", workers.origin)
+}
+
+/// The settings files that were read, or where they would be.
+fn files_text(settings: &Settings) -> String {
+    if settings.files().is_empty() {
+        let user = user_file().map_or_else(String::new, |path| format!(" and no {}", path.display()));
+        return format!("no {PROJECT_FILE} here or above{user}");
+    }
+    let files: Vec<String> = settings.files().iter().map(|path| path.display().to_string()).collect();
+    files.join(", ")
 }
 
 /// The GPUs and CUDA's libraries, and what was tried of them.

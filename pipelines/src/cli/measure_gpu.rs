@@ -17,9 +17,9 @@ use forebay_run::SessionOptions;
 use forebay_storage::{Event, EventListener};
 use serde_json::{Value, json};
 
-use super::options::{memory_bytes, threads};
 use super::{doctor, write_stdout};
 use crate::present::units;
+use crate::settings::Settings;
 use crate::{Forebay, spec};
 
 /// Rates through the ring are at least this share of those of plain copies.
@@ -221,8 +221,8 @@ impl MeasureGpuCommand {
         let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.spec_catalog())?;
         let epochs = Arc::new(TrainingEpochWatch::default());
         let options = SessionOptions {
-            threads: threads(None)?,
-            memory_bytes: memory_bytes(None)?,
+            threads: Settings::load()?.threads(None)?.value,
+            memory_bytes: Settings::load()?.memory_bytes(None)?.value,
             batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
             state: self.state(),
             run_id: None,
@@ -343,8 +343,12 @@ fn measure_copies(cuda: &CudaDevice, sizes: &GpuBenchSizes, bytes: usize) -> Res
 }
 
 fn measure_checksums(cuda: &CudaDevice, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
-    let arrived = DeliveryCheck { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads: threads(None)? }
-        .check_batches(cuda)?;
+    let arrived = DeliveryCheck {
+        batches: sizes.batches,
+        batch_rows: 2 * sizes.batch_rows,
+        threads: Settings::load()?.threads(None)?.value,
+    }
+    .check_batches(cuda)?;
     Ok(GpuBenchOutcome {
         found: format!(
             "{} wrong; {} in all at {}",
@@ -368,8 +372,8 @@ fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precisi
         ..TrainConfig::default()
     };
     let GpuTrialSizes { columns, block_rows, blocks, .. } = *sizes;
-    let compared =
-        DeviceTrial { train, columns, block_rows, blocks, threads: threads(None)? }.compare(cuda, precision)?;
+    let compared = DeviceTrial { train, columns, block_rows, blocks, threads: Settings::load()?.threads(None)?.value }
+        .compare(cuda, precision)?;
     let (difference, tolerance) = (compared.difference(STRETCHES), TrialComparison::tolerance(precision));
     let rate = |stats: &forebay_feed::FeedStats| {
         units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)

@@ -12,7 +12,9 @@ mod drift;
 mod explain;
 mod feed;
 mod fit;
+mod fmt;
 mod generate;
+mod init;
 #[cfg(feature = "cuda")]
 mod measure_gpu;
 mod new;
@@ -71,6 +73,8 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     New(new::NewCommand),
+    Init(init::InitCommand),
+    Fmt(fmt::FmtCommand),
     Check(check::CheckCommand),
     Explain(explain::ExplainCommand),
     Fit(fit::FitCommand),
@@ -153,6 +157,8 @@ fn print_failure(fault: &Fault) {
 fn run(command: CliCommand) -> Result<ExitCode> {
     match command {
         CliCommand::New(command) => command.run(),
+        CliCommand::Init(command) => command.run(),
+        CliCommand::Fmt(command) => command.run(),
         CliCommand::Check(command) => command.run(),
         CliCommand::Explain(command) => command.run(),
         CliCommand::Fit(command) => command.run(),

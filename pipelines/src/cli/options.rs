@@ -2,21 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{
-    BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes, nearest_word,
-};
+use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, Pipeline, Result, SPEC_BYTES_MAX, codes, nearest_word};
 use forebay_run::{DeadlineSpec, Session, SessionOptions};
-use forebay_storage::{EventListener, IgnoreEvents, machine_bytes};
+use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::signals::stop_on_signals;
 use super::usage;
 use crate::metrics::RunMetrics;
 use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::parse_bytes;
+use crate::settings::Settings;
 use crate::{Forebay, spec};
 
 /// A spec and its parameters.
@@ -49,30 +48,7 @@ impl SpecArgs {
 
     /// The text of the spec.
     pub fn text(&self) -> Result<String> {
-        let shown = self.shown();
-        let unreadable = |error: std::io::Error| {
-            let message = "the spec cannot be read";
-            let fault = match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    let fault = Fault::new(codes::NOT_FOUND, message).cause(error);
-                    match nearest_spec(&self.spec) {
-                        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                        None => fault.hint("`forebay new DATA --out FILE` writes a first spec"),
-                    }
-                }
-                _ => Fault::disk(message, error),
-            };
-            fault.file(&shown)
-        };
-        let bytes = std::fs::metadata(&self.spec).map_err(unreadable)?.len();
-        if bytes > SPEC_BYTES_MAX as u64 {
-            return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
-                .file(&shown)
-                .hint("divide it into several pipelines"));
-        }
-        // Not all that can be opened has a length.
-        let file = std::fs::File::open(&self.spec).map_err(unreadable)?;
-        std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)
+        read_spec(&self.spec)
     }
 
     /// The values of parameters, by name.
@@ -86,8 +62,36 @@ impl SpecArgs {
     }
 }
 
+/// The text of a spec.
+pub(crate) fn read_spec(path: &Path) -> Result<String> {
+    let shown = path.display().to_string();
+    let unreadable = |error: std::io::Error| {
+        let message = "the spec cannot be read";
+        let fault = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                let fault = Fault::new(codes::NOT_FOUND, message).cause(error);
+                match nearest_spec(path) {
+                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                    None => fault.hint("`forebay new DATA --out FILE` writes a first spec"),
+                }
+            }
+            _ => Fault::disk(message, error),
+        };
+        fault.file(&shown)
+    };
+    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+    if bytes > SPEC_BYTES_MAX as u64 {
+        return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
+            .file(&shown)
+            .hint("divide it into several pipelines"));
+    }
+    // Not all that can be opened has a length.
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)
+}
+
 /// The YAML file beside a path whose name is nearest to it.
-fn nearest_spec(path: &std::path::Path) -> Option<String> {
+fn nearest_spec(path: &Path) -> Option<String> {
     let wanted = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
     let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -151,43 +155,25 @@ impl MetricsArgs {
     }
 }
 
-/// How many threads `--threads` says.
-pub(crate) fn threads(given: Option<usize>) -> Result<usize> {
-    match given {
-        Some(0) => Err(usage("`--threads` must be at least 1")),
-        Some(threads) => Ok(threads),
-        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
-    }
-}
-
-/// How much memory `--memory` says.
-pub(crate) fn memory_bytes(given: Option<u64>) -> Result<u64> {
-    let bytes = given.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
-    match bytes < MEMORY_BYTES_MIN {
-        true => {
-            let fault =
-                usage(format!("`--memory` is {bytes} bytes, and at least {} MiB are needed", MEMORY_BYTES_MIN >> 20));
-            Err(match bytes {
-                ..1024 => fault.hint(format!("a size needs a unit: write {bytes}GiB")),
-                _ => fault,
-            })
-        }
-        false => Ok(bytes),
-    }
-}
-
-/// How to run.
+/// What of the machine may be used.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct MachineArgs {
     /// Memory that the process may use, such as 512MiB or 4GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
     /// Threads [default: all of the machine's]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// The state directory: a path, or a URL such as s3://bucket/key.
-    #[arg(long, value_name = "DIR", default_value = ".forebay")]
-    pub state: String,
+    /// The state directory: a path, or a URL such as s3://bucket/key [default: .forebay]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<String>,
+}
+
+/// How to run.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
     /// Names the run, in its lineage and among its attempts: of several at once, the one that began last goes
     /// on, and the others end with 75.
     #[arg(long, value_name = "ID")]
@@ -219,16 +205,15 @@ impl RunArgs {
 
     /// A session that reports to `watch`.
     pub fn session(&self, watch: Arc<dyn EventListener>) -> Result<Session> {
-        let threads = threads(self.threads)?;
         if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
             return Err(usage(format!("`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}")));
         }
-        let memory_bytes = memory_bytes(self.memory)?;
+        let settings = Settings::load()?;
         let options = SessionOptions {
-            threads,
-            memory_bytes,
+            threads: settings.threads(self.machine.threads)?.value,
+            memory_bytes: settings.memory_bytes(self.machine.memory)?.value,
             batch_rows: self.batch_rows,
-            state: self.state.clone(),
+            state: settings.state(self.machine.state.as_deref()).value,
             run_id: self.run_id.clone(),
         };
         let session = Forebay::standard().session(options, watch)?;

@@ -13,6 +13,7 @@ use forebay_storage::{StorageClient, StorageLocation};
 use serde_json::json;
 
 use crate::present;
+use crate::settings::Settings;
 
 /// How often the view is drawn anew.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,9 +27,9 @@ const REQUEST_BYTES_MAX: usize = 8192;
 /// Watch runs that have workers: who does what, how fast, and what waits.
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
-    /// The state directory of the runs: a path, or a URL such as s3://bucket/key.
-    #[arg(long, value_name = "DIR", default_value = ".forebay")]
-    state: String,
+    /// The state directory of the runs: a path, or a URL such as s3://bucket/key [default: .forebay]
+    #[arg(long, value_name = "DIR")]
+    state: Option<String>,
     /// Print one line of JSON, and end.
     #[arg(long)]
     json: bool,
@@ -45,7 +46,7 @@ pub(crate) struct TopCommand {
 impl TopCommand {
     pub fn run(self) -> Result<ExitCode> {
         let io = StorageClient::new()?;
-        let state = io.resolve(&self.state)?;
+        let state = io.resolve(&Settings::load()?.state(self.state.as_deref()).value)?;
         if self.json {
             super::write_stdout(&format!("{}\n", summary(&io, &state)?))?;
             return Ok(ExitCode::SUCCESS);

@@ -9,11 +9,11 @@ use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 use forebay_run::{SessionOptions, WorkerServer};
 use forebay_storage::IgnoreEvents;
 
-use super::options::{memory_bytes, threads};
 use super::signals::stop_on_signals;
 use super::workers::SecurityArgs;
 use crate::Forebay;
 use crate::present::units::parse_bytes;
+use crate::settings::Settings;
 
 /// Serve coordinators: do parts of their runs. At SIGTERM it ends what it is doing, hands back the rest,
 /// and goes.
@@ -45,9 +45,10 @@ impl WorkerCommand {
         };
         let listener = super::bind_listener(&self.listen)?;
         let address = listener.local_addr().map_err(failed)?;
+        let settings = Settings::load()?;
         let options = SessionOptions {
-            threads: threads(self.threads)?,
-            memory_bytes: memory_bytes(self.memory)?,
+            threads: settings.threads(self.threads)?.value,
+            memory_bytes: settings.memory_bytes(self.memory)?.value,
             batch_rows: BATCH_ROWS_DEFAULT,
             state: String::new(),
             run_id: None,

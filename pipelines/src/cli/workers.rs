@@ -9,8 +9,9 @@ use forebay_model::Result;
 use forebay_run::{Cluster, ClusterOptions, ClusterSecurity, LocalWorkers, Session, TlsFiles};
 use forebay_storage::EventListener;
 
-use super::options::{RunArgs, memory_bytes, threads};
+use super::options::RunArgs;
 use super::usage;
+use crate::settings::{Setting, SettingOrigin, Settings, WorkerSetting};
 
 /// What proves that a process belongs to a cluster.
 #[derive(Debug, Clone, Args)]
@@ -46,15 +47,38 @@ impl SecurityArgs {
 
 /// Which workers.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct WorkersArgs {
+pub(crate) struct WorkerChoiceArgs {
     /// Workers that do what they can do: host:port, where a host may stand for many, or @file with one
     /// such a line. Can be given many times, or divided by commas.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub workers: Vec<String>,
     /// Start so many worker processes on this machine, and end them with the run. Threads and memory are
-    /// divided among them.
+    /// divided among them. 0: no workers, whatever the settings say.
     #[arg(long, value_name = "N", conflicts_with = "workers")]
     pub local_workers: Option<usize>,
+}
+
+impl WorkerChoiceArgs {
+    /// The workers that flags name, else those of the settings.
+    pub fn resolve(&self, settings: &Settings) -> Setting<WorkerSetting> {
+        match self.local_workers {
+            Some(count) => {
+                Setting { value: WorkerSetting::Local(count), origin: SettingOrigin::Flag("--local-workers") }
+            }
+            None if self.workers.is_empty() => settings.workers(),
+            None => {
+                let value = WorkerSetting::Addresses(self.workers.clone());
+                Setting { value, origin: SettingOrigin::Flag("--workers") }
+            }
+        }
+    }
+}
+
+/// Workers, and how to speak to them.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkersArgs {
+    #[command(flatten)]
+    pub choice: WorkerChoiceArgs,
     /// How many seconds a worker may be silent before others get what it was doing.
     #[arg(long, value_name = "SECONDS", default_value_t = 15.0, hide_short_help = true)]
     pub lease_seconds: f64,
@@ -82,18 +106,20 @@ impl WorkersArgs {
         };
         let lease = seconds("lease-seconds", self.lease_seconds)?;
         let grace = seconds("grace-seconds", self.grace_seconds)?;
-        let (local, workers, security) = match self.local_workers {
-            Some(0) => return Err(usage("`--local-workers` must be at least 1")),
-            Some(count) => {
-                let threads = (threads(options.threads)? / count).max(1);
+        let settings = Settings::load()?;
+        let (local, workers, security) = match self.choice.resolve(&settings).value {
+            WorkerSetting::Local(0) => return Ok((None, session)),
+            WorkerSetting::Addresses(workers) if workers.is_empty() => return Ok((None, session)),
+            WorkerSetting::Addresses(workers) => (None, workers, self.security.security(self.tls_name.clone())?),
+            WorkerSetting::Local(count) => {
+                let threads = (settings.threads(options.machine.threads)?.value / count).max(1);
                 // One share is the coordinator's.
-                let memory = memory_bytes(options.memory)? / (count as u64 + 1);
-                let local = LocalWorkers::start(count, threads, memory_bytes(Some(memory))?)?;
+                let memory = settings.memory_bytes(options.machine.memory)?.value / (count as u64 + 1);
+                let memory = settings.memory_bytes(Some(memory))?.value;
+                let local = LocalWorkers::start(count, threads, memory)?;
                 let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
                 (Some(local), addresses, security)
             }
-            None if self.workers.is_empty() => return Ok((None, session)),
-            None => (None, self.workers.clone(), self.security.security(self.tls_name.clone())?),
         };
         let crew = Cluster::new(ClusterOptions { workers, security, lease, grace }, watch.clone())?;
         Ok((local, session.with_cluster(crew)?))

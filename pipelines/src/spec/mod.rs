@@ -7,6 +7,7 @@
 
 mod check;
 mod convert;
+mod format;
 mod graph;
 mod locate;
 mod name;
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, Result};
 use serde_json::Value;
 
+pub use format::format;
 pub use locate::locate;
 pub use words::{ConnectorFormat, SpecCatalog};
 

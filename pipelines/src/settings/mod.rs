@@ -1,0 +1,169 @@
+//! Defaults for memory, threads, state and workers, from the environment and from settings files.
+//!
+//! For each value the first of these counts: the flag or argument, the environment variable, the project file
+//! (`forebay.toml` in the working directory, else in the nearest directory above), the user file
+//! (`~/.config/forebay/config.toml`), the built-in default.
+
+mod environment;
+mod file;
+mod value;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use forebay_model::{Fault, Result, SpecLocation, codes};
+use forebay_storage::machine_bytes;
+
+use value::{check_memory, check_threads};
+
+/// The name of a project's file.
+pub const PROJECT_FILE: &str = "forebay.toml";
+
+/// The state directory where nothing names one.
+const STATE_DEFAULT: &str = ".forebay";
+
+/// Memory where the machine does not tell how much it has.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingOrigin {
+    /// A flag of the command line, or an argument of a call.
+    Flag(&'static str),
+    /// An environment variable.
+    Environment(&'static str),
+    /// A line of a settings file.
+    File(SpecLocation),
+    /// Nothing says it.
+    BuiltIn,
+}
+
+impl fmt::Display for SettingOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingOrigin::Flag(name) | SettingOrigin::Environment(name) => f.write_str(name),
+            SettingOrigin::File(at) => write!(f, "{}:{}", at.file, at.line),
+            SettingOrigin::BuiltIn => f.write_str("the default"),
+        }
+    }
+}
+
+/// A value in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from.
+    pub origin: SettingOrigin,
+}
+
+/// Workers that take part in runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerSetting {
+    /// Those at these addresses; without any, runs stay in their own process.
+    Addresses(Vec<String>),
+    /// Processes that each run starts on this machine.
+    Local(usize),
+}
+
+/// The values of one origin.
+#[derive(Debug, Default)]
+struct SettingsLayer {
+    memory_bytes: Option<Setting<u64>>,
+    threads: Option<Setting<usize>>,
+    state: Option<Setting<String>>,
+    workers: Option<Setting<WorkerSetting>>,
+}
+
+/// The settings of the environment and of files, the strongest first.
+#[derive(Debug, Default)]
+pub struct Settings {
+    layers: Vec<SettingsLayer>,
+    files: Vec<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the environment, the project file of the working directory and the user file. All problems are reported
+    /// at once.
+    pub fn load() -> Result<Settings> {
+        let directory = std::env::current_dir()
+            .map_err(|error| Fault::new(codes::STORAGE, "the working directory cannot be read").cause(error))?;
+        let (mut settings, mut faults) = (Settings::default(), Vec::new());
+        let mut add = |layer: Result<SettingsLayer>| match layer {
+            Ok(layer) => settings.layers.push(layer),
+            Err(fault) => faults.push(fault),
+        };
+        add(environment::read());
+        let mut files = Vec::new();
+        if let Some(found) = directory.ancestors().find(|directory| directory.join(PROJECT_FILE).is_file()) {
+            let (path, base) = match found == directory {
+                // Paths stay as short as the user wrote them.
+                true => (PathBuf::from(PROJECT_FILE), PathBuf::new()),
+                false => (found.join(PROJECT_FILE), found.to_owned()),
+            };
+            add(file::read(&path, Some(&base)));
+            files.push(path);
+        }
+        if let Some(path) = user_file().filter(|path| path.is_file()) {
+            add(file::read(&path, None));
+            files.push(path);
+        }
+        settings.files = files;
+        Fault::combine(faults).map_or(Ok(settings), Err)
+    }
+
+    /// The files that were read, the strongest first.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Memory that the process may use: `given` by a flag, or the setting, or half of the machine's.
+    pub fn memory_bytes(&self, given: Option<u64>) -> Result<Setting<u64>> {
+        if let Some(bytes) = given {
+            let origin = SettingOrigin::Flag("--memory");
+            check_memory(bytes).map_err(|wrong| wrong.fault(&origin))?;
+            return Ok(Setting { value: bytes, origin });
+        }
+        let machine = || machine_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
+        Ok(self.first(|layer| layer.memory_bytes.clone()).unwrap_or_else(|| built_in(machine())))
+    }
+
+    /// Threads: `given` by a flag, or the setting, or all of the machine's.
+    pub fn threads(&self, given: Option<usize>) -> Result<Setting<usize>> {
+        if let Some(threads) = given {
+            let origin = SettingOrigin::Flag("--threads");
+            check_threads(threads).map_err(|wrong| wrong.fault(&origin))?;
+            return Ok(Setting { value: threads, origin });
+        }
+        let machine = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(self.first(|layer| layer.threads.clone()).unwrap_or_else(|| built_in(machine())))
+    }
+
+    /// The state directory: `given` by a flag, or the setting, or `.forebay`.
+    pub fn state(&self, given: Option<&str>) -> Setting<String> {
+        match given {
+            Some(state) => Setting { value: state.to_owned(), origin: SettingOrigin::Flag("--state") },
+            None => self.first(|layer| layer.state.clone()).unwrap_or_else(|| built_in(STATE_DEFAULT.to_owned())),
+        }
+    }
+
+    /// Workers, where no flag names any.
+    pub fn workers(&self) -> Setting<WorkerSetting> {
+        self.first(|layer| layer.workers.clone()).unwrap_or_else(|| built_in(WorkerSetting::Addresses(Vec::new())))
+    }
+
+    fn first<T>(&self, of: impl Fn(&SettingsLayer) -> Option<Setting<T>>) -> Option<Setting<T>> {
+        self.layers.iter().find_map(of)
+    }
+}
+
+fn built_in<T>(value: T) -> Setting<T> {
+    Setting { value, origin: SettingOrigin::BuiltIn }
+}
+
+/// The path of the user file, also where there is none.
+pub fn user_file() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(config.join("forebay/config.toml"))
+}
