@@ -8,8 +8,8 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
 use forebay_model::{Chunk, Fault, Result, codes, logical_type};
 use forebay_plan::{
-    BaseDataset, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, SqlCompiler, TransformRegistry, WindowRowOrder,
-    slice_for_columns,
+    BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream, SqlCompiler,
+    TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
 };
 use serde_json::{Map, Value};
 
@@ -18,6 +18,10 @@ pub struct ServingModel {
     chain: OpChain,
     input: SchemaRef,
     output: SchemaRef,
+    /// All columns of the source.
+    source: SchemaRef,
+    /// For each column that comes out, whether it is one of the source that no step uses.
+    passed: Vec<bool>,
 }
 
 impl ServingModel {
@@ -49,6 +53,7 @@ impl ServingModel {
         let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
         let (ops, base_columns) =
             slice_for_columns(&bound, stream, &columns.iter().map(String::as_str).collect::<Vec<_>>());
+        let passed = passed_columns(&bound, stream, &columns);
         let want = ColumnTap { after: stream.ops.len(), columns, part: None };
         let finding = |ask: usize| {
             let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
@@ -68,10 +73,11 @@ impl ServingModel {
         let input = Arc::new(Schema::new(input.collect::<Result<Vec<Field>, _>>()?));
         let output = chain.fields(0).iter().map(|field| field.clone().with_nullable(true));
         let output = Arc::new(Schema::new(output.collect::<Vec<_>>()));
-        Ok(ServingModel { chain, input, output })
+        Ok(ServingModel { chain, input, output, source: base.clone(), passed })
     }
 
-    /// The columns that batches must have, with logical types; others are ignored.
+    /// The columns that batches must have, with logical types; others are ignored. Those of
+    /// [`ServingModel::optional_inputs`] may be absent.
     pub fn input(&self) -> &SchemaRef {
         &self.input
     }
@@ -81,14 +87,39 @@ impl ServingModel {
         &self.output
     }
 
+    /// The inputs that no step uses, such as a label: a batch without one gives a result without it.
+    pub fn optional_inputs(&self) -> Vec<&str> {
+        let outputs = self.output.fields().iter().zip(&self.passed);
+        outputs.filter(|(_, passed)| **passed).map(|(field, _)| field.name().as_str()).collect()
+    }
+
+    /// The columns that come out of a batch with these.
+    pub fn output_of(&self, columns: &Schema) -> Result<SchemaRef> {
+        Ok(Arc::new(self.output.project(&self.outputs_of(columns))?))
+    }
+
+    fn outputs_of(&self, columns: &Schema) -> Vec<usize> {
+        let is_made =
+            |index: &usize| !self.passed[*index] || columns.index_of(self.output.field(*index).name()).is_ok();
+        (0..self.output.fields().len()).filter(is_made).collect()
+    }
+
     /// Applies to a batch. Rows that the pipeline filters are missing in the result.
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let optional = self.optional_inputs();
         let mut columns: Vec<ArrayRef> = Vec::new();
         for field in self.input.fields() {
-            let column = batch.column_by_name(field.name()).ok_or_else(|| {
-                Fault::new(codes::UNKNOWN_COLUMN, format!("the batch has no column `{}`", field.name()))
-            })?;
-            columns.push(fit_type(column, field)?);
+            columns.push(match batch.column_by_name(field.name()) {
+                Some(column) => fit_type(column, field)?,
+                // Nothing is made of it, and it is left out below.
+                None if optional.contains(&field.name().as_str()) => {
+                    new_null_array(field.data_type(), batch.num_rows())
+                }
+                None => {
+                    let message = format!("the batch has no column `{}`", field.name());
+                    return Err(Fault::new(codes::UNKNOWN_COLUMN, message));
+                }
+            });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let narrow = Schema::new(
@@ -109,12 +140,16 @@ impl ServingModel {
             result = Some(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?);
             Ok(())
         })?;
-        result.ok_or_else(|| Fault::internal("a model gave no result"))
+        let result = result.ok_or_else(|| Fault::internal("a model gave no result"))?;
+        Ok(result.project(&self.outputs_of(batch.schema_ref()))?)
     }
 
     /// Applies to one row given as JSON; absent and null fields are null. `None`: the pipeline
-    /// filters this row.
+    /// filters this row. A field that the source does not have is a fault.
     pub fn apply_row(&self, row: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
+        if let Some(unknown) = row.keys().find(|name| self.source.index_of(name).is_err()) {
+            return Err(unknown_column(unknown, &self.source));
+        }
         let mut decoder = arrow::json::ReaderBuilder::new(Arc::new(nullable(&self.input))).build_decoder()?;
         decoder.serialize(&[row])?;
         let batch = match decoder.flush()? {
@@ -138,6 +173,22 @@ impl ServingModel {
             .map(Some)
             .map_err(|error| Fault::internal("a row cannot be read back").cause(error))
     }
+}
+
+/// For each of these columns of a stream, whether it is a column of the source that no operation uses.
+fn passed_columns(bound: &BoundPipeline, stream: &OpStream, columns: &[String]) -> Vec<bool> {
+    // The operations of no column in particular: filters.
+    let (common, filtered_by) = slice_for_columns(bound, stream, &[]);
+    let slices: Vec<_> = columns.iter().map(|column| slice_for_columns(bound, stream, &[column.as_str()])).collect();
+    let is_unchanged = |column: &String, (ops, needed): &(Vec<usize>, Vec<String>)| {
+        *ops == common && needed.contains(column) && !filtered_by.contains(column)
+    };
+    let unchanged: Vec<bool> = columns.iter().zip(&slices).map(|(column, slice)| is_unchanged(column, slice)).collect();
+    let is_used = |column: &String| {
+        let others = slices.iter().zip(columns).filter(|(_, other)| *other != column);
+        others.into_iter().any(|((_, needed), _)| needed.contains(column))
+    };
+    columns.iter().zip(unchanged).map(|(column, unchanged)| unchanged && !is_used(column)).collect()
 }
 
 fn nullable(schema: &Schema) -> Schema {

@@ -45,8 +45,13 @@ class Artifact:
 
     @property
     def inputs(self) -> list[str]:
-        """The columns that tables must have; others are ignored."""
+        """The columns that tables must have; others are ignored. Those of :attr:`optional_inputs` may be absent."""
         return self._artifact.inputs
+
+    @property
+    def optional_inputs(self) -> list[str]:
+        """The inputs that no step uses, such as a label: what lacks one gives a result without it."""
+        return self._artifact.optional_inputs
 
     @property
     def outputs(self) -> list[str]:
@@ -60,7 +65,8 @@ class Artifact:
         return self._artifact.apply(table)
 
     def apply_row(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Applies the steps to one row; None where the pipeline filters it."""
+        """Applies the steps to one row; None where the pipeline filters it. Fields that are absent are null. A
+        field that the source does not have is a fault."""
         applied = self._artifact.apply_row(json.dumps(dict(row)))
         return None if applied is None else json.loads(applied)
 

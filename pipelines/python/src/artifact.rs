@@ -43,6 +43,12 @@ impl Artifact {
         self.model.input().fields().iter().map(|field| field.name().clone()).collect()
     }
 
+    /// Those of them that may be absent: no step uses them.
+    #[getter]
+    fn optional_inputs(&self) -> Vec<&str> {
+        self.model.optional_inputs()
+    }
+
     /// The columns that come out.
     #[getter]
     fn outputs(&self) -> Vec<String> {
@@ -54,7 +60,8 @@ impl Artifact {
         let batches = batches(table)?;
         let applied = py.detach(|| {
             let applied = batches.iter().map(|batch| self.model.apply(batch)).collect::<Result<Vec<_>, _>>()?;
-            let whole = arrow::compute::concat_batches(self.model.output(), &applied)?;
+            let made = batches.first().map(|batch| self.model.output_of(batch.schema_ref())).transpose()?;
+            let whole = arrow::compute::concat_batches(made.as_ref().unwrap_or(self.model.output()), &applied)?;
             Ok::<_, Fault>(Table::new(whole))
         });
         applied.into_py_result(py)

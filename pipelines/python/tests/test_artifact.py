@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pyarrow
 import pyarrow.parquet
 import pytest
-from conftest import ROWS, Shop, table
+from conftest import ROWS, SPEC, Shop, table
 
 import forebay
 
@@ -26,10 +28,40 @@ def test_tables_and_rows_get_what_the_run_wrote(shop: Shop) -> None:
     assert pyarrow.table(artifact.apply(batch))["id"].to_pylist() == [3, 4, 5, 6, 7]
 
 
+def test_rows_to_be_predicted_need_no_label(shop: Shop) -> None:
+    artifact = forebay.load(shop.artifact)
+    # What steps use is asked for; what they hand on as it is, is not.
+    assert artifact.optional_inputs == ["id", "day", "bought"]
+    rows = table(50)
+    whole = pyarrow.table(artifact.apply(rows))
+    unlabelled = pyarrow.table(artifact.apply(rows.drop(["bought"])))
+    assert unlabelled == whole.drop(["bought"])
+    assert pyarrow.table(artifact.apply(rows.select(["item", "price"]))).column_names == ["price", "item"]
+    row = rows.slice(3, 1).to_pylist()[0]
+    expected = artifact.apply_row(row)
+    del row["bought"]
+    assert expected is not None and artifact.apply_row(row) == expected | {"bought": None}
+
+
+def test_a_column_that_a_filter_or_an_expression_uses_is_asked_for(shop: Shop, tmp_path: pathlib.Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    steps = '      - filter: "bought >= 0"\n      - derive: { later: "day + 1" }\n      - standardize'
+    spec.write_text(SPEC.replace("      - standardize", steps))
+    report = forebay.fit(spec, {**shop.params, "out": tmp_path / "out"}, state=tmp_path / "state")
+    artifact = forebay.load(report["artifact_path"])
+    assert artifact.optional_inputs == ["id"]
+    for used in ["bought", "day"]:
+        with pytest.raises(forebay.SpecFault, match=f"no column `{used}`"):
+            artifact.apply(table(10).drop([used]))
+
+
 def test_what_cannot_be_applied_says_why(shop: Shop) -> None:
     artifact = forebay.load(shop.artifact)
-    with pytest.raises(forebay.SpecFault, match="no column `bought`"):
-        artifact.apply(table(10).drop(["bought"]))
+    with pytest.raises(forebay.SpecFault, match="no column `price`"):
+        artifact.apply(table(10).drop(["price"]))
+    with pytest.raises(forebay.SpecFault, match="prise") as unknown:
+        artifact.apply_row({"prise": 1.0, "item": "item-1"})
+    assert unknown.value.hint == "did you mean `price`?"
     with pytest.raises(TypeError, match="__arrow_c_stream__"):
         artifact.apply([1, 2, 3])
     with pytest.raises(forebay.Fault, match="there is no artifact here"):
