@@ -1,8 +1,8 @@
 //! The whole job on stores other than S3, and what is said where credentials are missing.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
@@ -88,7 +88,7 @@ fn files_of_a_web_server_are_read() {
         (format!("{server_url}/demand/missing.parquet"), "out", "no file matches"),
         (url(&names[0]), "https://example.org/out", "only read"),
     ] {
-        shop.write("bad.yaml", &spec(&[paths.clone()], out));
+        shop.write("bad.yaml", &spec(std::slice::from_ref(&paths), out));
         let call = shop.forebay(&["run", "bad.yaml"]);
         assert!(call.code != 0 && call.stderr.contains(says), "{paths}: {}", call.stderr);
     }
@@ -99,21 +99,31 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
     let shop = TestDirectory::new();
     shop.write("key.json", r#"{"type": "external_account", "secret": "hidden-word"}"#);
     shop.write("broken.json", "hidden-word");
-    let cases: &[(&str, &[(&str, &str)], &[&str])] = &[
-        ("gs://lake", &[], &["no credentials for the bucket `lake`", "GOOGLE_APPLICATION_CREDENTIALS"]),
-        ("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere.json")], &["cannot be read", "nowhere.json"]),
-        ("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "broken.json")], &["not a JSON object", "broken.json"]),
-        ("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")], &["external_account", "service account"]),
-        ("az://lake", &[], &["no credentials for the container `lake`", "AZURE_STORAGE_ACCOUNT_KEY"]),
-        (
+    struct Case {
+        bucket: &'static str,
+        variables: &'static [(&'static str, &'static str)],
+        says: &'static [&'static str],
+    }
+    let case = |bucket, variables, says| Case { bucket, variables, says };
+    let cases = [
+        case("gs://lake", &[], &["no credentials for the bucket `lake`", "GOOGLE_APPLICATION_CREDENTIALS"]),
+        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere.json")], &["cannot be read", "nowhere.json"]),
+        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "broken.json")], &["not a JSON object", "broken.json"]),
+        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")], &["external_account", "service account"]),
+        case("az://lake", &[], &["no credentials for the container `lake`", "AZURE_STORAGE_ACCOUNT_KEY"]),
+        case(
             "az://lake",
             &[("AZURE_CLIENT_SECRET", "hidden-word"), ("AZURE_CLIENT_ID", "me")],
             &["AZURE_CLIENT_SECRET is set, and AZURE_TENANT_ID is not"],
         ),
-        ("az://lake", &[("AZURE_STORAGE_ACCOUNT_KEY", "aGlkZGVu")], &["AZURE_STORAGE_ACCOUNT_NAME", "not configured"]),
-        ("az://lake", &[("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hidden-word")], &["names no account"]),
+        case(
+            "az://lake",
+            &[("AZURE_STORAGE_ACCOUNT_KEY", "aGlkZGVu")],
+            &["AZURE_STORAGE_ACCOUNT_NAME", "not configured"],
+        ),
+        case("az://lake", &[("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hidden-word")], &["names no account"]),
     ];
-    for (bucket, variables, says) in cases {
+    for Case { bucket, variables, says } in cases {
         let args = bucket_args(bucket);
         let mut command = shop.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         // Nothing listens there: no machine of a cloud.
@@ -123,7 +133,7 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
             .env("HOME", shop.path("home"))
             .envs(variables.iter().copied());
         let call = ProgramOutput::from(command.watched()).expect(78);
-        for word in *says {
+        for word in says {
             assert!(call.stderr.contains(word), "{variables:?}: no `{word}` in {}", call.stderr);
         }
         assert!(!call.stderr.contains("hidden-word"), "{}", call.stderr);
@@ -135,6 +145,8 @@ struct Azurite {
     process: Child,
     /// Host and port.
     host: String,
+    /// It ends when its output is closed.
+    _lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Azurite {
@@ -152,12 +164,12 @@ impl Azurite {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let listening = lines.map_while(Result::ok).find_map(|line| {
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let listening = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let url = line.split("successfully listens on ").nth(1)?;
             Some(url.trim().trim_start_matches("http://").to_owned())
         });
-        Some(Azurite { process, host: listening.unwrap() })
+        Some(Azurite { process, host: listening.unwrap(), _lines: lines })
     }
 
     /// Creates a container or a blob.
