@@ -14,6 +14,7 @@ mod chains;
 mod commands;
 mod cuda_driver;
 mod custom;
+mod delta;
 mod end_to_end;
 mod exact_values;
 mod expect;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::buffer::BooleanBuffer;
+use arrow::array::BooleanBufferBuilder;
 use arrow::datatypes::Schema;
 use delta_kernel::Engine;
 use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
-use forebay_model::{ColumnExtent, ContentId, FileRange, IdBuilder, Result};
+use forebay_model::{ColumnExtent, ContentId, Fault, FileRange, IdBuilder, Result, codes};
 use forebay_storage::StorageClient;
 
 use crate::files::hive;
@@ -22,10 +22,15 @@ use super::place::{TablePlace, kernel_fault};
 use super::snapshot::{LoggedFile, TableSnapshot};
 use super::statistics::FileStatistics;
 
+/// Rows of a file at most, where the log does not tell how many there are.
+const ROWS_MAX: u64 = 1 << 32;
+
 /// What is remembered of a file while its table is read.
 #[derive(Debug)]
 struct FileEntry {
     bytes: u64,
+    /// Stored rows, deleted ones among them, where the log tells.
+    rows: Option<u64>,
     deleted: Option<DeletionVectorDescriptor>,
 }
 
@@ -105,7 +110,8 @@ impl OpenTable {
         // The log names a file once and for all.
         let stamp = FileStamp { size: file.bytes, version: file.modified.to_string(), strong: true, node: None };
         let listed = ListedFile { path: place.path.clone(), relative: place.relative, stamp, etag: None };
-        self.files.insert(place.path, FileEntry { bytes: file.bytes, deleted: file.deleted });
+        let entry = FileEntry { bytes: file.bytes, rows: statistics.num_records, deleted: file.deleted };
+        self.files.insert(place.path, entry);
         Ok(TableFile { listed, modified: file.modified, piece, extents })
     }
 
@@ -139,13 +145,20 @@ impl TableFiles for OpenTable {
     }
 
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
-        let Some(deleted) = self.files.get(path).and_then(|file| file.deleted.as_ref()) else { return Ok(None) };
+        let Some(file) = self.files.get(path) else { return Ok(None) };
+        let Some(deleted) = &file.deleted else { return Ok(None) };
         let storage = TableEngine::new(io, &self.place).storage_handler();
         let rows = deleted.read(storage, &self.place.url).map_err(|error| kernel_fault(error, path))?;
-        let length = rows.max().map_or(0, |last| last as usize + 1);
-        let mut kept = vec![true; length];
-        rows.iter().for_each(|row| kept[row as usize] = false);
-        Ok(Some(Arc::new(KeptRows::new(BooleanBuffer::from(kept)))))
+        let length = rows.max().map_or(0, |last| last.saturating_add(1));
+        // What it takes in memory depends on the last row alone: that is checked before it is believed.
+        if length > file.rows.unwrap_or(ROWS_MAX) {
+            let message = format!("the deletion vector names row {}, which the file does not have", length - 1);
+            return Err(Fault::new(codes::CORRUPT, message).file(path));
+        }
+        let mut kept = BooleanBufferBuilder::new(length as usize);
+        kept.append_n(length as usize, true);
+        rows.iter().for_each(|row| kept.set_bit(row as usize, false));
+        Ok(Some(Arc::new(KeptRows::new(kept.finish()))))
     }
 }
 

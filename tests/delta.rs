@@ -1,0 +1,386 @@
+//! Delta tables as sources. The logs are written here action by action, so that each feature of the format is met alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::types::{Float64Type, Int32Type};
+use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use parquet::arrow::ArrowWriter;
+use serde_json::{Value, json};
+
+use crate::bucket::S3Server;
+use crate::support::{ProgramOutput, TestDirectory};
+
+/// A column of a table: its name, its type in the log, and what the log notes beside it.
+fn column(name: &str, data_type: &str, notes: Value) -> Value {
+    json!({ "name": name, "type": data_type, "nullable": true, "metadata": notes })
+}
+
+/// A table whose log is written by hand.
+struct HandmadeTable<'s> {
+    shop: &'s TestDirectory,
+    name: &'s str,
+    versions: usize,
+}
+
+impl<'s> HandmadeTable<'s> {
+    /// Commits a protocol and a schema.
+    fn create(
+        shop: &'s TestDirectory,
+        name: &'s str,
+        columns: &[Value],
+        partitions: &[&str],
+        features: &[&str],
+    ) -> Self {
+        std::fs::create_dir_all(shop.path(name).join("_delta_log")).unwrap();
+        let mut table = HandmadeTable { shop, name, versions: 0 };
+        let protocol = match features {
+            [] => json!({ "minReaderVersion": 1, "minWriterVersion": 2 }),
+            _ => json!({
+                "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features
+            }),
+        };
+        let mode = features.iter().find_map(|feature| feature.strip_prefix("columnMapping"));
+        assert!(mode.is_none_or(str::is_empty));
+        table.commit(&[json!({ "protocol": protocol }), metadata(columns, partitions, &json!({}))]);
+        table
+    }
+
+    /// Commits some actions as the next version.
+    fn commit(&mut self, actions: &[Value]) {
+        let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+        let log = self.shop.path(self.name).join("_delta_log").join(format!("{:020}.json", self.versions));
+        std::fs::write(log, lines.join("\n")).unwrap();
+        self.versions += 1;
+    }
+
+    /// Writes a file and gives the action that adds it.
+    fn add(&self, file: &str, columns: Vec<(Field, ArrayRef)>, partition: Value, more: Value) -> Value {
+        let path = self.shop.path(self.name).join(file);
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
+        let mut writer = ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let mut add = json!({
+            "path": file, "size": bytes, "partitionValues": partition, "modificationTime": self.versions,
+            "dataChange": true, "stats": json!({ "numRecords": batch.num_rows() }).to_string(),
+        });
+        add.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        json!({ "add": add })
+    }
+
+    fn remove(&self, file: &str) -> Value {
+        json!({ "remove": { "path": file, "deletionTimestamp": 9, "dataChange": true } })
+    }
+}
+
+fn metadata(columns: &[Value], partitions: &[&str], configuration: &Value) -> Value {
+    let schema = json!({ "type": "struct", "fields": columns }).to_string();
+    json!({ "metaData": {
+        "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9", "format": { "provider": "parquet", "options": {} },
+        "schemaString": schema, "partitionColumns": partitions, "configuration": configuration, "createdTime": 1,
+    } })
+}
+
+fn ints(name: &str, values: impl IntoIterator<Item = i32>) -> (Field, ArrayRef) {
+    (Field::new(name, DataType::Int32, true), Arc::new(Int32Array::from_iter_values(values)))
+}
+
+fn texts(name: &str, values: &[&str]) -> (Field, ArrayRef) {
+    (Field::new(name, DataType::Utf8, true), Arc::new(StringArray::from_iter_values(values)))
+}
+
+/// The bytes of an inline deletion vector, as the log writes them: the positions of rows in a Roaring bitmap.
+fn deletion_vector(rows: &[u16]) -> Value {
+    let mut bytes = 1_681_511_377_u32.to_le_bytes().to_vec();
+    bytes.extend(1_u64.to_le_bytes());
+    bytes.extend(0_u32.to_le_bytes());
+    bytes.extend([12346_u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend([0, rows.len() as u16 - 1].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(16_u32.to_le_bytes());
+    bytes.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+    let size = bytes.len();
+    bytes.resize(size.next_multiple_of(4), 0);
+    json!({ "deletionVector": {
+        "storageType": "i", "pathOrInlineDv": z85(&bytes), "sizeInBytes": size, "cardinality": rows.len(),
+    } })
+}
+
+/// Base 85, as ZeroMQ writes it.
+fn z85(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+    let word = |four: &[u8]| u32::from_be_bytes(four.try_into().unwrap());
+    let digits = |word: u32| (0..5).rev().map(move |power| DIGITS[(word / 85_u32.pow(power) % 85) as usize] as char);
+    bytes.chunks(4).flat_map(|four| digits(word(four))).collect()
+}
+
+/// Copies a table to an output of Parquet.
+fn spec(source: &str, steps: &str, out: &str) -> String {
+    format!(
+        "version: 1\nname: copies\nsources:\n  table:\n    delta: {{ {source} }}\nsteps:\n  rows:\n    from: table\n    \
+         do: [{steps}]\nsinks:\n  out: {{ from: rows, parquet: {{ path: \"{out}\" }} }}\n"
+    )
+}
+
+fn copy(shop: &TestDirectory, source: &str, steps: &str) -> (RecordBatch, Value) {
+    let out = format!("out-{}", std::fs::read_dir(shop.path("")).unwrap().count());
+    shop.write("copy.yaml", &spec(source, steps, &out));
+    let summary = shop.forebay(&["run", "copy.yaml", "--json", &format!("--state=state-{out}")]).expect(0).summary();
+    (shop.visible(&out), summary)
+}
+
+fn refused(shop: &TestDirectory, source: &str) -> String {
+    shop.write("refused.yaml", &spec(source, "", "out-refused"));
+    let ProgramOutput { code, stderr, .. } = shop.forebay(&["run", "refused.yaml"]);
+    assert_ne!(code, 0, "{source}");
+    assert!(!shop.path("out-refused").exists());
+    stderr
+}
+
+fn values(rows: &RecordBatch, column: &str) -> Vec<i32> {
+    rows[column].as_primitive::<Int32Type>().values().to_vec()
+}
+
+fn words(rows: &RecordBatch, column: &str) -> Vec<Option<String>> {
+    let texts = cast(&rows[column], &DataType::Utf8).unwrap();
+    texts.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
+}
+
+#[test]
+fn versions_are_those_of_the_log() {
+    let shop = TestDirectory::new();
+    let mut table = HandmadeTable::create(&shop, "table", &[column("n", "integer", json!({}))], &[], &[]);
+    for (version, file) in ["a.parquet", "b.parquet", "c.parquet"].iter().enumerate() {
+        let first = version as i32 * 10;
+        let add = table.add(file, vec![ints("n", first..first + 3)], json!({}), json!({}));
+        table.commit(&[add]);
+    }
+    let remove = table.remove("a.parquet");
+    table.commit(&[remove]);
+    for (version, expected) in [(1, vec![0, 1, 2]), (2, vec![0, 1, 2, 10, 11, 12]), (4, vec![10, 11, 12, 20, 21, 22])] {
+        let (rows, _) = copy(&shop, &format!("path: table, version: {version}"), "");
+        assert_eq!(values(&rows, "n"), expected, "version {version}");
+    }
+    let (rows, summary) = copy(&shop, "path: table", "");
+    assert_eq!(values(&rows, "n"), [10, 11, 12, 20, 21, 22]);
+    let artifact = shop.path(summary["artifact_path"].as_str().unwrap());
+    let lineage: Value = serde_json::from_slice(&std::fs::read(artifact.join("lineage.json")).unwrap()).unwrap();
+    assert_eq!(lineage["sources"]["table"]["version"], 4);
+    // The time of a commit is that of its file.
+    let times = [(1, "2024-03-01T00:00:00Z"), (2, "2024-03-02T00:00:00Z"), (3, "2024-03-03T00:00:00Z")];
+    let seconds = 1_709_251_200;
+    for version in 0..5 {
+        let log = shop.path("table/_delta_log").join(format!("{version:020}.json"));
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds + (version.max(1) - 1) * 86_400);
+        let file = std::fs::File::options().append(true).open(log).unwrap();
+        file.set_modified(time - std::time::Duration::from_secs(u64::from(version == 0))).unwrap();
+    }
+    for (files, time) in times {
+        let (rows, _) = copy(&shop, &format!("path: table, timestamp: \"{time}\""), "");
+        assert_eq!(rows.num_rows(), files * 3, "{time}");
+    }
+    for (source, expected) in [
+        ("path: table, version: 9", "the table has no version 9"),
+        ("path: table, timestamp: \"2020-01-01\"", "no version that is so old"),
+        ("path: nowhere", "there is no Delta table here"),
+        ("path: table, version: 1, timestamp: \"2024-03-01\"", "not both"),
+        ("path: table, timestamp: soon", "is no time"),
+        ("path: table, columns: [m]", "the table has no column `m`"),
+    ] {
+        let said = refused(&shop, source);
+        assert!(said.contains(expected), "{source}: {said}");
+    }
+}
+
+#[test]
+fn partition_values_have_the_types_of_the_table() {
+    let shop = TestDirectory::new();
+    let none = || json!({});
+    let columns = [
+        column("n", "integer", none()),
+        column("day", "date", none()),
+        column("code", "string", none()),
+        column("rate", "double", none()),
+    ];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &["day", "code", "rate"], &[]);
+    let parts = [
+        json!({ "day": "2024-02-29", "code": "007", "rate": "0.5" }),
+        json!({ "day": "2024-03-01", "code": "a b/%", "rate": "1" }),
+        json!({ "day": null, "code": "", "rate": null }),
+    ];
+    for (at, part) in parts.iter().enumerate() {
+        let add = table.add(&format!("{at}.parquet"), vec![ints("n", [at as i32])], part.clone(), none());
+        table.commit(&[add]);
+    }
+    let (rows, _) = copy(&shop, "path: table", "");
+    assert_eq!(values(&rows, "n"), [0, 1, 2]);
+    assert_eq!(rows["day"].data_type(), &DataType::Date32);
+    assert_eq!(words(&rows, "day"), [Some("2024-02-29".into()), Some("2024-03-01".into()), None]);
+    assert_eq!(words(&rows, "code"), [Some("007".into()), Some("a b/%".into()), None]);
+    let rates: Vec<Option<f64>> = rows["rate"].as_primitive::<Float64Type>().iter().collect();
+    assert_eq!(rates, [Some(0.5), Some(1.0), None]);
+    // Files that no row can come from are not opened; their rows are counted as filtered.
+    std::fs::remove_file(shop.path("table/0.parquet")).unwrap();
+    let (rows, summary) = copy(&shop, "path: \"table\"", "{ filter: \"day = DATE '2024-03-01'\" }");
+    assert_eq!(values(&rows, "n"), [1]);
+    assert_eq!(summary["passes"][0]["rows_filtered"], 2, "{summary}");
+}
+
+#[test]
+fn deleted_rows_are_left_out_wherever_they_lie() {
+    let shop = TestDirectory::new();
+    let columns = [column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &["deletionVectors"]);
+    let first = table.add("a.parquet", vec![ints("n", 0..1000)], json!({}), json!({}));
+    table.commit(&[first]);
+    let (whole, _) = copy(&shop, "path: table", "");
+    assert_eq!(whole.num_rows(), 1000);
+    let deleted: Vec<u16> = (0..1000).filter(|row| row % 7 == 0 || (500..600).contains(row)).collect();
+    let again = table.add("a.parquet", vec![ints("n", 0..1000)], json!({}), deletion_vector(&deleted));
+    let other = table.add("b.parquet", vec![ints("n", 1000..1010)], json!({}), json!({}));
+    let before = table.remove("a.parquet");
+    table.commit(&[before, again, other]);
+    let expected: Vec<i32> = (0..1010).filter(|n| !deleted.contains(&(*n as u16))).collect();
+    for batch_rows in [1, 7, 100, 8192] {
+        shop.write("copy.yaml", &spec("path: table", "", &format!("out-{batch_rows}")));
+        let args = [
+            "run",
+            "copy.yaml",
+            "--json",
+            &format!("--batch-rows={batch_rows}"),
+            &format!("--state=state-{batch_rows}"),
+        ];
+        let summary = shop.forebay(&args).expect(0).summary();
+        assert_eq!(values(&shop.visible(&format!("out-{batch_rows}")), "n"), expected, "{batch_rows}");
+        assert_eq!(summary["passes"][0]["rows_in"], expected.len(), "{summary}");
+    }
+    // A filter that removes all rows of a row group counts those that the table still has.
+    let (rows, summary) = copy(&shop, "path: table", "{ filter: \"n >= 1000\" }");
+    assert_eq!(values(&rows, "n"), (1000..1010).collect::<Vec<i32>>());
+    assert_eq!(summary["passes"][0]["rows_filtered"], expected.len() - 10, "{summary}");
+}
+
+#[test]
+fn renamed_columns_are_found_by_name_or_by_id() {
+    for mode in ["name", "id"] {
+        let shop = TestDirectory::new();
+        let notes = |id: i64, physical: &str| json!({ "delta.columnMapping.id": id, "delta.columnMapping.physicalName": physical });
+        let columns = [
+            column("amount", "integer", notes(1, "col-1")),
+            column("label", "string", notes(2, "col-2")),
+            column("new", "integer", notes(4, "col-4")),
+            column("part", "integer", notes(3, "col-3")),
+        ];
+        let mut table = HandmadeTable::create(&shop, "table", &columns, &["part"], &["columnMapping"]);
+        let configuration = json!({ "delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "4" });
+        table.commit(&[metadata(&columns, &["part"], &configuration)]);
+        // By id, names in files mean nothing.
+        let (amount, label) = if mode == "id" { ("col-2", "col-1") } else { ("col-1", "col-2") };
+        let with_id = |(field, array): (Field, ArrayRef), id: &str| {
+            let note = HashMap::from([("PARQUET:field_id".to_owned(), id.to_owned())]);
+            (field.with_metadata(note), array)
+        };
+        let stored = vec![with_id(texts(label, &["x", "y"]), "2"), with_id(ints(amount, [5, 6]), "1")];
+        let add = table.add("a.parquet", stored, json!({ "col-3": "3" }), json!({}));
+        table.commit(&[add]);
+        let (rows, _) = copy(&shop, "path: table", "{ filter: \"amount > 4\" }");
+        assert_eq!(values(&rows, "amount"), [5, 6], "{mode}");
+        assert_eq!(words(&rows, "label"), [Some("x".into()), Some("y".into())], "{mode}");
+        assert_eq!(values(&rows, "part"), [3, 3], "{mode}");
+        assert_eq!(rows["new"].null_count(), 2, "a column that the file does not have");
+    }
+}
+
+#[test]
+fn features_that_readers_must_know_are_refused_by_name() {
+    let shop = TestDirectory::new();
+    for (at, feature) in ["variantType", "somethingNew", "catalogManaged"].iter().enumerate() {
+        let name = format!("table-{at}");
+        let mut table = HandmadeTable::create(&shop, &name, &[column("n", "integer", json!({}))], &[], &[feature]);
+        let add = table.add("a.parquet", vec![ints("n", [1])], json!({}), json!({}));
+        table.commit(&[add]);
+        let said = refused(&shop, &format!("path: {name}"));
+        assert!(said.contains(feature), "{feature}: {said}");
+    }
+}
+
+/// A table of daily files that grows by a file a night, and loses one.
+#[test]
+fn a_night_reads_what_commits_added() {
+    let shop = TestDirectory::new();
+    let columns = [column("day", "integer", json!({})), column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &[]);
+    let add = |table: &HandmadeTable<'_>, day: i32| {
+        let stats = json!({ "numRecords": 40, "minValues": { "day": day }, "maxValues": { "day": day },
+            "nullCount": { "day": 0 } });
+        let rows = vec![ints("day", [day; 40]), ints("n", (0..40).map(|n| n * day))];
+        table.add(&format!("{day}.parquet"), rows, json!({}), json!({ "stats": stats.to_string() }))
+    };
+    for day in 0..20 {
+        let add = add(&table, day);
+        table.commit(&[add]);
+    }
+    let spec = "version: 1\nname: nights\nparams:\n  out: { type: path, default: out }\nsources:\n  table: { delta: \
+                { path: table }, time: day }\nsteps:\n  rows:\n    from: table\n    do:\n      - standardize: { columns: \
+                [n] }\nsinks:\n  out: { from: rows, parquet: { path: \"${out}\" } }\n";
+    shop.write("spec.yaml", spec);
+    let night = |fresh: &str| {
+        let run = |out: &str| {
+            let args = ["run", "spec.yaml", "--json", &format!("--param=out={out}"), &format!("--state=state-{out}")];
+            shop.forebay(&args).expect(0).summary()
+        };
+        let (summary, full) = (run("out"), run(fresh));
+        assert_eq!(summary["artifact"].as_str().map(file_name), full["artifact"].as_str().map(file_name));
+        assert!(shop.visible("out") == shop.visible(fresh), "a full run gives other rows");
+        let learn = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "learn").unwrap();
+        learn["rows_in"].as_u64().unwrap() - learn["rows_kept"].as_u64().unwrap()
+    };
+    assert_eq!(night("full-0"), 800);
+    let (more, gone) = (add(&table, 20), table.remove("3.parquet"));
+    table.commit(&[more]);
+    assert_eq!(night("full-1"), 40, "the day that was added");
+    table.commit(&[gone]);
+    // The days that shared a state with the one that was removed.
+    assert!(night("full-2") <= 4 * 40);
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn a_table_in_a_bucket_is_read_with_few_requests() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    let columns = [column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "buckets/lake/a table", &columns, &[], &["deletionVectors"]);
+    for part in 0..12 {
+        let file = format!("part%20{part}.parquet");
+        let stored = format!("part {part}.parquet");
+        let mut add = table.add(&stored, vec![ints("n", part * 10..part * 10 + 10)], json!({}), deletion_vector(&[3]));
+        add["add"]["path"] = file.into();
+        table.commit(&[add]);
+    }
+    let server = S3Server::start(&shop.path("buckets"));
+    let asked: Arc<std::sync::Mutex<BTreeMap<String, u64>>> = Arc::default();
+    let counted = asked.clone();
+    server.inject_failures(move |request| {
+        if request.target.contains(".parquet") && !request.target.contains("out") {
+            *counted.lock().unwrap().entry(request.method.clone()).or_default() += 1;
+        }
+        None
+    });
+    shop.write("copy.yaml", &spec("path: \"s3://lake/a table\"", "", "out"));
+    server.forebay(&shop, &["run", "copy.yaml", "--json"]).expect(0);
+    let expected: Vec<i32> = (0..120).filter(|n| n % 10 != 3).collect();
+    assert_eq!(values(&shop.visible("out"), "n"), expected);
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.get("HEAD"), None, "{asked:?}");
+    // A footer and the columns of each, and the footer that tells how large columns are.
+    assert!(asked["GET"] <= 12 * 2 + 1, "{asked:?}");
+}
