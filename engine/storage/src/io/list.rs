@@ -8,6 +8,7 @@ use object_store::path::Path;
 use super::{StorageClient, StorageLocation};
 use crate::io::error::{FailedRequest, storage_fault};
 use crate::io::retry::RetryBudget;
+use crate::io::stores::StoreKind;
 
 /// Objects after which a listing is divided: stores give as many at a time.
 const PAGE_OBJECTS: usize = 1000;
@@ -31,6 +32,9 @@ impl StorageClient {
             None => self.block_on_cancellable(list_in_parts(place, self.inner.patience))?,
         };
         let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
+        if place.kind() == Some(StoreKind::Azure) {
+            objects.iter_mut().filter_map(|object| object.e_tag.as_mut()).for_each(quote_etag);
+        }
         self.buckets().extend(place.root().map(str::to_owned));
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
@@ -52,6 +56,13 @@ impl StorageClient {
         let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
+    }
+}
+
+/// Azure's listings leave out the quotes that belong to an etag, and that its other answers have.
+fn quote_etag(etag: &mut String) {
+    if !etag.starts_with(['"', 'W']) {
+        *etag = format!("\"{etag}\"");
     }
 }
 

@@ -64,7 +64,8 @@ impl StorageLocation {
         Some(self.shown[key..].find('/').map_or(self.shown.as_str(), |end| &self.shown[..key + end]))
     }
 
-    fn kind(&self) -> Option<StoreKind> {
+    /// The kind of store; `None` for a local place.
+    pub(super) fn kind(&self) -> Option<StoreKind> {
         StoreKind::of_scheme(self.root()?.split("://").next()?)
     }
 
