@@ -29,6 +29,7 @@ mod google_server;
 mod hosts;
 mod inputs;
 mod intervals;
+mod joins;
 mod kill;
 mod late;
 mod lineage;

@@ -223,6 +223,60 @@ fn as_of_joins_beyond_memory_meet_the_rows_before() {
 }
 
 #[test]
+fn joins_beyond_memory_partition_both_sides() {
+    let workshop = TestDirectory::new();
+    let (here, there) = (50_000, 40_000);
+    // Every key of the other side is met by some rows, and half of all rows here have one key.
+    let key = move |row: u64| if row.is_multiple_of(2) { 3 } else { pseudo_random(row) % (2 * there) };
+    let columns = move |rows: std::ops::Range<u64>, key: &dyn Fn(u64) -> u64| -> Vec<(&'static str, ArrayRef)> {
+        vec![
+            ("key", texts(rows.clone(), |row| padded(key(row)))),
+            ("row", numbers(rows.clone(), |row| row as i64)),
+            ("pad", texts(rows, padded)),
+        ]
+    };
+    table(&workshop, "rows.parquet", batches(here).map(|rows| columns(rows, &key)));
+    // 0 to `there`, in no order; half of the rows of `skewed` have one key, which few rows here have.
+    let place = move |row: u64| row * 7_919 % there;
+    let rare = (0..here).map(key).find(|key| *key != 3 && *key < there).unwrap();
+    let skewed = move |row: u64| if row.is_multiple_of(2) { rare } else { place(row) };
+    table(&workshop, "others.parquet", batches(there).map(|rows| columns(rows, &place)));
+    table(&workshop, "skewed.parquet", batches(there).map(|rows| columns(rows, &skewed)));
+    let mut matches: HashMap<u64, Vec<i64>> = HashMap::new();
+    (0..there).for_each(|row| matches.entry(skewed(row)).or_default().push(row as i64));
+    let rows_of: HashMap<u64, i64> = (0..there).map(|row| (place(row), row as i64)).collect();
+    let sources =
+        "sources:\n  others: { parquet: { path: others.parquet } }\n  skewed: { parquet: { path: skewed.parquet } }";
+    let run = |join: &str, brought: &str| {
+        let spec = steps(&format!("{{ join: {{ on: [key], {join} }} }}, {{ select: [row{brought}] }}"));
+        let call = run_within_limit(&workshop, &spec.replace("sources:", sources), 0);
+        std::fs::remove_dir_all(workshop.path("state")).unwrap();
+        call.stdout
+    };
+    let said = run("with: others, columns: [row, pad], suffix: _met", ", row_met, pad_met");
+    assert!(said.contains("exceed their share of the memory"), "{said}");
+    let out = workshop.visible("out");
+    assert_eq!(integers(&out, "row"), (0..here as i64).collect::<Vec<_>>());
+    let found = out.column_by_name("row_met").unwrap().as_primitive::<Int64Type>();
+    let pads = out.column_by_name("pad_met").unwrap().as_string::<i32>();
+    for row in 0..here as usize {
+        let met = rows_of.get(&key(row as u64)).copied();
+        assert_eq!(found.is_valid(row).then(|| found.value(row)), met, "row {row}");
+        assert!(met.is_none_or(|met| pads.value(row) == padded(met as u64)), "row {row}");
+    }
+    let meets = |row: &u64| matches.contains_key(&key(*row));
+    run("with: skewed, how: anti", "");
+    let expected: Vec<i64> = (0..here).filter(|row| !meets(row)).map(|row| row as i64).collect();
+    assert_eq!(integers(&workshop.visible("out"), "row"), expected);
+    run("with: skewed, how: inner, cardinality: many_to_many, columns: [row, pad], suffix: _met", ", row_met, pad_met");
+    let pairs =
+        (0..here).flat_map(|row| matches.get(&key(row)).into_iter().flatten().map(move |met| (row as i64, *met)));
+    let out = workshop.visible("out");
+    let found: Vec<(i64, i64)> = integers(&out, "row").into_iter().zip(integers(&out, "row_met")).collect();
+    assert!(found == pairs.collect::<Vec<_>>(), "other pairs");
+}
+
+#[test]
 fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
     let workshop = TestDirectory::new();
     let rows = 60_000;

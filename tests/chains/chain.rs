@@ -216,7 +216,7 @@ impl RandomChain {
         // Every file may be a range of its own.
         let command = || {
             let mut command = shop.command(&args);
-            command.env("FOREBAY_RANGE_BYTES", "1");
+            command.env("FOREBAY_RANGE_BYTES", "1").env("FOREBAY_JOIN_BYTES", "1000");
             command
         };
         if let Some(at) = program.killed_at {

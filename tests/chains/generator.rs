@@ -83,8 +83,10 @@ struct StepGenerator<'w> {
     number: usize,
     /// A step whose keys are unique, for joins.
     unique: Option<(String, Vec<String>)>,
-    /// A source for as-of joins.
+    /// A source for joins.
     other: Option<String>,
+    /// Whether a step may gather all rows.
+    gathers: bool,
 }
 
 fn shuffled<T>(random: &mut SplitMixRng, mut all: Vec<T>) -> Vec<T> {
@@ -369,8 +371,9 @@ fn extend(
         let family = random.pick(families);
         let lengths = TIMES[time].2.to_vec();
         let (unique, other) = (unique.clone(), other.clone());
-        let mut draw =
-            StepGenerator { random, table: table.clone(), lengths, every: TIMES[time].1, number: try_, unique, other };
+        let (every, number, gathers) = (TIMES[time].1, try_, chain.split.is_none());
+        let table_ = table.clone();
+        let mut draw = StepGenerator { random, table: table_, lengths, every, number, unique, other, gathers };
         let Some(config) = draw.config(family) else { continue };
         let step = json!({ family: config });
         if let Some(next) = apply_valid_step(&step, &table, &world, &series, fitted) {
@@ -500,9 +503,18 @@ impl StepGenerator<'_> {
             }
             "join" => {
                 let (with, on) = self.unique.clone()?;
-                let how = self.random.pick(&["left", "inner"]);
+                let how = self.random.pick(&["left", "inner", "semi", "anti"]);
+                let strategy = self.random.pick(&["auto", "lookup", "shuffle"]);
                 let name = self.random.pick(&["suffix", "prefix"]);
-                json!({ "with": with, "on": on, "how": how, name: format!("j{}_", self.number) })
+                let suffix = format!("j{}_", self.number);
+                let brings = how == "left" || how == "inner";
+                if brings && self.gathers && self.chance(30) {
+                    let with = self.other.clone().filter(|_| self.random.chance(70)).unwrap_or(with);
+                    return Some(
+                        json!({ "with": with, "on": on, "how": how, "cardinality": "many_to_many", name: suffix }),
+                    );
+                }
+                json!({ "with": with, "on": on, "how": how, "strategy": strategy, name: suffix })
             }
             "as_of_join" => self.as_of()?,
             "pooled" => self.pooled()?,

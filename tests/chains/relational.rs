@@ -198,24 +198,34 @@ pub fn join(config: StepConfigReader<'_>, table: &CellTable, world: &Interpreted
     let here = config.texts("on");
     let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
     let pairs = key_column_pairs(table, other, &here, &there, true)?;
-    let mut index: BTreeMap<Vec<&CellValue>, usize> = BTreeMap::new();
+    let how = config.text("how").unwrap_or("left");
+    let brings = how == "left" || how == "inner";
+    let multiplies = config.text("cardinality") == Some("many_to_many");
+    let mut index: BTreeMap<Vec<&CellValue>, Vec<usize>> = BTreeMap::new();
     for (place, row) in other.rows.iter().enumerate() {
         let key: Vec<&CellValue> = pairs.iter().map(|(_, at)| &row.cells[*at]).collect();
-        if !key.iter().any(|value| value.is_null()) && index.insert(key, place).is_some() {
-            return Err("two rows of one key".into());
+        if !key.iter().any(|value| value.is_null()) {
+            let known = index.entry(key).or_default();
+            known.push(place);
+            if known.len() > 1 && brings && !multiplies {
+                return Err("two rows of one key".into());
+            }
         }
     }
-    let met = table.rows.iter().map(|row| {
+    let (mut rows, mut met) = (Vec::new(), Vec::new());
+    for row in &table.rows {
         let key: Vec<&CellValue> = pairs.iter().map(|(at, _)| &row.cells[*at]).collect();
-        index.get(&key).copied()
-    });
-    let met: Vec<Option<usize>> = met.collect();
-    let mut out = append_joined_columns(table, other, &met, joined_columns(config, other, &there)?)?;
-    if config.text("how") == Some("inner") {
-        let rows = out.rows.into_iter().zip(met).filter(|(_, met)| met.is_some()).map(|(row, _)| row);
-        out.rows = rows.collect();
+        let found = index.get(&key).map_or(&[][..], Vec::as_slice);
+        let places: Vec<Option<usize>> = match (how, found.is_empty()) {
+            ("inner" | "left", false) => found.iter().map(|place| Some(*place)).collect(),
+            ("left" | "anti", true) | ("semi", false) => vec![None],
+            _ => Vec::new(),
+        };
+        rows.extend(places.iter().map(|_| row.clone()));
+        met.extend(places);
     }
-    Ok(out)
+    let brought = if brings { joined_columns(config, other, &there)? } else { Vec::new() };
+    append_joined_columns(&CellTable { columns: table.columns.clone(), rows }, other, &met, brought)
 }
 
 pub fn as_of_join(

@@ -16,8 +16,8 @@ pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
 pub use relational::{
-    Aggregate, AggregateExpression, AggregateQuantile, AsOfDirection, AsOfJoin, Dedupe, JoinCardinality, JoinKind,
-    LookupJoin,
+    Aggregate, AggregateExpression, AggregateQuantile, AsOfDirection, AsOfJoin, Dedupe, Join, JoinCardinality,
+    JoinKind, JoinStrategy,
 };
 pub use rows::*;
 pub use time::*;
@@ -53,7 +53,7 @@ pub fn registry() -> TransformRegistry {
         .register::<relational::Aggregate>()
         .register::<relational::AsOfJoin>()
         .register::<relational::Dedupe>()
-        .register::<relational::LookupJoin>()
+        .register::<relational::Join>()
         .register::<rows::ExpectRows>()
         .register::<rows::Explode>()
         .register::<rows::FilterRows>()

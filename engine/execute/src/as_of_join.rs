@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, 
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when};
 use forebay_model::Result;
-use forebay_plan::{AsOf, GatherOp, PrecomputedOutputs, canonical_key};
+use forebay_plan::{AsOf, GatherOp, JoinOp, PrecomputedOutputs, canonical_key};
 
 use crate::sorted_pass::{BatchFn, SortedOperator, SortedRows};
 
@@ -30,13 +30,13 @@ const HERE: i8 = 1;
 
 /// The union of both sides, and the order in which each left row meets the right rows.
 pub fn as_of_order(
-    join: &AsOf,
+    (join, as_of): (&JoinOp, &AsOf),
     backward: bool,
     (here, there): (LogicalPlan, LogicalPlan),
     keys: &[(String, DataType)],
 ) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
     let types: Vec<DataType> = keys.iter().map(|(_, data_type)| data_type.clone()).collect();
-    let both = union_sides(join, here, there, &types)?;
+    let both = union_sides((join, as_of), here, there, &types)?;
     let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
     let order = [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(GatherOp::ROW).sort(true, true)];
     Ok((both, keys.chain(order).collect()))
@@ -45,7 +45,7 @@ pub fn as_of_order(
 /// The rows of both sides with the same columns: keys, `VISIBLE_AT`, [`SIDE`], [`TIME`], the joined columns, the row's
 /// position.
 fn union_sides(
-    join: &AsOf,
+    (join, as_of): (&JoinOp, &AsOf),
     here: LogicalPlan,
     there: LogicalPlan,
     types: &[DataType],
@@ -53,8 +53,8 @@ fn union_sides(
     let types_of = |plan: &LogicalPlan, name: &String| -> Result<DataType, DataFusionError> {
         Ok(plan.schema().field_with_unqualified_name(name)?.data_type().clone())
     };
-    let mut common = types_of(&here, &join.time)?;
-    for name in [&join.other_time].into_iter().chain(&join.known_at) {
+    let mut common = types_of(&here, &as_of.time)?;
+    for name in [&as_of.other_time].into_iter().chain(&as_of.known_at) {
         let found = types_of(&there, name)?;
         let unlike = || DataFusionError::Internal("times that cannot be compared".to_owned());
         common = AsOf::time_type(&common, &found).ok_or_else(unlike)?;
@@ -65,15 +65,15 @@ fn union_sides(
         canonical_key(cast(ident(name.as_str()), data_type.clone()), data_type).alias(format!("__key{place}"))
     };
     let mut left: Vec<Expr> = join.keys.iter().map(|(here, _)| here).zip(types).enumerate().map(key).collect();
-    left.extend([ticks(&join.time).alias(SEEN), lit(HERE).alias(SIDE), lit(ScalarValue::Int64(None)).alias(TIME)]);
+    left.extend([ticks(&as_of.time).alias(SEEN), lit(HERE).alias(SIDE), lit(ScalarValue::Int64(None)).alias(TIME)]);
     let mut right: Vec<Expr> = join.keys.iter().map(|(_, there)| there).zip(types).enumerate().map(key).collect();
-    let time = ticks(&join.other_time);
-    let seen = match &join.known_at {
+    let time = ticks(&as_of.other_time);
+    let seen = match &as_of.known_at {
         None => time.clone(),
         Some(known) => when(ticks(known).gt(time.clone()), ticks(known)).otherwise(time.clone())?,
     };
     // A right row of the same time matches only if it sorts before the left row.
-    let side = if join.exact { HERE - 1 } else { HERE + 1 };
+    let side = if as_of.exact { HERE - 1 } else { HERE + 1 };
     right.extend([seen.alias(SEEN), lit(side).alias(SIDE), time.clone().alias(TIME)]);
     for (index, (there, field)) in join.columns.iter().enumerate() {
         let name = format!("__column{index}");
@@ -83,7 +83,7 @@ fn union_sides(
     left.push(ident(GatherOp::ROW));
     right.push(ident(GatherOp::ROW));
     let mut known = time.is_not_null();
-    if let Some(column) = &join.known_at {
+    if let Some(column) = &as_of.known_at {
         known = known.and(ident(column.as_str()).is_not_null());
     }
     let right = LogicalPlanBuilder::from(there).filter(known)?.project(right)?.build()?;
@@ -100,14 +100,14 @@ pub struct AsOfOperator {
 }
 
 impl AsOfOperator {
-    pub fn new(join: &AsOf) -> Self {
+    pub fn new(join: &JoinOp, as_of: &AsOf) -> Self {
         let mut fields = vec![Field::new("distance", DataType::Int64, true)];
         fields.extend(join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)));
         fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
         AsOfOperator {
             keys: join.keys.len(),
-            tolerance: join.tolerance,
-            by_time: join.known_at.is_some(),
+            tolerance: as_of.tolerance,
+            by_time: as_of.known_at.is_some(),
             schema: Arc::new(Schema::new(fields)),
         }
     }

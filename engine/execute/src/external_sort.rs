@@ -4,7 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::io::{BufReader, BufWriter, Seek};
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -14,9 +15,9 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::Result;
+use forebay_model::{Fault, Result};
 use forebay_storage::ScratchDir;
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 /// Rows of a batch at most.
 const BATCH_ROWS: usize = 8192;
@@ -54,8 +55,9 @@ pub struct SpillingSorter {
 pub enum SortedRun {
     /// In memory.
     Held { batches: Vec<RecordBatch>, places: Vec<(usize, usize)>, batch_rows: usize },
-    /// On disk, in batches of at most `batch_bytes` bytes.
-    Stored { file: NamedTempFile, batch_bytes: usize },
+    /// On disk, in batches of at most `batch_bytes` bytes. The file is opened when the run is read: there may be more
+    /// runs than a process may open files.
+    Stored { path: TempPath, batch_bytes: usize },
 }
 
 impl SortSpec {
@@ -168,7 +170,7 @@ fn key_prefix(key: &[u8]) -> u64 {
 }
 
 /// Copies the batch if it is a slice of much larger columns.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let sliced = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
     let sliced: usize = sliced.sum::<Result<usize, _>>()?;
     if batch.get_array_memory_size() <= 2 * sliced + (64 << 10) {
@@ -178,7 +180,7 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(interleave_record_batch(&[batch], &all)?)
 }
 
-type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+pub type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 impl SortedRun {
     /// The rows of the run, batch by batch.
@@ -194,10 +196,14 @@ impl SortedRun {
                     Some(interleave_record_batch(&batches, some).map_err(Into::into))
                 })))
             }
-            SortedRun::Stored { mut file, .. } => {
-                file.rewind().map_err(|error| forebay_model::Fault::disk("sorted rows cannot be read", error))?;
+            SortedRun::Stored { path, .. } => {
+                let file = File::open(&path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
                 let reader = StreamReader::try_new(BufReader::with_capacity(1 << 16, file), None)?;
-                Ok(Box::new(reader.map(|batch| Ok(batch?))))
+                // The file goes with the last batch.
+                Ok(Box::new(reader.map(move |batch| {
+                    let _ = &path;
+                    Ok(batch?)
+                })))
             }
         }
     }
@@ -226,7 +232,7 @@ fn spill_run(schema: &SchemaRef, scratch: &ScratchDir, batches: BatchIter) -> Re
         let file = writer.into_inner()?.into_inner();
         let file = file.map_err(|error| scratch.fault("rows cannot be spilled", error.into_error()))?;
         scratch.count_spilled(file.as_file().metadata().map_or(0, |meta| meta.len()));
-        Ok(SortedRun::Stored { file, batch_bytes })
+        Ok(SortedRun::Stored { path: file.into_temp_path(), batch_bytes })
     };
     write().map_err(|fault| scratch.locate_fault(fault))
 }

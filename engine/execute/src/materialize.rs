@@ -20,7 +20,9 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use forebay_model::{Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type};
+use forebay_model::{
+    Dataset, Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type,
+};
 use forebay_plan::{
     Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program,
     WindowBudget, refuse_writing,
@@ -44,6 +46,7 @@ pub const ROW_BITS: u32 = 40;
 /// Batches queued between the reading thread and the engine.
 pub const QUEUE_BATCHES: usize = 2;
 
+#[derive(Clone)]
 pub struct MaterializePass<'a> {
     pub io: &'a StorageClient,
     pub program: &'a Program,
@@ -67,6 +70,10 @@ impl MaterializePass<'_> {
             }
             GatherBy::GroupBy(own) => {
                 let schema = self.resolve_group_by(self.only_flow(op)?, own, &gather.schema)?.schema;
+                return Ok(MaterializePlan { op, plan: None, schema });
+            }
+            GatherBy::Join { join, .. } => {
+                let schema = self.joined_schema(op, join)?;
                 return Ok(MaterializePlan { op, plan: None, schema });
             }
             GatherBy::OnePerKey { .. } => {
@@ -128,6 +135,9 @@ impl MaterializePass<'_> {
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), .. })) => {
                 return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, take);
+            }
+            (None, PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, unmatched }, .. })) => {
+                return self.join_pairs(op, (join, *unmatched), &schema, take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
                 return self.future_rows(op, future, take);
@@ -213,11 +223,15 @@ impl MaterializePass<'_> {
                 OpChain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
             let sorted = self.known.sorted_for(self.program, stream, &chain)?;
             let input = self.known.input(self.program, stream.base)?.clone();
+            let rows_max = chunk_rows_max(self.batch_rows, [&chain].into_iter(), self.memory, self.threads);
+            // Batches of wide rows wait in a queue.
+            let share = self.memory.rows_bytes() / (self.threads.max(1) * (QUEUE_BATCHES + 2));
+            let rows_max = rows_max.min(share / stored_row_bytes(&input.dataset, &slice.1).max(1)).max(1);
             let request = ScanRequest {
                 columns: slice.1,
                 schema: input.dataset.schema.clone(),
                 pruning: Vec::new(),
-                batch_rows: chunk_rows_max(self.batch_rows, [&chain].into_iter(), self.memory, self.threads),
+                batch_rows: rows_max,
                 row_keys: false,
             };
             let fallen = self.known.fallen.clone();
@@ -258,6 +272,15 @@ impl MaterializePass<'_> {
     fn windows_bytes(&self) -> usize {
         self.memory.engine_bytes() / 4
     }
+}
+
+/// Stored bytes of some columns of a row, on the average; 0 if not known.
+fn stored_row_bytes(dataset: &Dataset, columns: &[String]) -> usize {
+    let bytes = match &dataset.column_bytes {
+        None => dataset.bytes(),
+        Some(bytes) => columns.iter().filter_map(|name| bytes.get(dataset.schema.index_of(name).ok()?)).sum(),
+    };
+    dataset.rows().and_then(|rows| bytes.checked_div(rows)).map_or(0, |bytes| bytes as usize)
 }
 
 /// Columns of a flow, followed by the position of each row.

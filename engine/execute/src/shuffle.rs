@@ -30,7 +30,7 @@ use crate::remote::RemoteExecutor;
 use crate::shuffle_read::ShuffleStream;
 use crate::sorted_pass::{SortInput, SortedPass};
 
-/// Rows of a batch that is committed for another worker.
+/// Rows of a batch that is committed for another worker, at most.
 const BATCH_ROWS: usize = 8192;
 
 /// Runs of spans, and partitions of keys, for each task slot of the workers.
@@ -87,7 +87,9 @@ impl ShuffleStage<'_> {
         if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
             return Err(strange());
         }
-        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, self.pass.gather.scratch)?;
+        let gather = &self.pass.gather;
+        let share = gather.memory.rows_bytes() / gather.threads.max(1);
+        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, (gather.scratch, share))?;
         let mut pushed = Ok(());
         self.pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
             pushed = self.pass.check_cancelled().and_then(|()| divider.push(&batch));
@@ -235,24 +237,43 @@ struct HashPartitioner {
     /// Positions of the keys, and the types in which they are compared.
     keys: Vec<(usize, DataType)>,
     converter: RowConverter,
-    parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
+    schema: SchemaRef,
+    /// The memory of rows that wait for others of their partition.
+    budget_bytes: usize,
+    /// A batch of each partition. Their rows depend on the width of the first ones.
+    waiting: Vec<BatchCoalescer>,
+    parts: Vec<StreamWriter<BufWriter<NamedTempFile>>>,
 }
 
 impl HashPartitioner {
-    fn new(side: &SortInput<'_>, schema: &SchemaRef, parts: usize, scratch: &ScratchDir) -> Result<HashPartitioner> {
+    fn new(
+        side: &SortInput<'_>,
+        schema: &SchemaRef,
+        parts: usize,
+        (scratch, budget_bytes): (&ScratchDir, usize),
+    ) -> Result<HashPartitioner> {
         let keys = side.keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
         let part = |_| {
             let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
-            let writer = StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
-            Ok((BatchCoalescer::new(schema.clone(), BATCH_ROWS), writer))
+            Ok(StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?)
         };
         let parts = (0..parts).map(part).collect::<Result<_>>()?;
-        Ok(HashPartitioner { keys, converter: RowConverter::new(fields)?, parts })
+        let (converter, schema, waiting) = (RowConverter::new(fields)?, schema.clone(), Vec::new());
+        Ok(HashPartitioner { keys, converter, schema, budget_bytes, waiting, parts })
+    }
+
+    fn start(&mut self, batch: &RecordBatch) {
+        let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
+        let rows = (self.budget_bytes / self.parts.len().max(1) / row_bytes.max(1)).clamp(1, BATCH_ROWS);
+        self.waiting = self.parts.iter().map(|_| BatchCoalescer::new(self.schema.clone(), rows)).collect();
     }
 
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        if self.waiting.is_empty() && batch.num_rows() > 0 {
+            self.start(batch);
+        }
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.parts.len()];
         if self.keys.is_empty() {
             rows[0].extend(0..batch.num_rows() as u32);
@@ -263,7 +284,8 @@ impl HashPartitioner {
                 rows[(xxh3_64(key.as_ref()) % self.parts.len() as u64) as usize].push(row as u32);
             }
         }
-        for ((coalescer, writer), rows) in self.parts.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
+        let parts = self.waiting.iter_mut().zip(&mut self.parts);
+        for ((coalescer, writer), rows) in parts.zip(rows).filter(|(_, rows)| !rows.is_empty()) {
             coalescer.push_batch(take_batch(batch, &UInt32Array::from(rows))?)?;
             while let Some(batch) = coalescer.next_completed_batch() {
                 writer.write(&batch)?;
@@ -274,10 +296,13 @@ impl HashPartitioner {
 
     fn finish(self) -> Result<Vec<NamedTempFile>> {
         let failed = |error: std::io::Error| Fault::disk("rows for another worker cannot be written", error);
-        let finish = |(mut coalescer, mut writer): (BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)| {
-            coalescer.finish_buffered_batch()?;
-            while let Some(batch) = coalescer.next_completed_batch() {
-                writer.write(&batch)?;
+        let mut waiting = self.waiting.into_iter();
+        let finish = |mut writer: StreamWriter<BufWriter<NamedTempFile>>| {
+            if let Some(mut coalescer) = waiting.next() {
+                coalescer.finish_buffered_batch()?;
+                while let Some(batch) = coalescer.next_completed_batch() {
+                    writer.write(&batch)?;
+                }
             }
             writer.finish()?;
             writer.into_inner()?.into_inner().map_err(|error| failed(error.into_error()))

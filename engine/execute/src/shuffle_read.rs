@@ -56,8 +56,7 @@ impl ShuffleReader {
         let together = exchange.shared_sort();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
         let back = pass.restore_order(exchange.stand, pass.gather.engine_context()?, schema, flow)?;
-        let nearest =
-            |op: &PlanOp| matches!(op, PlanOp::AsOf(join) if matches!(join.direction, MatchDirection::Nearest));
+        let nearest = |op: &PlanOp| matches!(op, PlanOp::Join(join) if join.as_of().is_some_and(|as_of| matches!(as_of.direction, MatchDirection::Nearest)));
         let layers = if nearest(&pass.gather.program.bound.ops[exchange.stand].op) { 2 } else { 1 };
         let (firsts, latest) = (back.stream_offsets(), Mutex::default());
         let most = pass.gather.threads.max(1);

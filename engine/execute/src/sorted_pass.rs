@@ -16,13 +16,14 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::reader::FileReader;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use datafusion::common::DataFusionError;
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
-use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    AsOf, GatherOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, PrecomputedOutputs, SharedSort, WindowOp,
-    canonical_key,
+    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, PrecomputedOutputs, SharedSort,
+    WindowOp, canonical_key,
 };
 use forebay_storage::{Event, MemoryBudget, ScratchDir, StorageClient};
 use forebay_threads::{lock, parallel_map};
@@ -31,7 +32,8 @@ use futures::StreamExt;
 use tempfile::TempPath;
 
 use crate::as_of_join::{AsOfOperator, AsOfRows, as_of_order};
-use crate::external_sort::{SortSpec, SpillingSorter, merge_runs};
+use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::materialize::{MaterializePass, ROW_BITS, engine_fault};
 use crate::ordered_scan::gaps_message;
 use crate::shuffle_read::ShuffleReader;
@@ -71,8 +73,8 @@ pub struct SortedFile {
 /// The operation of the outputs.
 #[derive(Debug, Clone)]
 enum SortedKind {
-    /// A window's.
-    Window,
+    /// A window's, or those of a join by equal keys.
+    Plain,
     /// An as-of join, with the distance to the matched row as the first column.
     AsOf,
     /// An as-of join in both directions; holds the other direction.
@@ -125,7 +127,7 @@ impl SortedFile {
     pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
         let rows = self.rows(stream, span)?;
         Ok(match &self.kind {
-            SortedKind::Window => Box::new(rows),
+            SortedKind::Plain => Box::new(rows),
             SortedKind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
             SortedKind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
         })
@@ -206,7 +208,7 @@ pub struct SortedPass<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Rows to sort: those of windows, or of one side of an as-of join.
+/// Rows to sort: those of windows, or of one side of a join.
 pub struct SortInput<'f> {
     /// Its index among the sides.
     pub number: usize,
@@ -238,14 +240,23 @@ impl SortedPass<'_> {
     pub fn sort(&self, together: &SharedSort, tables: InputTableFn<'_>) -> Result<(SortedFile, u64)> {
         let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
         match (&self.gather.program.bound.ops[together.stand].op, sides.as_slice()) {
-            (PlanOp::AsOf(join), [here, there]) => {
-                let over = || AsOfOperator::new(join);
+            (PlanOp::Join(join @ JoinOp { by: JoinBy::Equality(_), .. }), [here, there]) => {
+                let rows = RowsPerMatch::One;
+                let hash_join =
+                    HashJoin { pass: self, op: together.stand, join, keys: &here.keys, other_keys: &there.keys, rows };
+                let back =
+                    self.restore_order(together.stand, self.gather.engine_context()?, join_schema(join), flow)?;
+                let outputs = hash_join.run(&tables(here)?, &tables(there)?)?;
+                Ok((back.write_all(outputs, self.keeps_rows, self.stop)?, 0))
+            }
+            (PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }), [here, there]) => {
+                let over = || AsOfOperator::new(join, as_of);
                 let one_way = |backward| {
-                    let (rows, by) = as_of_order(join, backward, (tables(here)?, tables(there)?), &here.keys)
+                    let (rows, by) = as_of_order((join, as_of), backward, (tables(here)?, tables(there)?), &here.keys)
                         .map_err(|error| self.engine_fault_at(error, together.stand))?;
                     self.sort_and_compute(together.stand, (rows, by), Arc::new(over()), flow)
                 };
-                let sorted = match join.direction {
+                let sorted = match as_of.direction {
                     MatchDirection::Backward => one_way(true)?,
                     MatchDirection::Forward => one_way(false)?,
                     MatchDirection::Nearest => one_way(true)?.with_other_direction(one_way(false)?),
@@ -277,16 +288,10 @@ impl SortedPass<'_> {
     pub fn sort_inputs(&self, together: &SharedSort) -> Result<Vec<SortInput<'_>>> {
         let (bound, flow) = (&self.gather.program.bound, self.flow(together)?);
         let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
-        if let PlanOp::AsOf(join) = &bound.ops[together.stand].op {
-            let other = bound.as_of_inputs.get(&together.stand);
-            let other = other.ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
-            let both = join.keys.iter().map(|(here, there)| {
-                let types = (typed(here)?.1, other.schema.field_with_name(there)?.data_type());
-                let common = AsOf::key_type(&types.0, types.1);
-                let common = common.ok_or_else(|| Fault::internal("keys of an as-of join that cannot be compared"))?;
-                Ok(((here.clone(), common.clone()), (there.clone(), common)))
-            });
-            let (here, there) = both.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        if let PlanOp::Join(join) = &bound.ops[together.stand].op {
+            let other = bound.join_inputs.get(&together.stand);
+            let other = other.ok_or_else(|| Fault::internal("a join without its other side"))?;
+            let (here, there) = typed_join_keys(join, &flow.schema, &other.schema)?;
             return Ok(vec![
                 SortInput { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
                 SortInput {
@@ -306,8 +311,8 @@ impl SortedPass<'_> {
     /// The output columns of each operation among those of all.
     pub fn output_columns(&self, together: &SharedSort) -> Result<Vec<Range<usize>>> {
         match &self.gather.program.bound.ops[together.stand].op {
-            PlanOp::AsOf(join) => {
-                let outputs = AsOfOperator::new(join).schema().fields().len() - 1;
+            PlanOp::Join(join) => {
+                let outputs = join_outputs(join).fields().len() - 1;
                 Ok(std::iter::once(0..outputs).collect())
             }
             _ => Ok(self.merged_window(together)?.1),
@@ -317,7 +322,7 @@ impl SortedPass<'_> {
     /// All outputs, followed by the row's position.
     pub fn schema(&self, together: &SharedSort) -> Result<SchemaRef> {
         match &self.gather.program.bound.ops[together.stand].op {
-            PlanOp::AsOf(join) => Ok(AsOfOperator::new(join).schema().clone()),
+            PlanOp::Join(join) => Ok(join_outputs(join)),
             _ => {
                 let (window, _) = self.merged_window(together)?;
                 Ok(WindowOperator::new(&window, &distinct(window.columns()))?.schema)
@@ -384,33 +389,69 @@ impl SortedPass<'_> {
         budget_bytes: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
         let gather = &self.gather;
-        let place = |error: DataFusionError| self.engine_fault_at(error, op);
-        let mut state = gather.engine_context()?.state();
+        let plan = self.open_plan(op, &rows)?;
+        let order = sort_spec(plan.schema().clone(), &by)?;
+        let streams = plan.streams();
+        let share = budget_bytes / streams.max(1);
+        let sort = |number: usize| {
+            let mut sorter = SpillingSorter::new(&order, gather.scratch, share)?;
+            self.read_stream(&plan, number, &mut |batch| sorter.push(batch))?;
+            sorter.finish()
+        };
+        let runs = parallel_map(gather.threads.max(1), streams, &sort)?;
+        merge_runs(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
+    }
+
+    /// Plans how rows are read.
+    pub fn open_plan(&self, op: OpId, rows: &LogicalPlan) -> Result<OpenedPlan> {
+        let mut state = self.gather.engine_context()?.state();
         // Only a few streams are read at a time: repartitioning would make their rows wait for streams that are read
         // later.
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        let physical = gather.io.block_on(state.create_physical_plan(&rows))?.map_err(place)?;
-        let order = sort_spec(physical.schema(), &by)?;
-        let (streams, context) = (physical.output_partitioning().partition_count(), state.task_ctx());
-        let share = budget_bytes / streams.max(1);
-        let failed = AtomicBool::new(false);
-        let sort = |number: usize| {
-            let mut sorter = SpillingSorter::new(&order, gather.scratch, share)?;
-            // An open stream holds row groups.
-            let stream = gather.io.block_on(async { physical.execute(number, context.clone()) })?;
-            let mut stream = stream.map_err(place)?;
-            while !failed.load(Ordering::Relaxed)
-                && let Some(batch) = gather.io.block_on(stream.next())?
-            {
-                sorter.push(&batch.map_err(place)?)?;
-                gather.memory.check()?;
+        let physical = self.gather.io.block_on(state.create_physical_plan(rows))?;
+        let physical = physical.map_err(|error| self.engine_fault_at(error, op))?;
+        Ok(OpenedPlan {
+            op,
+            schema: physical.schema(),
+            physical,
+            context: state.task_ctx(),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Passes the rows of a stream to `take`, unless another stream of the plan failed.
+    pub fn read_stream(
+        &self,
+        plan: &OpenedPlan,
+        number: usize,
+        take: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let mut read = || -> Result<()> {
+            for batch in self.stream_batches(plan, number)? {
+                take(&batch?)?;
+                self.gather.memory.check()?;
                 self.check_cancelled()?;
+                if plan.failed.load(Ordering::Relaxed) {
+                    break;
+                }
             }
-            sorter.finish()
+            Ok(())
         };
-        let sort = |number: usize| sort(number).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-        let runs = parallel_map(gather.threads.max(1), streams, &sort)?;
-        merge_runs(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
+        read().inspect_err(|_| plan.failed.store(true, Ordering::Relaxed))
+    }
+
+    /// The rows of a stream. An open stream holds row groups.
+    pub fn stream_batches(&self, plan: &OpenedPlan, number: usize) -> Result<BatchIter> {
+        let io = self.gather.io.clone();
+        let label = self.gather.program.bound.ops[plan.op].label.clone();
+        let scratch = self.gather.scratch.clone();
+        let place = move |error: DataFusionError| scratch.locate_fault(engine_fault(error, &label));
+        let stream = io.block_on(async { plan.physical.execute(number, plan.context.clone()) })?;
+        let mut stream = stream.map_err(&place)?;
+        Ok(Box::new(std::iter::from_fn(move || match io.block_on(stream.next()) {
+            Ok(batch) => batch.map(|batch| batch.map_err(&place)),
+            Err(fault) => Some(Err(fault)),
+        })))
     }
 
     /// Restores the order of a flow's rows.
@@ -429,14 +470,57 @@ impl SortedPass<'_> {
             memory: gather.memory,
             label: gather.program.bound.ops[op].label.clone(),
             kind: match &gather.program.bound.ops[op].op {
-                PlanOp::AsOf(_) => SortedKind::AsOf,
-                _ => SortedKind::Window,
+                PlanOp::Join(join) if join.as_of().is_some() => SortedKind::AsOf,
+                _ => SortedKind::Plain,
             },
             spans: flow.streams.iter().map(spans).collect::<Result<_>>()?,
             context,
             schema,
         })
     }
+}
+
+/// A plan whose streams are read.
+pub struct OpenedPlan {
+    op: OpId,
+    physical: Arc<dyn ExecutionPlan>,
+    schema: SchemaRef,
+    context: Arc<TaskContext>,
+    /// Set once a stream failed.
+    failed: AtomicBool,
+}
+
+impl OpenedPlan {
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The number of streams.
+    pub fn streams(&self) -> usize {
+        self.physical.output_partitioning().partition_count()
+    }
+}
+
+/// The outputs of a join, followed by the row's position.
+fn join_outputs(join: &JoinOp) -> SchemaRef {
+    match &join.by {
+        JoinBy::Time(as_of) => AsOfOperator::new(join, as_of).schema().clone(),
+        JoinBy::Equality(_) => join_schema(join),
+    }
+}
+
+/// Keys of one side, with the types in which they are compared.
+type TypedKeys = Vec<(String, DataType)>;
+
+/// The keys of both sides of a join, with the types in which they are compared.
+pub fn typed_join_keys(join: &JoinOp, here: &Schema, there: &Schema) -> Result<(TypedKeys, TypedKeys)> {
+    let both = join.keys.iter().map(|(own, other)| {
+        let types = (here.field_with_name(own)?.data_type(), there.field_with_name(other)?.data_type());
+        let common = JoinOp::key_type(types.0, types.1);
+        let common = common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
+        Ok(((own.clone(), common.clone()), (other.clone(), common)))
+    });
+    Ok(both.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// Writes outputs that arrive in the order of rows.

@@ -89,12 +89,12 @@ impl IdentityBuilder<'_> {
                 let split = self.pipeline.split.as_ref().map(DataSplit::config);
                 id.text(&without_dates(&split.unwrap_or_default().to_string()));
             }
-            PlanOp::AsOf(join) => {
+            PlanOp::Join(join) => {
                 id.id(op.identity);
                 let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
                 let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
                 self.streams(&[here], &columns, id)?;
-                let there = bound.as_of_inputs.get(&stream.ops[position]);
+                let there = bound.join_inputs.get(&stream.ops[position]);
                 let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
                 self.streams(there.map(|flow| flow.streams.as_slice()).unwrap_or_default(), &columns, id)?;
             }

@@ -100,10 +100,10 @@ pub struct BoundPipeline {
     pub flows: BTreeMap<String, NodeFlow>,
     /// Inputs of each gather: name and flow.
     pub gather_inputs: BTreeMap<OpId, Vec<(String, NodeFlow)>>,
-    /// The input flow of each window and as-of join.
+    /// The input flow of each window and join.
     pub window_inputs: BTreeMap<OpId, NodeFlow>,
-    /// The flow of the other side of each as-of join.
-    pub as_of_inputs: BTreeMap<OpId, NodeFlow>,
+    /// The flow of the other side of each join.
+    pub join_inputs: BTreeMap<OpId, NodeFlow>,
 }
 
 impl BoundPipeline {
@@ -403,8 +403,8 @@ impl PipelineBinder<'_> {
             PlanOp::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
             PlanOp::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
             PlanOp::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
-            PlanOp::AsOf(join) => {
-                let writes: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
+            PlanOp::Join(join) => {
+                let writes: Vec<Field> = join.writes().cloned().collect();
                 with_written(&flow.schema, &[], &writes, label)?
             }
             PlanOp::Keep(_) => flow.schema.clone(),
@@ -428,7 +428,7 @@ impl PipelineBinder<'_> {
         flow.series.follow(&op);
         let windowed = op.is_over_series();
         let joined = match &op {
-            PlanOp::AsOf(join) => Some(self.node(&join.other)?),
+            PlanOp::Join(join) => Some(self.node(&join.other)?),
             _ => None,
         };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
@@ -437,10 +437,10 @@ impl PipelineBinder<'_> {
             if let Some((copy, streams)) = &copy {
                 let streams = streams.clone();
                 self.bound.window_inputs.insert(*copy, NodeFlow { streams, future: None, ..before.clone() });
-                self.bound.as_of_inputs.extend(joined.clone().map(|flow| (*copy, flow)));
+                self.bound.join_inputs.extend(joined.clone().map(|flow| (*copy, flow)));
             }
             self.bound.window_inputs.insert(id, before.clone());
-            self.bound.as_of_inputs.extend(joined.map(|flow| (id, flow)));
+            self.bound.join_inputs.extend(joined.map(|flow| (id, flow)));
         }
         for ask in asks {
             let (streams, part) = match &ask.of {
@@ -527,7 +527,13 @@ impl PipelineBinder<'_> {
             inputs.push(("this".to_owned(), flow));
         }
         for name in &gather.others {
-            inputs.push((name.clone(), self.node(name)?));
+            let mut flow = self.node(name)?;
+            if let GatherBy::Join { join, .. } = &gather.lower {
+                let read = |name: &String| join.columns_there().any(|column| column == name);
+                let fields = flow.schema.fields().iter().filter(|field| read(field.name()));
+                flow.schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
+            }
+            inputs.push((name.clone(), flow));
         }
         let schema = gather.schema.clone();
         let id = self.bound.ops.len();

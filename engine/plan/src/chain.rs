@@ -264,8 +264,8 @@ impl OpChain {
                         let way = (told.way)(stream.ops[position]);
                         builder.window(stream.ops[position], window, way, &op.label, op.at.as_ref())
                     }
-                    PlanOp::AsOf(join) => {
-                        let fields: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
+                    PlanOp::Join(join) => {
+                        let fields: Vec<Field> = join.writes().cloned().collect();
                         builder.given(stream.ops[position], &fields, &op.label, op.at.as_ref());
                         Ok(())
                     }
@@ -603,7 +603,7 @@ impl ChainBuilder {
                 self.names = names;
                 return Ok(());
             }
-            PlanOp::Window(_) | PlanOp::AsOf(_) | PlanOp::Gather(_) => {
+            PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Gather(_) => {
                 return Err(Fault::internal("the operation cannot run in a chain"));
             }
         };

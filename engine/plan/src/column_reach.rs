@@ -70,7 +70,7 @@ impl ColumnReaches {
                     self.write([field], reach);
                 }
             }
-            PlanOp::AsOf(join) => self.write(join.columns.iter().map(|(_, field)| field), WindowReach::Unbounded),
+            PlanOp::Join(join) => self.write(join.writes(), WindowReach::Unbounded),
             PlanOp::Gather(_) => self.rows = WindowReach::Unbounded,
         }
     }

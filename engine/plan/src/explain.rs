@@ -2,10 +2,19 @@
 
 use serde::Serialize;
 
-use crate::{BaseDataset, ColumnScan, LearnWork, PassWork, Program, RowOrderChoice, WindowRowOrder, choose_row_order};
+use crate::{
+    AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId, PassWork, PlanOp,
+    Program, RowOrderChoice, WindowRowOrder, choose_row_order,
+};
 
 /// Display name of the sorted row order.
 const SORTED: &str = "sorted";
+
+/// Display name of a join that holds the other side in memory.
+const LOOKUP_TABLE: &str = "lookup table";
+
+/// Display name of a join that partitions both sides.
+const SHUFFLE_JOIN: &str = "shuffle join";
 
 /// Explanation of a program.
 #[derive(Debug, Clone, Serialize)]
@@ -55,6 +64,8 @@ pub struct ExplainPass {
     pub learns: Vec<ExplainState>,
     /// Row order of its windows and as-of joins.
     pub windows: Vec<ExplainWindow>,
+    /// Method of its joins by equal keys.
+    pub joins: Vec<ExplainJoin>,
     /// The gathered dataset or written sink.
     pub gives: Option<String>,
     /// Number of lanes: groups of columns that are read separately.
@@ -108,6 +119,17 @@ pub struct ExplainWindow {
     pub way: &'static str,
     /// The reason.
     pub why: &'static str,
+}
+
+/// Explanation of a join by equal keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainJoin {
+    /// The step.
+    pub step: String,
+    /// `lookup table` or `shuffle join`.
+    pub method: &'static str,
+    /// The reason.
+    pub why: String,
 }
 
 /// Explanation of an analyzer.
@@ -170,7 +192,8 @@ impl ExplainProgram {
         };
         let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
             let ops = program.windows_of(scans);
-            let explained = ops.into_iter().map(|op| {
+            let ops = ops.into_iter().filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
+            let explained = ops.map(|op| {
                 let RowOrderChoice { way, why } =
                     choose_row_order(&program.bound, op, &|base| match &program.bound.bases[base] {
                         BaseDataset::Source(name) => datasets.get(name),
@@ -195,6 +218,7 @@ impl ExplainProgram {
                 reads: Vec::new(),
                 learns: Vec::new(),
                 windows: Vec::new(),
+                joins: Vec::new(),
                 gives: None,
                 lanes: 0,
                 bytes: None,
@@ -223,6 +247,7 @@ impl ExplainProgram {
                         });
                     }
                     explained.reused = lanes.is_empty();
+                    explained.joins = joins(&program.bound, lanes.iter().flat_map(|lane| &lane.scans));
                     explained.windows = windows(&mut lanes.iter().flat_map(|lane| &lane.scans));
                     explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
                     explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
@@ -242,6 +267,7 @@ impl ExplainProgram {
                     explained.work = "gather";
                     explained.gives = Some(format!("{} (gathered)", program.bound.ops[*op].label));
                     explained.why = format!("{} needs all rows at once", program.bound.ops[*op].label);
+                    explained.joins.extend(explain_join(&program.bound, *op));
                     let inputs = program.bound.gather_inputs.get(op);
                     explained.reads = inputs
                         .into_iter()
@@ -266,9 +292,11 @@ impl ExplainProgram {
                     explained.reads = work.scans.iter().map(read).collect();
                     explained.bytes = work.scans.iter().map(scan_bytes).sum();
                     explained.windows = windows(&mut work.scans.iter());
+                    explained.joins = joins(&program.bound, &work.scans);
                 }
             }
-            let sorts = explained.windows.iter().any(|window| window.way == SORTED);
+            let sorts = explained.windows.iter().any(|window| window.way == SORTED)
+                || explained.joins.iter().any(|join| join.method == SHUFFLE_JOIN);
             if sorts && explained.work == "learn" {
                 explained.runs_on = "the coordinator; workers sort the rows";
             } else if explained.work == "gather" {
@@ -282,6 +310,48 @@ impl ExplainProgram {
             trainings: Vec::new(),
             continues: None,
         }
+    }
+}
+
+/// The joins by equal keys that rows go through.
+fn joins<'a>(bound: &BoundPipeline, scans: impl IntoIterator<Item = &'a ColumnScan>) -> Vec<ExplainJoin> {
+    let streams = scans.into_iter().flat_map(|scan| &scan.streams);
+    let ops = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
+    let mut joins: Vec<ExplainJoin> = Vec::new();
+    for join in ops.filter_map(|op| explain_join(bound, op)) {
+        if !joins.contains(&join) {
+            joins.push(join);
+        }
+    }
+    joins
+}
+
+fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
+    let step = bound.ops[op].label.clone();
+    let collected = |ask: &&AnalyzerRequest| ask.analyzer.kind() == "collect";
+    match &bound.ops[op].op {
+        PlanOp::Map(map) => {
+            let other = map.asks.iter().filter(collected).find_map(|ask| ask.of.as_ref())?;
+            Some(ExplainJoin { step, method: LOOKUP_TABLE, why: format!("holds the rows of `{other}` in memory") })
+        }
+        op => {
+            let other = equal_keys(op)?;
+            Some(ExplainJoin {
+                step,
+                method: SHUFFLE_JOIN,
+                why: format!("partitions its rows and those of `{other}` by key"),
+            })
+        }
+    }
+}
+
+/// The other side of a join by equal keys.
+fn equal_keys(op: &PlanOp) -> Option<&String> {
+    match op {
+        PlanOp::Join(join) | PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, .. }, .. }) => {
+            join.as_of().is_none().then_some(&join.other)
+        }
+        _ => None,
     }
 }
 

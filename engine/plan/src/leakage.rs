@@ -8,7 +8,7 @@ use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, code
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
 use crate::{
-    AsOf, BaseDataset, BoundPipeline, FutureFlow, MatchDirection, OpStream, PlanOp, WindowOp, base_column,
+    BaseDataset, BoundPipeline, FutureFlow, JoinBy, JoinOp, MatchDirection, OpStream, PlanOp, WindowOp, base_column,
     unknown_column,
 };
 
@@ -343,9 +343,9 @@ impl LeakageWalk<'_> {
     }
 
     /// A column that an as-of join brings: as old as it is on its own side.
-    fn joined(&self, op: usize, join: &AsOf, name: &str) -> AgeTrace {
+    fn joined(&self, op: usize, join: &JoinOp, direction: MatchDirection, name: &str) -> AgeTrace {
         let from = join.columns.iter().find(|(_, field)| field.name() == name).map(|(from, _)| from.as_str());
-        let streams = self.bound.as_of_inputs.get(&op).map(|flow| flow.streams.as_slice()).unwrap_or_default();
+        let streams = self.bound.join_inputs.get(&op).map(|flow| flow.streams.as_slice()).unwrap_or_default();
         let traces = streams.iter().map(|other| {
             let mut walk = LeakageWalk { bound: self.bound, focus: self.focus, seen: BTreeMap::new() };
             walk.column(other, other.ops.len(), from.unwrap_or(name))
@@ -356,7 +356,7 @@ impl LeakageWalk<'_> {
         if all && trace.ends == DataAge::Ahead {
             trace.ends = NOW;
         }
-        if join.direction != MatchDirection::Backward && trace.ends != DataAge::Ahead {
+        if direction != MatchDirection::Backward && trace.ends != DataAge::Ahead {
             trace.ends = DataAge::After;
         }
         trace.timed = false;
@@ -388,9 +388,17 @@ impl LeakageWalk<'_> {
                 trace
             }
             PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => all(&expand.reads),
-            PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| field.name() == name) => {
-                self.joined(stream.ops[before], join, name)
-            }
+            PlanOp::Join(join) if join.is_written(name) => match &join.by {
+                JoinBy::Time(as_of) => self.joined(stream.ops[before], join, as_of.direction, name),
+                JoinBy::Equality(_) => {
+                    let keys: Vec<String> = join.columns_here().cloned().collect();
+                    let trace = all(&keys);
+                    match all_data && trace.timed {
+                        true => trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() }),
+                        false => trace,
+                    }
+                }
+            },
             PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
                 None => return self.column(stream, before, name),
                 Some(output) => {

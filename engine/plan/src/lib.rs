@@ -42,15 +42,17 @@ pub use chain::{ChainContext, ChainPath, ChainWindow, ColumnTap, OpChain, RowCou
 pub use column_reach::column_reaches;
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use expectation::{Expectation, ExpectationOutcome, ExpectationPolicy, JudgeExpectation, ViolatingValue};
-pub use explain::{ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse};
+pub use explain::{
+    ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse,
+};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
 pub use leakage::{check_horizon, check_label_names, label_in_features};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
-    FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
-    MatchDirection, PlanOp, RowBatches, WindowOp,
+    FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
+    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, RowBatches, WindowOp,
 };
 pub use operation_id::{config_without_path, operation_id};
 pub use program::{
@@ -65,4 +67,4 @@ pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
-pub use transform::{BindScope, SeriesColumns, Transform};
+pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};

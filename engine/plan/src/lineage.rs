@@ -66,7 +66,7 @@ impl LineageWalk<'_> {
             PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
             PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
             PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
-            PlanOp::AsOf(join) => join.columns.iter().any(|(_, field)| field.name() == name),
+            PlanOp::Join(join) => join.is_written(name),
             PlanOp::Project(_) => true,
             PlanOp::Keep(_) | PlanOp::Gather(_) => false,
         }
@@ -134,10 +134,11 @@ impl LineageWalk<'_> {
                     self.all(base, before, reads.filter_map(|read| window.reads.get(read)))
                 }
             },
-            PlanOp::AsOf(join) => match join.columns.iter().find(|(_, field)| field.name() == name) {
+            PlanOp::Join(join) => match join.columns.iter().find(|(_, field)| field.name() == name) {
+                None if join.is_written(name) => self.all(base, before, join.columns_here()),
                 None => self.column(base, before, name),
                 Some((there, _)) => {
-                    let flow = bound.as_of_inputs.get(&last);
+                    let flow = bound.join_inputs.get(&last);
                     flow.map(|flow| self.flow(flow, there)).unwrap_or_default()
                 }
             },

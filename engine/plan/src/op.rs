@@ -256,20 +256,48 @@ pub enum MatchDirection {
     Nearest,
 }
 
-/// As-of join: columns of the row of another step that is valid at the time of each row. One output row per input
-/// row, in the same order. Of rows with equal times on the other side, the last one counts. A null key or time
-/// matches nothing.
+/// Columns of the matching row of another step or source. One output row per input row, in the same order. A null key
+/// matches nothing. Neither side has to fit into memory.
 #[derive(Debug, Clone)]
-pub struct AsOf {
+pub struct JoinOp {
     /// The other step or source.
     pub other: String,
-    /// Key columns of this side and the other side, of the same types.
+    /// Key columns of this side and the other side, of comparable types.
     pub keys: Vec<(String, String)>,
+    /// Column that tells whether a row matches. Of `Equality` only.
+    pub matched: Option<Field>,
+    /// Columns taken from the other side, and the fields they become.
+    pub columns: Vec<(String, Field)>,
+    /// Which row matches.
+    pub by: JoinBy,
+}
+
+/// Which row of the other side matches.
+#[derive(Debug, Clone)]
+pub enum JoinBy {
+    /// The row of the same key that is valid at the time of the row.
+    Time(AsOf),
+    /// The row of the same key.
+    Equality(JoinChecks),
+}
+
+/// The cardinality that an equality join checks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct JoinChecks {
+    /// Two rows of this side must not match one row of the other side.
+    pub unique_here: bool,
+    /// Two rows of the other side must not have the same key.
+    pub unique_there: bool,
+}
+
+/// Match by time. Of rows with equal times on the other side, the last one counts. A null time matches nothing.
+#[derive(Debug, Clone)]
+pub struct AsOf {
     /// Time column of this side.
     pub time: String,
-    /// Time column of the other side, of the same type.
+    /// Time column of the other side, of a comparable type.
     pub other_time: String,
-    /// Column of the other side that contains the time when a row became known, of the same type: the row is
+    /// Column of the other side that contains the time when a row became known, of a comparable type: the row is
     /// invisible before.
     pub known_at: Option<String>,
     /// Which row matches.
@@ -278,11 +306,27 @@ pub struct AsOf {
     pub tolerance: Option<i64>,
     /// Whether a row of exactly the same time matches.
     pub exact: bool,
-    /// Columns taken from the other side, and the fields they become.
-    pub columns: Vec<(String, Field)>,
 }
 
 impl AsOf {
+    /// The type whose ticks are used to compare times of both sides: for timestamps, the finer unit. Either both or
+    /// none must have a time zone. `None` if the types are not comparable.
+    pub fn time_type(here: &DataType, there: &DataType) -> Option<DataType> {
+        match (here, there) {
+            (a, b) if a == b => Some(a.clone()),
+            (a, b) if a.is_integer() && b.is_integer() => {
+                JoinOp::key_type(a, b).filter(|common| *common == DataType::Int64)
+            }
+            (DataType::Timestamp(a, zone), DataType::Timestamp(b, other)) if zone.is_some() == other.is_some() => {
+                // Units are ordered from coarse to fine.
+                Some(DataType::Timestamp((*a).max(*b), zone.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl JoinOp {
     /// The type in which keys of both sides are compared; `None` if they are not comparable.
     pub fn key_type(here: &DataType, there: &DataType) -> Option<DataType> {
         match (here, there) {
@@ -299,31 +343,34 @@ impl AsOf {
         }
     }
 
-    /// The type whose ticks are used to compare times of both sides: for timestamps, the finer unit. Either both or
-    /// none must have a time zone. `None` if the types are not comparable.
-    pub fn time_type(here: &DataType, there: &DataType) -> Option<DataType> {
-        match (here, there) {
-            (a, b) if a == b => Some(a.clone()),
-            (a, b) if a.is_integer() && b.is_integer() => {
-                Self::key_type(a, b).filter(|common| *common == DataType::Int64)
-            }
-            (DataType::Timestamp(a, zone), DataType::Timestamp(b, other)) if zone.is_some() == other.is_some() => {
-                // Units are ordered from coarse to fine.
-                Some(DataType::Timestamp((*a).max(*b), zone.clone()))
-            }
-            _ => None,
+    /// The match by time, unless keys alone match.
+    pub fn as_of(&self) -> Option<&AsOf> {
+        match &self.by {
+            JoinBy::Time(as_of) => Some(as_of),
+            JoinBy::Equality(_) => None,
         }
+    }
+
+    /// The columns that it writes.
+    pub fn writes(&self) -> impl Iterator<Item = &Field> {
+        self.matched.iter().chain(self.columns.iter().map(|(_, field)| field))
+    }
+
+    /// Whether it writes a column of this name.
+    pub fn is_written(&self, name: &str) -> bool {
+        self.writes().any(|field| field.name() == name)
     }
 
     /// Columns read from this side.
     pub fn columns_here(&self) -> impl Iterator<Item = &String> {
-        self.keys.iter().map(|(here, _)| here).chain([&self.time])
+        self.keys.iter().map(|(here, _)| here).chain(self.as_of().map(|as_of| &as_of.time))
     }
 
     /// Columns read from the other side.
     pub fn columns_there(&self) -> impl Iterator<Item = &String> {
         let keys = self.keys.iter().map(|(_, there)| there);
-        keys.chain([&self.other_time]).chain(&self.known_at).chain(self.columns.iter().map(|(there, _)| there))
+        let times = self.as_of().into_iter().flat_map(|as_of| [&as_of.other_time].into_iter().chain(&as_of.known_at));
+        keys.chain(times).chain(self.columns.iter().map(|(there, _)| there))
     }
 }
 
@@ -355,6 +402,13 @@ pub enum GatherBy {
     },
     /// Gives one row per key, computed from mergeable states, in the order of the keys, nulls last.
     GroupBy(GroupByOp),
+    /// Joins the rows of the only other input. Rows are in the order of this step's rows, then of the other's.
+    Join {
+        /// The keys, and the columns to bring.
+        join: JoinOp,
+        /// Whether rows without a match stay, with nulls.
+        unmatched: bool,
+    },
     /// Makes rows of the future. They do not replace the step's rows: they come after them where a sink asks for them.
     Future(FutureRowsOp),
 }
@@ -437,16 +491,16 @@ pub enum PlanOp {
     Expand(ExpandOp),
     /// See `WindowOp`.
     Window(WindowOp),
-    /// See [`AsOf`].
-    AsOf(AsOf),
+    /// See [`JoinOp`].
+    Join(JoinOp),
     /// See `GatherOp`.
     Gather(GatherOp),
 }
 
 impl PlanOp {
-    /// Whether output rows depend on other rows of their series.
+    /// Whether output rows depend on other rows with the same keys.
     pub fn is_over_series(&self) -> bool {
-        matches!(self, PlanOp::Window(_) | PlanOp::AsOf(_))
+        matches!(self, PlanOp::Window(_) | PlanOp::Join(_))
     }
 }
 
@@ -469,17 +523,29 @@ impl PlanOp {
                 "writes": names(&window.writes),
                 "backward": window.backward,
             }),
-            PlanOp::AsOf(join) => json!({
-                "as_of": join.other,
-                "keys": join.keys,
-                "time": join.time,
-                "other_time": join.other_time,
-                "known_at": join.known_at,
-                "direction": join.direction,
-                "tolerance": join.tolerance,
-                "exact": join.exact,
-                "columns": join.columns.iter().map(taken).collect::<Vec<_>>(),
-            }),
+            PlanOp::Join(join) => {
+                let columns = join.columns.iter().map(taken).collect::<Vec<_>>();
+                match &join.by {
+                    JoinBy::Time(as_of) => json!({
+                        "as_of": join.other,
+                        "keys": join.keys,
+                        "time": as_of.time,
+                        "other_time": as_of.other_time,
+                        "known_at": as_of.known_at,
+                        "direction": as_of.direction,
+                        "tolerance": as_of.tolerance,
+                        "exact": as_of.exact,
+                        "columns": columns,
+                    }),
+                    JoinBy::Equality(checks) => json!({
+                        "equal": join.other,
+                        "keys": join.keys,
+                        "matched": join.matched.as_ref().map(Field::name),
+                        "checks": checks,
+                        "columns": columns,
+                    }),
+                }
+            }
             PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) => {
                 json!({ "future": future.latest.inputs, "keys": future.keys, "time": future.time })
             }

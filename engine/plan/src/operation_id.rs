@@ -27,7 +27,7 @@ pub fn operation_id(
         id.json(&json!([stream.needed.len(), stream.taps.iter().map(|(_, after)| *after).collect::<Vec<_>>()]));
         for position in &stream.needed {
             let op = &bound.ops[stream.stream.ops[*position]];
-            if matches!(op.op, PlanOp::AsOf(_)) {
+            if matches!(op.op, PlanOp::Join(_)) {
                 return Ok(None);
             }
             id.id(op.identity);

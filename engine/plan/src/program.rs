@@ -231,7 +231,7 @@ impl Program {
 
     /// Adds the gathers that one operation reads besides its own rows: an as-of join sorts both sides.
     fn gathers_of_other_side(&self, stream: &OpStream, position: usize, needed: &mut BTreeSet<OpId>) {
-        let Some(flow) = self.bound.as_of_inputs.get(&stream.ops[position]) else { return };
+        let Some(flow) = self.bound.join_inputs.get(&stream.ops[position]) else { return };
         let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
         [&here].into_iter().chain(&flow.streams).for_each(|stream| self.gathers_of(stream, needed));
     }
@@ -298,7 +298,7 @@ impl<'a> ProgramCompiler<'a> {
             for position in &slice.ops {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
-                if let (PlanOp::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
+                if let (PlanOp::Join(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.join_inputs.get(&op)) {
                     // Slices do not contain the columns read for sorting.
                     let (join, flow) = (join.clone(), flow.clone());
                     let here = OpStream { base: stream.base, ops: stream.ops[..*position].to_vec() };

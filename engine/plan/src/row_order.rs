@@ -20,7 +20,7 @@ pub fn choose_row_order<'a>(
     op: OpId,
     dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
 ) -> RowOrderChoice {
-    if let PlanOp::AsOf(_) = &bound.ops[op].op {
+    if let PlanOp::Join(_) = &bound.ops[op].op {
         return RowOrderChoice { way: WindowRowOrder::Sorted, why: "joins rows of another step" };
     }
     let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
@@ -56,12 +56,12 @@ pub fn base_column(bound: &BoundPipeline, stream: &OpStream, column: &str) -> Op
             PlanOp::Map(map) => map.writes.as_slice(),
             PlanOp::Expand(expand) => expand.writes.as_slice(),
             PlanOp::Window(window) => window.writes.as_slice(),
-            PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => return None,
+            PlanOp::Join(join) if join.is_written(&name) => return None,
             PlanOp::Project(columns) => {
                 name = columns.iter().find(|(_, to)| *to == name)?.0.clone();
                 &[]
             }
-            PlanOp::Keep(_) | PlanOp::AsOf(_) | PlanOp::Gather(_) => &[],
+            PlanOp::Keep(_) | PlanOp::Join(_) | PlanOp::Gather(_) => &[],
         };
         if writes.iter().any(|field| *field.name() == name) {
             return None;

@@ -66,7 +66,7 @@ fn preserves_window(bound: &BoundPipeline, from: &NodeFlow, to: &NodeFlow, windo
     let keeps = |op: &OpId| match &bound.ops[*op].op {
         PlanOp::Map(map) => !map.writes.iter().any(|field| reads(field.name())),
         PlanOp::Window(window) => !window.writes.iter().any(|field| reads(field.name())),
-        PlanOp::AsOf(join) => !join.columns.iter().any(|(_, field)| reads(field.name())),
+        PlanOp::Join(join) => !join.writes().any(|field| reads(field.name())),
         PlanOp::Project(columns) => {
             window.columns().all(|name| columns.iter().filter(|(_, to)| to == name).eq([&(name.clone(), name.clone())]))
         }

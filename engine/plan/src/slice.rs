@@ -97,12 +97,12 @@ pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[S
                 }
             }
             // The sorts before have read its inputs; with precomputed outputs none of them is needed.
-            PlanOp::AsOf(join) => {
-                let writes = |set: &BTreeSet<String>| join.columns.iter().any(|(_, field)| set.contains(field.name()));
+            PlanOp::Join(join) => {
+                let writes = |set: &BTreeSet<String>| join.writes().any(|field| set.contains(field.name()));
                 if writes(&live) {
                     ops.push(before);
                     for set in [&mut live, &mut live_rows] {
-                        set.retain(|name| !join.columns.iter().any(|(_, field)| field.name() == name));
+                        set.retain(|name| !join.is_written(name));
                     }
                 }
             }
@@ -134,7 +134,7 @@ pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr>
             }
             PlanOp::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
             // A window needs the rows that a later filter removes.
-            PlanOp::Window(_) | PlanOp::AsOf(_) | PlanOp::Expand(_) | PlanOp::Project(_) | PlanOp::Gather(_) => break,
+            PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Expand(_) | PlanOp::Project(_) | PlanOp::Gather(_) => break,
         }
     }
     conditions

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Fault, Result};
+use serde_json::Value;
 
 use crate::column_selector::unknown_column;
 use crate::{ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SqlCompiler};
@@ -13,6 +14,22 @@ use crate::{ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SqlCompiler}
 pub trait Transform: Debug + Send + Sync {
     /// Checks the columns and returns the operations, in order.
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>>;
+
+    /// The rows of another step or source that the step holds in memory although it does not have to.
+    fn held_rows(&self) -> Option<HeldRows> {
+        None
+    }
+}
+
+/// Rows of another step or source that a step holds in memory.
+#[derive(Debug, Clone)]
+pub struct HeldRows {
+    /// The other step or source.
+    pub other: String,
+    /// Its columns that are held; `None` means all.
+    pub columns: Option<ColumnSelector>,
+    /// The configuration of a step with the same results that holds no rows.
+    pub spilling: Value,
 }
 
 /// Event time and keys of a flow, from the source's declaration. A step that rewrites or drops one of these columns
@@ -32,7 +49,7 @@ impl SeriesColumns {
             PlanOp::Map(map) => (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
             PlanOp::Expand(expand) => (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
             PlanOp::Window(window) => (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
-            PlanOp::AsOf(join) => (!join.columns.iter().any(|(_, field)| field.name() == name)).then(|| name.clone()),
+            PlanOp::Join(join) => (!join.is_written(name)).then(|| name.clone()),
             PlanOp::Project(columns) => columns.iter().find(|(from, _)| from == name).map(|(_, to)| to.clone()),
             PlanOp::Keep(_) | PlanOp::Gather(_) => Some(name.clone()),
         };

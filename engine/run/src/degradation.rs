@@ -117,7 +117,7 @@ fn upstream_asks(bound: &BoundPipeline, mut open: Vec<NeededColumns>) -> BTreeSe
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         for position in slice_for_columns(bound, &stream, &columns).0 {
             let op = stream.ops[position];
-            if let (PlanOp::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
+            if let (PlanOp::Join(join), Some(flow)) = (&bound.ops[op].op, bound.join_inputs.get(&op))
                 && seen.insert(op)
             {
                 let there: Vec<String> = join.columns_there().cloned().collect();

@@ -954,12 +954,12 @@ fn windows_behind<'a>(
 fn upstream_windows(bound: &BoundPipeline, windows: &[OpId]) -> BTreeSet<OpId> {
     let mut upstream = BTreeSet::new();
     for op in windows {
-        let (here, there) = (bound.window_inputs.get(op), bound.as_of_inputs.get(op));
+        let (here, there) = (bound.window_inputs.get(op), bound.join_inputs.get(op));
         match &bound.ops[*op].op {
             PlanOp::Window(window) => {
                 upstream.extend(here.map(|flow| windows_behind(bound, flow, window.columns())).unwrap_or_default());
             }
-            PlanOp::AsOf(join) => {
+            PlanOp::Join(join) => {
                 upstream.extend(here.map(|flow| windows_behind(bound, flow, join.columns_here())).unwrap_or_default());
                 upstream
                     .extend(there.map(|flow| windows_behind(bound, flow, join.columns_there())).unwrap_or_default());

@@ -2,6 +2,7 @@
 
 mod backfill;
 mod backtest;
+mod bounded_joins;
 mod cancellable_source;
 mod carried;
 mod connector_registry;

@@ -1,5 +1,6 @@
 //! Runs: attempts, one after the other, each as far down the ladder as the deadline demands.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -66,9 +67,14 @@ impl Session {
         let (watch, interrupt) = (keeper.watch(), keeper.interrupt());
         let session =
             Session { io: self.io.with_read_cache(self.memory().recent_bytes()), watch, interrupt, ..claimed };
+        let mut pipeline = Cow::Borrowed(pipeline);
         let done = loop {
-            match session.run_attempt(pipeline, goal, interval, &keeper) {
+            match session.run_attempt(&pipeline, goal, interval, &keeper) {
                 Err(_) if keeper.should_restart() => {}
+                Err(fault) => match session.bound_join_of(&pipeline, &fault)? {
+                    Some(bounded) if !matches!(goal, RunMode::Apply(_)) => pipeline = Cow::Owned(bounded),
+                    _ => break Err(fault),
+                },
                 done => break done,
             }
         };
@@ -146,6 +152,14 @@ impl Session {
         let session = &Session { carried, ..self.clone() };
         if let Some(artifact) = artifact {
             name_by_artifact(&mut bound, artifact)?;
+        }
+        let bounded = match artifact {
+            None => self.bound_joins(pipeline, &datasets)?,
+            Some(_) => None,
+        };
+        let pipeline = bounded.as_ref().unwrap_or(pipeline);
+        if bounded.is_some() {
+            bound = session.bind(pipeline, &datasets)?;
         }
         let extended = match trains {
             true => {

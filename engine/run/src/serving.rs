@@ -8,7 +8,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
 use forebay_model::{Chunk, Fault, Result, codes, logical_type};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream, SqlCompiler,
+    BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream, PlanOp, SqlCompiler,
     TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
 };
 use serde_json::{Map, Value};
@@ -63,7 +63,11 @@ impl ServingModel {
         let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
         if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;
-            let message = format!("`{label}` needs the rows before, so `{name}` cannot be applied to a batch");
+            let needs = match &bound.ops[*op].op {
+                PlanOp::Join(join) => format!("the rows of `{}`", join.other),
+                _ => "the rows before".to_owned(),
+            };
+            let message = format!("`{label}` needs {needs}, so `{name}` cannot be applied to a batch");
             return Err(
                 Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a dataset with its history")
             );

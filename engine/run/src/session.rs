@@ -299,10 +299,15 @@ impl Session {
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let bounded = self.bound_joins(pipeline, &prepared.datasets)?;
+        let pipeline = bounded.as_ref().unwrap_or(pipeline);
+        let session = Session { carried: prepared.carried.clone(), ..self.clone() };
+        if bounded.is_some() {
+            prepared.bound = session.bind(pipeline, &prepared.datasets)?;
+        }
         let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
         let pipeline = extended.as_ref().unwrap_or(pipeline);
         if extended.is_some() {
-            let session = Session { carried: prepared.carried.clone(), ..self.clone() };
             prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow};
+use forebay_plan::{ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow};
 
 use super::units;
 
@@ -95,6 +95,7 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
         list(out, "steps", &read.steps);
     }
     windows(out, &pass.windows);
+    joins(out, &pass.joins);
     states(out, &pass.learns);
     if let Some(gives) = &pass.gives {
         line(out, "gives", gives);
@@ -155,6 +156,11 @@ fn list(out: &mut String, label: &str, items: &[String]) {
 
 fn states(out: &mut String, states: &[ExplainState]) {
     table(out, "learns", states.iter().map(state_row).collect());
+}
+
+fn joins(out: &mut String, joins: &[ExplainJoin]) {
+    let row = |join: &ExplainJoin| [join.step.clone(), join.method.to_owned(), format!("it {}", join.why)];
+    table(out, "joins", joins.iter().map(row).collect());
 }
 
 fn windows(out: &mut String, windows: &[ExplainWindow]) {
@@ -286,6 +292,7 @@ mod tests {
             reads: Vec::new(),
             learns: Vec::new(),
             windows: Vec::new(),
+            joins: Vec::new(),
             gives: None,
             lanes: 1,
             bytes: Some(4_200_000_000),

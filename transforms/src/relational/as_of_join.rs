@@ -2,7 +2,9 @@
 
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Result, codes, is_unsized_vector};
-use forebay_plan::{AsOf, BindScope, ColumnSelector, ConfiguredTransform, MatchDirection, PlanOp, Transform};
+use forebay_plan::{
+    AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +106,7 @@ impl Transform for AsOfJoin {
         };
         for (here, there) in here.iter().zip(there) {
             let (a, b) = (scope.field(here)?.data_type(), find_field(&other, there)?.data_type());
-            if AsOf::key_type(a, b).is_none() {
+            if JoinOp::key_type(a, b).is_none() {
                 unlike(here, there, a, b);
             }
         }
@@ -141,10 +143,8 @@ impl Transform for AsOfJoin {
             }
             Ok((field.name().clone(), field.clone().with_name(name).with_nullable(true)))
         });
-        Ok(vec![PlanOp::AsOf(AsOf {
-            other: self.with.clone(),
-            keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
-            columns: columns.collect::<Result<_>>()?,
+        let columns = columns.collect::<Result<_>>()?;
+        let as_of = AsOf {
             tolerance: {
                 let ticks = TimeColumn { data_type: ticks, ..time.clone() };
                 self.tolerance.map(|length| length.ticks(&ticks)).transpose()?
@@ -158,6 +158,13 @@ impl Transform for AsOfJoin {
                 AsOfDirection::Nearest => MatchDirection::Nearest,
             },
             exact: self.exact,
+        };
+        Ok(vec![PlanOp::Join(JoinOp {
+            other: self.with.clone(),
+            keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
+            matched: None,
+            columns,
+            by: JoinBy::Time(as_of),
         })])
     }
 }

@@ -75,7 +75,7 @@ impl CollectRows {
         if state.bytes > budget_bytes {
             let message = format!("the table to join holds more than {budget_bytes} bytes");
             return Err(Fault::new(codes::MEMORY, message)
-                .hint("raise `--memory`, select fewer of its columns, or join by a SQL query"));
+                .hint("raise `--memory`, select fewer of its columns, or set `strategy: shuffle`"));
         }
         if batch.num_rows() > 0 {
             state.batches.push(batch);

@@ -1,15 +1,16 @@
-//! `join`: columns of another, smaller table.
+//! `join`: columns of the matching rows of another table.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
-use arrow::compute::{filter, is_not_null};
+use arrow::compute::{filter, is_not_null, is_null, not};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, take_rows};
+use forebay_model::{Fault, Finding, Result, codes, is_unsized_vector, take_rows};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp, HeldRows, JoinBy,
+    JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,17 +18,19 @@ use serde::{Deserialize, Serialize};
 use super::CollectRows;
 use crate::shared::{KeyIndex, bad_value, finding_at};
 
-/// Columns of another step or source, looked up by key.
+/// Columns of the matching rows of another step or source.
 ///
 /// In: key columns of equal types here and there (integers of any width). Out: the other table's
 /// columns behind this table's, nullable. Rows keep their order. A null key matches nothing; NaN
 /// matches NaN, and -0.0 matches 0.0. `left` keeps rows without a match, with nulls; `inner` removes them, counted as
-/// `filtered`. Two rows of the other table with one key are a fault that names the key.
-/// State: the other table's keys and wanted columns, which have to fit the state's budget; larger
-/// tables are joined by a SQL query. It is read anew when the artifact is applied.
+/// `filtered`; `semi` keeps the rows with a match and `anti` those without one, and neither brings columns. Two rows of
+/// the other table with one key are a fault that names the key, unless the cardinality is `many_to_many` or only
+/// the match counts.
+/// State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's budget;
+/// with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LookupJoin {
+pub struct Join {
     /// The other step or source.
     pub with: String,
     /// The key columns here.
@@ -35,10 +38,10 @@ pub struct LookupJoin {
     /// The key columns there, in the same order, where their names differ.
     #[serde(default)]
     pub right_on: Option<Vec<String>>,
-    /// What becomes of rows without a match.
+    /// What becomes of rows with and without a match.
     #[serde(default)]
     pub how: JoinKind,
-    /// How many rows here may meet one row there; checked.
+    /// How many rows may meet each other; checked. Of `left` and `inner` only.
     #[serde(default)]
     pub cardinality: JoinCardinality,
     /// The other table's columns to bring; where left out, all but its keys.
@@ -50,79 +53,115 @@ pub struct LookupJoin {
     /// Put behind the names of the columns that are brought.
     #[serde(default)]
     pub suffix: String,
+    /// How rows meet; `auto` where left out. Of no effect with `many_to_many`.
+    #[serde(default, skip_serializing_if = "JoinStrategy::is_auto")]
+    pub strategy: JoinStrategy,
 }
 
-/// What becomes of rows without a match.
+/// What becomes of rows with and without a match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinKind {
-    /// They stay, with nulls.
+    /// All stay, those without a match with nulls.
     #[default]
     Left,
-    /// They go.
+    /// Those without a match go.
     Inner,
+    /// Those without a match go, and no columns are brought.
+    Semi,
+    /// Those with a match go, and no columns are brought.
+    Anti,
 }
 
-/// How many rows here may meet one row there.
+/// How many rows may meet each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinCardinality {
-    /// Any number.
+    /// Any number of rows here meet one row there.
     #[default]
     ManyToOne,
-    /// At most one; takes a pass of its own.
+    /// One row here meets one row there; takes a pass of its own with a lookup table.
     OneToOne,
+    /// Any number of rows there, too: one row comes out for each pair, in the order of the rows here, then of those
+    /// there. The joined rows are an intermediate dataset.
+    ManyToMany,
 }
 
-impl ConfiguredTransform for LookupJoin {
-    const NAME: &'static str = "join";
+/// How rows meet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinStrategy {
+    /// By a lookup table if it fits into its share of the memory, else by a shuffle.
+    #[default]
+    Auto,
+    /// The other table is held in memory, and is part of the artifact.
+    Lookup,
+    /// Both sides are partitioned by a hash of their keys, on disk where they exceed the memory.
+    Shuffle,
 }
 
-impl Transform for LookupJoin {
-    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let other = (scope.other)(&self.with)?;
-        let there = self.right_on.as_ref().unwrap_or(&self.on);
-        if self.on.is_empty() || there.len() != self.on.len() {
-            return Err(bad_value("`on` and `right_on` need one name for each key, and one key at least"));
-        }
-        let keys = self.right_keys(scope, &other, there)?;
-        let brought: Vec<&Field> = match &self.columns {
-            Some(columns) => columns.resolve(&other)?,
-            None => other.fields().iter().map(|field| &**field).filter(|f| !there.contains(f.name())).collect(),
-        };
-        // The position of the matching row comes first; every column is then taken by itself.
-        let row = format!("__row_{}", self.with);
-        let mut ops = vec![self.match_rows(keys, there, &row)];
-        if self.how == JoinKind::Inner {
-            ops.push(PlanOp::Keep(FilterOp {
-                reads: vec![row.clone()],
-                kernel: Arc::new(|inputs, _| {
-                    inputs.iter().map(|rows| Ok(Arc::new(is_not_null(rows)?) as ArrayRef)).collect()
-                }),
-                condition: None,
-            }));
-        }
-        let mut visible: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
-        for field in brought {
-            let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
-            if visible.contains(&name) {
-                let message = format!("`{name}` is here already and in `{}` too", self.with);
-                return Err(Fault::new(codes::COLUMN_CLASH, message)
-                    .column(&name)
-                    .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
-            }
-            ops.push(self.gather_column(field, &row, &name));
-            visible.push(name);
-        }
-        ops.push(PlanOp::Project(visible.into_iter().map(|name| (name.clone(), name)).collect()));
-        Ok(ops)
+impl JoinStrategy {
+    fn is_auto(&self) -> bool {
+        *self == JoinStrategy::Auto
     }
 }
 
-impl LookupJoin {
+impl ConfiguredTransform for Join {
+    const NAME: &'static str = "join";
+}
+
+impl Transform for Join {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let other = (scope.other)(&self.with)?;
+        let there = self.right_keys();
+        if self.on.is_empty() || there.len() != self.on.len() {
+            return Err(bad_value("`on` and `right_on` need one name for each key, and one key at least"));
+        }
+        let keys = self.typed_right_keys(scope, &other)?;
+        let brought = self.brought_columns(scope, &other)?;
+        if self.cardinality == JoinCardinality::ManyToMany {
+            return Ok(vec![self.gather(scope, brought)?]);
+        }
+        let before: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let visible = before.into_iter().chain(brought.iter().map(|(_, field)| field.name().clone()));
+        let visible = PlanOp::Project(visible.map(|name| (name.clone(), name)).collect());
+        let mut ops = match self.strategy {
+            JoinStrategy::Auto | JoinStrategy::Lookup => self.look_up(keys, brought),
+            JoinStrategy::Shuffle => self.shuffle(brought)?,
+        };
+        ops.push(visible);
+        Ok(ops)
+    }
+
+    fn held_rows(&self) -> Option<HeldRows> {
+        if self.strategy != JoinStrategy::Auto || self.cardinality == JoinCardinality::ManyToMany {
+            return None;
+        }
+        let columns = match (&self.columns, self.brings_columns()) {
+            (_, false) => Some(self.right_keys().iter().cloned().collect()),
+            (Some(columns), true) => Some(self.right_keys().iter().chain(&columns.0).cloned().collect()),
+            (None, true) => None,
+        };
+        let spilling = serde_json::to_value(Join { strategy: JoinStrategy::Shuffle, ..self.clone() }).ok()?;
+        Some(HeldRows { other: self.with.clone(), columns, spilling })
+    }
+}
+
+/// A column of the other table, and the field that it becomes.
+type BroughtColumn = (String, Field);
+
+impl Join {
+    fn right_keys(&self) -> &Vec<String> {
+        self.right_on.as_ref().unwrap_or(&self.on)
+    }
+
+    fn brings_columns(&self) -> bool {
+        matches!(self.how, JoinKind::Left | JoinKind::Inner)
+    }
+
     /// The key columns there, after checking that both sides fit.
-    fn right_keys(&self, scope: &BindScope<'_>, other: &Schema, there: &[String]) -> Result<Vec<(String, DataType)>> {
-        let theirs = ColumnSelector(there.to_vec()).resolve(other)?;
+    fn typed_right_keys(&self, scope: &BindScope<'_>, other: &Schema) -> Result<Vec<(String, DataType)>> {
+        let theirs = ColumnSelector(self.right_keys().clone()).resolve(other)?;
         let mut faults = Vec::new();
         for (here, there) in self.on.iter().zip(&theirs) {
             let here = scope.field(here)?;
@@ -136,17 +175,119 @@ impl LookupJoin {
         Fault::combine(faults).map_or(Ok(keys), Err)
     }
 
+    /// The columns to bring, under names that are free.
+    fn brought_columns(&self, scope: &BindScope<'_>, other: &Schema) -> Result<Vec<BroughtColumn>> {
+        if !self.brings_columns() {
+            let only = |what: &str| bad_value(format!("`{what}` needs `how: left` or `how: inner`"));
+            return match (&self.columns, self.cardinality) {
+                (Some(_), _) => Err(only("columns")),
+                (None, JoinCardinality::ManyToOne) => Ok(Vec::new()),
+                (None, _) => Err(only("cardinality")),
+            };
+        }
+        let there = self.right_keys();
+        let fields: Vec<&Field> = match &self.columns {
+            Some(columns) => columns.resolve(other)?,
+            None => other.fields().iter().map(|field| &**field).filter(|f| !there.contains(f.name())).collect(),
+        };
+        let mut brought: Vec<BroughtColumn> = Vec::new();
+        for field in fields {
+            let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
+            let is_taken = scope.schema.field_with_name(&name).is_ok();
+            if is_taken || brought.iter().any(|(_, known)| *known.name() == name) {
+                let message = format!("`{name}` is here already and in `{}` too", self.with);
+                return Err(Fault::new(codes::COLUMN_CLASH, message)
+                    .column(&name)
+                    .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
+            }
+            brought.push((field.name().clone(), field.clone().with_name(name).with_nullable(true)));
+        }
+        Ok(brought)
+    }
+
+    /// Finds the matching rows in a table that is held in memory.
+    fn look_up(&self, keys: Vec<(String, DataType)>, brought: Vec<BroughtColumn>) -> Vec<PlanOp> {
+        // The position of the matching row comes first; every column is then taken by itself.
+        let row = format!("__row_{}", self.with);
+        let mut ops = vec![self.match_rows(&keys, &row)];
+        let anti = self.how == JoinKind::Anti;
+        if self.how != JoinKind::Left {
+            ops.push(PlanOp::Keep(FilterOp {
+                reads: vec![row.clone()],
+                kernel: Arc::new(move |inputs, _| {
+                    let test = if anti { is_null } else { is_not_null };
+                    inputs.iter().map(|rows| Ok(Arc::new(test(rows)?) as ArrayRef)).collect()
+                }),
+                condition: None,
+            }));
+        }
+        ops.extend(brought.into_iter().map(|(from, field)| self.gather_column(&keys, &from, field, &row)));
+        ops
+    }
+
+    /// Meets the rows of both sides part by part.
+    fn shuffle(&self, brought: Vec<BroughtColumn>) -> Result<Vec<PlanOp>> {
+        self.refuse_unsized(&brought)?;
+        let flag = format!("__matched_{}", self.with);
+        let matched = (self.how != JoinKind::Left).then(|| Field::new(&flag, DataType::Boolean, true));
+        let unique_here = self.cardinality == JoinCardinality::OneToOne;
+        let checks = JoinChecks { unique_here, unique_there: self.brings_columns() };
+        let mut ops = vec![PlanOp::Join(self.join(matched, brought, checks))];
+        let anti = self.how == JoinKind::Anti;
+        if self.how != JoinKind::Left {
+            ops.push(PlanOp::Keep(FilterOp {
+                reads: vec![flag],
+                kernel: Arc::new(move |inputs, _| match anti {
+                    true => inputs.iter().map(|flag| Ok(Arc::new(not(flag.as_boolean())?) as ArrayRef)).collect(),
+                    false => Ok(inputs.to_vec()),
+                }),
+                condition: None,
+            }));
+        }
+        Ok(ops)
+    }
+
+    /// Makes a row of each pair.
+    fn gather(&self, scope: &BindScope<'_>, brought: Vec<BroughtColumn>) -> Result<PlanOp> {
+        self.refuse_unsized(&brought)?;
+        let fields = scope.schema.fields().iter().map(|field| field.as_ref().clone());
+        let fields: Vec<Field> = fields.chain(brought.iter().map(|(_, field)| field.clone())).collect();
+        let join = self.join(None, brought, JoinChecks::default());
+        Ok(PlanOp::Gather(GatherOp {
+            others: vec![self.with.clone()],
+            alone: false,
+            schema: Arc::new(Schema::new(fields)),
+            lower: GatherBy::Join { join, unmatched: self.how == JoinKind::Left },
+        }))
+    }
+
+    fn join(&self, matched: Option<Field>, columns: Vec<BroughtColumn>, checks: JoinChecks) -> JoinOp {
+        let keys = self.on.iter().cloned().zip(self.right_keys().iter().cloned()).collect();
+        JoinOp { other: self.with.clone(), keys, matched, columns, by: JoinBy::Equality(checks) }
+    }
+
+    fn refuse_unsized(&self, brought: &[BroughtColumn]) -> Result<()> {
+        let Some((from, _)) = brought.iter().find(|(_, field)| is_unsized_vector(field.data_type())) else {
+            return Ok(());
+        };
+        let message = format!("`{from}` in `{}` is a vector whose width is learned", self.with);
+        Err(Fault::new(codes::UNSUPPORTED, message)
+            .column(from)
+            .hint("list its `categories`, leave it out of `columns`, or make it after the join"))
+    }
+
     fn collect_request(&self, columns: Vec<(String, DataType)>) -> AnalyzerRequest {
         let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
         AnalyzerRequest::new(CollectRows { columns }, names).read_from(&self.with)
     }
 
     /// Writes the position of the matching row of the other table.
-    fn match_rows(&self, keys: Vec<(String, DataType)>, there: &[String], row: &str) -> PlanOp {
-        let (with, there) = (self.with.clone(), there.to_vec());
+    fn match_rows(&self, keys: &[(String, DataType)], row: &str) -> PlanOp {
+        let (with, there) = (self.with.clone(), self.right_keys().clone());
+        let is_unique = self.brings_columns();
         let output = Field::new(row, DataType::UInt32, true);
-        PlanOp::Map(MapOp::fitted(self.on.clone(), [output], [self.collect_request(keys)], move |findings| {
-            let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with)?;
+        PlanOp::Map(MapOp::fitted(self.on.clone(), [output], [self.collect_request(keys.to_vec())], move |findings| {
+            let index = JoinIndex::new(finding_at(findings, 0)?, &there, (&with, is_unique))?;
             Ok(LoweredMap::new(move |inputs, _| {
                 let rows = index.keys.find(inputs)?;
                 let rows = rows.into_iter().map(|row| index.rows.get(row? as usize).copied());
@@ -156,17 +297,21 @@ impl LookupJoin {
     }
 
     /// Takes one column of the other table.
-    fn gather_column(&self, field: &Field, row: &str, name: &str) -> PlanOp {
-        let output = field.clone().with_name(name).with_nullable(true);
-        let mut asks = vec![self.collect_request(vec![(field.name().clone(), field.data_type().clone())])];
+    fn gather_column(&self, keys: &[(String, DataType)], from: &str, output: Field, row: &str) -> PlanOp {
+        let mut asks = vec![self.collect_request(vec![(from.to_owned(), output.data_type().clone())])];
         if self.cardinality == JoinCardinality::OneToOne {
             let twice = TokenVocabulary { min_count: 2, top_k: Some(1), order: VocabularyOrder::CountThenValue };
             asks.push(AnalyzerRequest::new(twice, [row]));
+            asks.push(self.collect_request(keys.to_vec()));
         }
         let with = self.with.clone();
         PlanOp::Map(MapOp::fitted([row], [output.clone()], asks, move |findings| {
-            if findings.get(1).is_some_and(|twice| twice.rows() > 0) {
-                let message = format!("several rows meet one row of `{with}`, which was declared one to one");
+            if let (Some(twice), Some(table)) = (findings.get(1), findings.get(2))
+                && twice.rows() > 0
+            {
+                let met = array_value_to_string(twice.table().column(0), 0)?;
+                let key = met.parse().map_or(met, |row| key_text(table, row));
+                let message = format!("several rows meet one row of `{with}`, which was declared one to one: {key}");
                 return Err(Fault::new(codes::CARDINALITY, message).hint("set `cardinality: many_to_one`"));
             }
             let values = finding_at(findings, 0)?.table().column(0).clone();
@@ -178,6 +323,15 @@ impl LookupJoin {
     }
 }
 
+/// The values of a table's row, by name.
+fn key_text(table: &Finding, row: usize) -> String {
+    let table = table.table();
+    let fields = table.schema_ref().fields().iter().zip(table.columns());
+    let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_default();
+    let named = fields.map(|(field, column)| format!("{} = {}", field.name(), value(column)));
+    named.collect::<Vec<_>>().join(", ")
+}
+
 /// The other table's rows by key.
 struct JoinIndex {
     keys: KeyIndex,
@@ -186,18 +340,22 @@ struct JoinIndex {
 }
 
 impl JoinIndex {
-    fn new(table: &Finding, names: &[String], with: &str) -> Result<Self> {
+    /// `unique` tells whether a key may be there once only.
+    fn new(table: &Finding, names: &[String], (with, unique): (&str, bool)) -> Result<Self> {
         let columns = names.iter().map(|name| table.column(name).cloned()).collect::<Result<Vec<_>>>()?;
         let whole = |row: usize| columns.iter().all(|column| column.is_valid(row));
         let mask: BooleanArray = (0..table.rows()).map(|row| Some(whole(row))).collect();
         let rows: Vec<u32> = mask.values().set_indices().map(|row| row as u32).collect();
         let columns = columns.iter().map(|column| Ok(filter(column, &mask)?)).collect::<Result<Vec<ArrayRef>>>()?;
         let keys = KeyIndex::new(&columns, |_, row| {
+            if !unique {
+                return Ok(());
+            }
             let values = columns.iter().map(|column| array_value_to_string(column, row).unwrap_or_default());
             let named = names.iter().zip(values).map(|(name, value)| format!("{name} = {value}"));
             let key = named.collect::<Vec<_>>().join(", ");
             Err(Fault::new(codes::CARDINALITY, format!("`{with}` holds the key {key} more than once"))
-                .hint(format!("`dedupe` or `aggregate` `{with}` first")))
+                .hint(format!("`dedupe` or `aggregate` `{with}` first, or set `cardinality: many_to_many`")))
         })?;
         Ok(JoinIndex { keys, rows })
     }

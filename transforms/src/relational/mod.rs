@@ -12,4 +12,4 @@ pub use as_of_join::{AsOfDirection, AsOfJoin};
 pub use collect::{CollectRows, CollectState};
 pub use dedupe::{Dedupe, DedupeKeep};
 pub use exact_udaf::exact_aggregates;
-pub use join::{JoinCardinality, JoinKind, LookupJoin};
+pub use join::{Join, JoinCardinality, JoinKind, JoinStrategy};

@@ -321,6 +321,7 @@ impl PipelineInterpreter<'_> {
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => panic!("rows of the future have passes of their own"),
+            GatherBy::Join { .. } => panic!("joins that multiply rows are tested with whole runs"),
             GatherBy::GroupBy(own) => {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
                 let whole = group_by(&self.rows(&flow.streams, &flow.schema)?, own, &gather.schema)?;

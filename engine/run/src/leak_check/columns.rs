@@ -74,10 +74,11 @@ pub(super) fn fixed_columns(pipeline: &Pipeline, bound: &BoundPipeline, source: 
                 let columns: Vec<&String> = window.keys.iter().chain([&window.time]).collect();
                 trace(bound.window_inputs.get(&id), &columns);
             }
-            PlanOp::AsOf(join) => {
-                trace(bound.window_inputs.get(&id), &[&join.time]);
-                let there: Vec<&String> = [&join.other_time].into_iter().chain(&join.known_at).collect();
-                trace(bound.as_of_inputs.get(&id), &there);
+            PlanOp::Join(join) => {
+                let Some(as_of) = join.as_of() else { continue };
+                trace(bound.window_inputs.get(&id), &[&as_of.time]);
+                let there: Vec<&String> = [&as_of.other_time].into_iter().chain(&as_of.known_at).collect();
+                trace(bound.join_inputs.get(&id), &there);
             }
             PlanOp::Map(map) if map.writes.iter().any(|field| field.name().starts_with(PART_PREFIX)) => {
                 let columns: Vec<&String> = map.reads.iter().collect();

@@ -62,7 +62,7 @@ pub(super) fn explain_leak(
         PlanOp::Window(_) => {
             (format!("`{label}` reads the rows that follow"), "fill from the past: `fill_forward`, or a lag".to_owned())
         }
-        PlanOp::AsOf(_) => {
+        PlanOp::Join(join) if join.as_of().is_some() => {
             (format!("`{label}` meets rows of a later time"), "join with `direction: backward`".to_owned())
         }
         _ => (
@@ -109,11 +109,11 @@ impl LookaheadSearch<'_> {
                     }
                     reads.extend(window.columns());
                 }
-                PlanOp::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => {
-                    if join.direction == MatchDirection::Backward {
-                        self.perhaps.get_or_insert(id);
-                    } else {
-                        self.sure.get_or_insert(id);
+                PlanOp::Join(join) if join.is_written(&name) => {
+                    match join.as_of().map(|as_of| as_of.direction) {
+                        Some(MatchDirection::Backward) => drop(self.perhaps.get_or_insert(id)),
+                        Some(_) => drop(self.sure.get_or_insert(id)),
+                        None => {}
                     }
                     reads.extend(join.columns_here());
                 }

@@ -290,7 +290,7 @@ fn operations_of(scans: &[ColumnScan]) -> BTreeSet<OpId> {
 /// What rows go through before they are sorted.
 fn shuffle_input_streams(run: &RunExecutor<'_>, exchange: &ShufflePlan) -> Vec<OpStream> {
     let bound = &run.program.bound;
-    let flows = [bound.window_inputs.get(&exchange.stand), bound.as_of_inputs.get(&exchange.stand)];
+    let flows = [bound.window_inputs.get(&exchange.stand), bound.join_inputs.get(&exchange.stand)];
     flows.into_iter().flatten().flat_map(|flow| flow.streams.clone()).collect()
 }
 

@@ -1,0 +1,326 @@
+//! Joins by equal keys, of sides of any size. If the other side fits into its share of the memory, it becomes a hash
+//! table, which the rows of this side are looked up in. Else both sides are partitioned by a hash of the key, and are
+//! joined one partition after the other. The outputs are sorted back to the order of this side's rows.
+
+mod keys;
+mod partitions;
+mod probe;
+mod table;
+
+use std::sync::{Arc, Mutex};
+
+use arrow::array::RecordBatch;
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::logical_expr::LogicalPlan;
+use forebay_model::{Fault, Result};
+use forebay_plan::{GatherOp, JoinBy, JoinOp, OpId};
+use forebay_storage::ScratchDir;
+use forebay_threads::{lock, parallel_map, poisoned_lock};
+
+use self::keys::JoinKeys;
+use self::partitions::{PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions};
+use self::probe::{JoinOutputs, ProbeRows};
+use self::table::{ENTRY_BYTES, JoinTable, SameKeys, duplicate_key};
+use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::materialize::MaterializePass;
+use crate::sorted_pass::{OpenedPlan, SortedPass};
+
+/// Column with the position of the other side's row, where rows multiply.
+const MATCH: &str = "__match";
+
+/// A join by equal keys.
+pub struct HashJoin<'a> {
+    pub pass: &'a SortedPass<'a>,
+    pub op: OpId,
+    pub join: &'a JoinOp,
+    /// The keys of this side, in the types in which they are compared.
+    pub keys: &'a [(String, DataType)],
+    /// Those of the other side.
+    pub other_keys: &'a [(String, DataType)],
+    /// What comes out for a row.
+    pub rows: RowsPerMatch,
+}
+
+/// The rows that come out for a row of this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsPerMatch {
+    /// One, with nulls where nothing matches.
+    One,
+    /// One for each match; `unmatched` tells whether a row without a match stays, with nulls.
+    Each { unmatched: bool },
+}
+
+/// The outputs of a join of which each row has one: the flag, the columns, the row's position.
+pub fn join_schema(join: &JoinOp) -> SchemaRef {
+    let outputs = join.writes().map(|field| field.clone().with_nullable(true));
+    Arc::new(Schema::new(outputs.chain([Field::new(GatherOp::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
+}
+
+/// The rows of a side, opened to be read.
+struct JoinSide {
+    plan: OpenedPlan,
+    keys: JoinKeys,
+}
+
+impl HashJoin<'_> {
+    /// The outputs in the order of rows.
+    pub fn run(&self, here: &LogicalPlan, there: &LogicalPlan) -> Result<BatchIter> {
+        let side = |plan: &LogicalPlan, keys: &[(String, DataType)]| -> Result<JoinSide> {
+            let plan = self.pass.open_plan(self.op, plan)?;
+            let keys = JoinKeys::new(plan.schema(), keys)?;
+            Ok(JoinSide { plan, keys })
+        };
+        let (here, there) = (side(here, self.keys)?, side(there, self.other_keys)?);
+        let outputs = JoinOutputs::new(self, there.plan.schema())?;
+        let sorted = OutputSorters::new(self, &outputs.schema);
+        match self.partition(&there, self.table_bytes() / 2)? {
+            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, (&outputs, &sorted))?,
+            Sides::Stored(right) => {
+                let left = self.partition_all(&here)?;
+                self.join_partitions((&here, left), (&there, right), (&outputs, &sorted))?;
+            }
+        }
+        sorted.merge()
+    }
+
+    /// The memory of hash tables, and of rows while they are partitioned. Tests of the debug profile, which have little
+    /// data, set less.
+    fn table_bytes(&self) -> usize {
+        let given = std::env::var("FOREBAY_JOIN_BYTES").ok().filter(|_| cfg!(debug_assertions));
+        let given = given.and_then(|bytes| bytes.parse().ok());
+        given.unwrap_or(self.pass.gather.memory.engine_bytes() / 2).max(1)
+    }
+
+    fn threads(&self) -> usize {
+        self.pass.gather.threads.max(1)
+    }
+
+    fn order(&self, schema: &SchemaRef) -> SortSpec {
+        let last = schema.fields().len() - 1;
+        let by = match self.rows {
+            RowsPerMatch::One => vec![last],
+            RowsPerMatch::Each { .. } => vec![last, last - 1],
+        };
+        SortSpec::new(schema.clone(), &by.into_iter().map(|place| (place, SortOptions::default())).collect::<Vec<_>>())
+    }
+
+    fn same_keys(&self) -> SameKeys {
+        match (&self.join.by, self.rows) {
+            (JoinBy::Equality(checks), _) if checks.unique_there => SameKeys::Refused,
+            (_, RowsPerMatch::One) => SameKeys::Dropped,
+            (_, RowsPerMatch::Each { .. }) => SameKeys::Kept,
+        }
+    }
+
+    fn checks_here(&self) -> bool {
+        matches!(self.join.by, JoinBy::Equality(checks) if checks.unique_here)
+    }
+
+    /// The other side's rows with whole keys: in memory if they fit `budget_bytes`.
+    fn partition(&self, side: &JoinSide, budget_bytes: usize) -> Result<Sides> {
+        let streams = side.plan.streams();
+        let share = budget_bytes / streams.max(1);
+        let partition = |number: usize| {
+            let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
+            self.pass.read_stream(&side.plan, number, &mut |batch| {
+                let keys = side.keys.encode(batch)?;
+                writer.push(batch, &keys, |row| keys.is_valid(row))
+            })?;
+            writer.finish()
+        };
+        let rows = parallel_map(self.threads(), streams, &partition)?;
+        if rows.iter().all(|rows| matches!(rows, PartitionedRows::Held(_))) {
+            let held = rows.into_iter().flat_map(|rows| match rows {
+                PartitionedRows::Held(batches) => batches,
+                PartitionedRows::Stored(_) => Vec::new(),
+            });
+            return Ok(Sides::Held(held.collect()));
+        }
+        let store = |rows: PartitionedRows| match rows {
+            PartitionedRows::Stored(stored) => Ok(stored),
+            PartitionedRows::Held(batches) => {
+                let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
+                for batch in batches {
+                    writer.push(&batch, &side.keys.encode(&batch)?, |_| true)?;
+                }
+                writer.finish_stored()
+            }
+        };
+        Ok(Sides::Stored(rows.into_iter().map(store).collect::<Result<_>>()?))
+    }
+
+    /// This side's rows, those with null keys among them.
+    fn partition_all(&self, side: &JoinSide) -> Result<Vec<StoredPartitions>> {
+        let streams = side.plan.streams();
+        let share = self.table_bytes() / streams.max(1);
+        let partition = |number: usize| {
+            let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
+            self.pass.read_stream(&side.plan, number, &mut |batch| {
+                writer.push(batch, &side.keys.encode(batch)?, |_| true)
+            })?;
+            writer.finish_stored()
+        };
+        parallel_map(self.threads(), streams, &partition)
+    }
+
+    /// Looks up the rows of this side, which are not partitioned.
+    fn join_in_memory(
+        &self,
+        here: &JoinSide,
+        there: &JoinSide,
+        batches: Vec<RecordBatch>,
+        (outputs, sorted): (&JoinOutputs, &OutputSorters<'_>),
+    ) -> Result<()> {
+        let mut table = JoinTable::new();
+        for batch in batches {
+            self.add_rows(&mut table, there, batch, outputs, |_| true)?;
+        }
+        if self.checks_here() {
+            table.check_met();
+        }
+        let table = &table;
+        let probe = |number: usize| {
+            let batches = self.pass.stream_batches(&here.plan, number)?;
+            sorted.add(ProbeRows::new((self, &here.keys), (table, outputs), batches, |_| true))
+        };
+        parallel_map(self.threads(), here.plan.streams(), &probe).map(drop)
+    }
+
+    fn add_rows(
+        &self,
+        table: &mut JoinTable,
+        there: &JoinSide,
+        batch: RecordBatch,
+        outputs: &JoinOutputs,
+        keep: impl Fn(u64) -> bool,
+    ) -> Result<()> {
+        let encoded = there.keys.encode(&batch)?;
+        let refuse = |row: usize| duplicate_key(&self.join.other, &there.keys.text(&batch, row));
+        table.push((&there.keys, encoded), outputs.values(&batch)?, self.same_keys(), keep, refuse)
+    }
+
+    fn join_partitions(
+        &self,
+        (here, left): (&JoinSide, Vec<StoredPartitions>),
+        (there, right): (&JoinSide, Vec<StoredPartitions>),
+        to: (&JoinOutputs, &OutputSorters<'_>),
+    ) -> Result<()> {
+        let need = |part: usize| {
+            let size = right.iter().fold(PartitionSize::default(), |sum, stored| PartitionSize {
+                rows: sum.rows + stored.sizes[part].rows,
+                bytes: sum.bytes + stored.sizes[part].bytes,
+            });
+            // A row, its encoded key and its entry.
+            (size.bytes + size.bytes / 2) as usize + size.rows as usize * ENTRY_BYTES
+        };
+        let needs: Vec<usize> = (0..PARTITIONS).map(need).collect();
+        let budget = self.table_bytes();
+        let most = needs.iter().copied().max().unwrap_or(0).max(1);
+        let threads = (budget / most).clamp(1, self.threads());
+        let share = budget / threads;
+        let join = |part: usize| {
+            // Keys that have to be unique are looked for twice, so that all rows of a key must be in one table.
+            let pieces = match self.same_keys() {
+                SameKeys::Refused => needs[part].div_ceil(share).max(1) as u64,
+                SameKeys::Kept | SameKeys::Dropped => 1,
+            };
+            let mut pieces = (0..pieces).map(|piece| (part, pieces, piece));
+            pieces.try_for_each(|piece| self.join_piece((here, &left), (there, &right), (piece, share), to))
+        };
+        parallel_map(threads, PARTITIONS, &join).map(drop)
+    }
+
+    /// Joins the keys of a partition that belong to one piece of it. If its rows exceed the share and need not be in one
+    /// table, they are taken a block at a time: a key may have more rows than memory.
+    fn join_piece(
+        &self,
+        (here, left): (&JoinSide, &[StoredPartitions]),
+        (there, right): (&JoinSide, &[StoredPartitions]),
+        ((part, pieces, piece), share): ((usize, u64, u64), usize),
+        (outputs, sorted): (&JoinOutputs, &OutputSorters<'_>),
+    ) -> Result<()> {
+        // Other bits than those that choose the partition.
+        let keep = |hash: u64| pieces == 1 || (hash >> 46) % pieces == piece;
+        let read = |stored: &[StoredPartitions]| -> Result<BatchIter> {
+            let streams = stored.iter().map(|stored| stored.read(part)).collect::<Result<Vec<_>>>()?;
+            Ok(Box::new(streams.into_iter().flatten()))
+        };
+        let mut rows = read(right)?;
+        let mut is_first = true;
+        let mut matched = Vec::new();
+        loop {
+            let mut table = JoinTable::new();
+            let mut more = false;
+            for batch in rows.by_ref() {
+                self.add_rows(&mut table, there, batch?, outputs, keep)?;
+                self.pass.gather.memory.check()?;
+                self.pass.check_cancelled()?;
+                if self.same_keys() != SameKeys::Refused && table.bytes() > share {
+                    more = true;
+                    break;
+                }
+            }
+            if self.checks_here() {
+                table.check_met();
+            }
+            let mut probe = ProbeRows::new((self, &here.keys), (&table, outputs), read(left)?, keep);
+            if !is_first || more {
+                probe.remember_matches(&mut matched, !more);
+            }
+            sorted.add(probe)?;
+            if !more {
+                return Ok(());
+            }
+            is_first = false;
+        }
+    }
+
+    /// The fault of the join, at its step.
+    fn place(&self, fault: Fault) -> Fault {
+        let op = &self.pass.gather.program.bound.ops[self.op];
+        fault.step(&op.label).at(op.at.as_ref())
+    }
+}
+
+/// Sorts outputs back to the order of rows: a sorter for each thread that joins.
+struct OutputSorters<'a> {
+    scratch: &'a ScratchDir,
+    order: SortSpec,
+    budget_bytes: usize,
+    threads: usize,
+    idle: Mutex<Vec<SpillingSorter>>,
+}
+
+impl<'a> OutputSorters<'a> {
+    fn new(join: &HashJoin<'a>, schema: &SchemaRef) -> OutputSorters<'a> {
+        let MaterializePass { scratch, memory, threads, .. } = join.pass.gather;
+        let (order, idle) = (join.order(schema), Mutex::default());
+        OutputSorters { scratch, order, budget_bytes: memory.engine_bytes() / 2, threads: threads.max(1), idle }
+    }
+
+    fn add(&self, outputs: impl Iterator<Item = Result<RecordBatch>>) -> Result<()> {
+        let idle = lock(&self.idle)?.pop();
+        let mut sorter = match idle {
+            Some(sorter) => sorter,
+            None => SpillingSorter::new(&self.order, self.scratch, self.budget_bytes / self.threads)?,
+        };
+        for batch in outputs {
+            sorter.push(&batch?)?;
+        }
+        lock(&self.idle)?.push(sorter);
+        Ok(())
+    }
+
+    fn merge(self) -> Result<BatchIter> {
+        let sorters = self.idle.into_inner().map_err(|_| poisoned_lock())?;
+        let runs = sorters.into_iter().map(SpillingSorter::finish).collect::<Result<Vec<_>>>()?;
+        merge_runs(&self.order, runs.into_iter().flatten().collect(), (self.scratch, self.budget_bytes))
+    }
+}
+
+/// The rows of the other side.
+enum Sides {
+    Held(Vec<RecordBatch>),
+    Stored(Vec<StoredPartitions>),
+}

@@ -1,0 +1,185 @@
+//! Rows partitioned by the hash of their keys. Rows beyond the budget lie in one file, in blocks of one partition each,
+//! and keep their order within a partition.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+
+use arrow::array::RecordBatch;
+use arrow::compute::interleave_record_batch;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::CompressionType;
+use arrow::ipc::reader::FileReader;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+use forebay_model::{Fault, Result};
+use forebay_storage::ScratchDir;
+use tempfile::TempPath;
+
+use super::keys::EncodedKeys;
+use crate::external_sort::compact;
+
+/// The number of partitions.
+pub const PARTITIONS: usize = 64;
+
+/// The partition of a key. The hash table uses the lowest and the highest bits.
+pub fn partition_of(hash: u64) -> usize {
+    (hash >> 40) as usize % PARTITIONS
+}
+
+/// A block's rows at most, whatever their width.
+const BLOCK_ROWS_MAX: usize = 1 << 16;
+
+/// Collects the rows of one stream.
+pub struct PartitionWriter {
+    schema: SchemaRef,
+    scratch: ScratchDir,
+    budget_bytes: usize,
+    held: Vec<RecordBatch>,
+    held_bytes: usize,
+    /// By partition: batches and rows of those that are held.
+    places: Vec<Vec<(usize, usize)>>,
+    file: Option<PartitionFile>,
+    sizes: Vec<PartitionSize>,
+}
+
+/// How much a partition holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PartitionSize {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+struct PartitionFile {
+    writer: FileWriter<BufWriter<File>>,
+    path: TempPath,
+    blocks: Vec<Vec<usize>>,
+    count: usize,
+}
+
+/// The rows of one stream.
+pub enum PartitionedRows {
+    /// All of them, in order.
+    Held(Vec<RecordBatch>),
+    /// A file.
+    Stored(StoredPartitions),
+}
+
+/// Partitions in a file.
+pub struct StoredPartitions {
+    path: TempPath,
+    /// The blocks of each partition, in order.
+    blocks: Vec<Vec<usize>>,
+    /// The size of each partition.
+    pub sizes: Vec<PartitionSize>,
+}
+
+impl PartitionWriter {
+    pub fn new(schema: &SchemaRef, scratch: &ScratchDir, budget_bytes: usize) -> PartitionWriter {
+        PartitionWriter {
+            schema: schema.clone(),
+            scratch: scratch.clone(),
+            budget_bytes,
+            held: Vec::new(),
+            held_bytes: 0,
+            places: vec![Vec::new(); PARTITIONS],
+            file: None,
+            sizes: vec![PartitionSize::default(); PARTITIONS],
+        }
+    }
+
+    /// Adds rows; those for which `keep` is false are left out.
+    pub fn push(&mut self, batch: &RecordBatch, keys: &EncodedKeys, keep: impl Fn(usize) -> bool) -> Result<()> {
+        let batch = compact(batch)?;
+        let row_bytes = batch.get_array_memory_size().div_ceil(batch.num_rows().max(1));
+        let bytes = batch.num_rows() * (row_bytes + size_of::<(usize, usize)>());
+        if self.held_bytes + bytes > self.budget_bytes && !self.held.is_empty() {
+            self.flush()?;
+        }
+        for (row, hash) in keys.hashes.iter().enumerate().filter(|(row, _)| keep(*row)) {
+            let part = partition_of(*hash);
+            self.places[part].push((self.held.len(), row));
+            self.sizes[part].rows += 1;
+            self.sizes[part].bytes += row_bytes as u64;
+        }
+        self.held_bytes += bytes;
+        self.held.push(batch);
+        Ok(())
+    }
+
+    /// Writes the rows that are held.
+    pub fn flush(&mut self) -> Result<()> {
+        let scratch = self.scratch.clone();
+        self.write_blocks().map_err(|fault| scratch.locate_fault(fault))
+    }
+
+    fn write_blocks(&mut self) -> Result<()> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => PartitionFile::new(&self.schema, &self.scratch)?,
+        };
+        let held: Vec<&RecordBatch> = self.held.iter().collect();
+        for (part, places) in self.places.iter_mut().enumerate() {
+            for places in places.chunks(BLOCK_ROWS_MAX) {
+                file.writer.write(&interleave_record_batch(&held, places)?)?;
+                file.blocks[part].push(file.count);
+                file.count += 1;
+            }
+            places.clear();
+        }
+        self.held.clear();
+        self.held_bytes = 0;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether all rows are in memory.
+    pub fn is_held(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// The rows, in memory if all of them are.
+    pub fn finish(self) -> Result<PartitionedRows> {
+        if self.is_held() {
+            let held: Vec<&RecordBatch> = self.held.iter().collect();
+            let mut places: Vec<(usize, usize)> = self.places.iter().flatten().copied().collect();
+            if places.len() == held.iter().map(|batch| batch.num_rows()).sum::<usize>() {
+                return Ok(PartitionedRows::Held(self.held));
+            }
+            places.sort_unstable();
+            let kept = places.chunks(BLOCK_ROWS_MAX).map(|places| Ok(interleave_record_batch(&held, places)?));
+            return Ok(PartitionedRows::Held(kept.collect::<Result<_>>()?));
+        }
+        self.finish_stored().map(PartitionedRows::Stored)
+    }
+
+    /// The rows in a file.
+    pub fn finish_stored(mut self) -> Result<StoredPartitions> {
+        self.flush()?;
+        let PartitionWriter { file, scratch, sizes, .. } = self;
+        let mut file = file.ok_or_else(|| Fault::internal("partitions without a file"))?;
+        file.writer.finish().map_err(|error| scratch.locate_fault(error.into()))?;
+        scratch.count_spilled(std::fs::metadata(&file.path).map_or(0, |meta| meta.len()));
+        Ok(StoredPartitions { path: file.path, blocks: file.blocks, sizes })
+    }
+}
+
+impl PartitionFile {
+    fn new(schema: &SchemaRef, scratch: &ScratchDir) -> Result<PartitionFile> {
+        let (file, path) = scratch.file()?.into_parts();
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
+        let writer = FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 18, file), schema, options)?;
+        Ok(PartitionFile { writer, path, blocks: vec![Vec::new(); PARTITIONS], count: 0 })
+    }
+}
+
+impl StoredPartitions {
+    /// The rows of a partition, in order.
+    pub fn read(&self, part: usize) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let file = File::open(&self.path).map_err(|error| Fault::disk("partitioned rows cannot be read", error))?;
+        let mut reader = FileReader::try_new(BufReader::with_capacity(1 << 18, file), None)?;
+        let lost = || Fault::internal("a block of partitioned rows is missing");
+        Ok(self.blocks[part].clone().into_iter().map(move |block| {
+            reader.set_index(block)?;
+            Ok(reader.next().ok_or_else(lost)??)
+        }))
+    }
+}

@@ -1,0 +1,139 @@
+//! Joins whose rows multiply. The pairs are computed first, without the columns of this side. Then the rows of this side
+//! are read in order, and each is repeated for its pairs.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+
+use arrow::array::{AsArray, RecordBatch, UInt32Array};
+use arrow::compute::cast;
+use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
+use forebay_model::{Fault, Result, catch_panic, logical_type, take_rows};
+use forebay_plan::{JoinOp, NodeFlow, OpId};
+use forebay_threads::poisoned_lock;
+
+use crate::external_sort::BatchIter;
+use crate::hash_join::{HashJoin, RowsPerMatch};
+use crate::materialize::{MaterializePass, QUEUE_BATCHES, SpanRows};
+use crate::sorted_pass::{SortedPass, typed_join_keys};
+
+/// Rows of an output batch at most.
+const BATCH_ROWS: usize = 8192;
+
+/// Approximate bytes of an output batch at most.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Nothing cancels a gather but the interrupt of its run.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+impl MaterializePass<'_> {
+    fn join_sides(&self, op: OpId) -> Result<(&NodeFlow, &NodeFlow)> {
+        match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+            Some([(_, here), (_, there)]) => Ok((here, there)),
+            _ => Err(Fault::internal("a join of other than two sides")),
+        }
+    }
+
+    /// The columns of this side, with the actual widths of vectors, followed by those of the other.
+    pub fn joined_schema(&self, op: OpId, join: &JoinOp) -> Result<SchemaRef> {
+        let (here, _) = self.join_sides(op)?;
+        let spans = self.spans(here, &column_names(here))?;
+        let own = spans.schema.fields().iter().take(here.schema.fields().len()).map(|field| field.as_ref().clone());
+        let fields = own.chain(join.writes().map(|field| {
+            let data_type = logical_type(field.data_type());
+            field.clone().with_data_type(data_type).with_nullable(true)
+        }));
+        Ok(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
+    }
+
+    /// Passes one row for each pair to `take`, in the order of the rows here, then of those there; returns their number.
+    pub fn join_pairs(
+        &self,
+        op: OpId,
+        (join, unmatched): (&JoinOp, bool),
+        schema: &SchemaRef,
+        take: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<u64> {
+        let (here, there) = self.join_sides(op)?;
+        let keys = typed_join_keys(join, &here.schema, &there.schema)?;
+        let table = |name: &str, flow: &NodeFlow, columns: Vec<&String>| {
+            let mut names: Vec<String> = columns.into_iter().cloned().collect();
+            names.sort_unstable();
+            names.dedup();
+            self.input_table(name, flow, &names)
+        };
+        let sides = (
+            table("here", here, join.columns_here().collect())?,
+            table("there", there, join.columns_there().collect())?,
+        );
+        let pass = SortedPass { gather: self.clone(), keeps_rows: false, stop: &NEVER };
+        let rows = RowsPerMatch::Each { unmatched };
+        let hash_join = HashJoin { pass: &pass, op, join, keys: &keys.0, other_keys: &keys.1, rows };
+        let mut pairs = Pairs { batches: hash_join.run(&sides.0, &sides.1)?, current: None };
+        let spans = self.spans(here, &column_names(here))?;
+        let spans = &spans;
+        let mut count = 0;
+        std::thread::scope(|scope| {
+            let (sender, read) = sync_channel(QUEUE_BATCHES);
+            let reader = scope.spawn(move || {
+                catch_panic(|| self.scan(spans, 0..spans.len(), &mut |rows| Ok(sender.send(rows).is_ok())))
+            });
+            for rows in read {
+                while let Some(batch) = pairs.next_of(&rows, schema)? {
+                    count += batch.num_rows() as u64;
+                    self.memory.check()?;
+                    take(batch)?;
+                }
+            }
+            reader.join().unwrap_or_else(|_| Err(poisoned_lock()))
+        })?;
+        Ok(count)
+    }
+}
+
+/// Pairs in the order of the rows here.
+struct Pairs {
+    batches: BatchIter,
+    current: Option<(RecordBatch, usize)>,
+}
+
+impl Pairs {
+    /// The next pairs of some rows; `None` if there are no more of these.
+    fn next_of(&mut self, rows: &SpanRows, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+        let end = rows.first + rows.rows as u64;
+        let (batch, from) = loop {
+            match self.current.take() {
+                Some((batch, from)) if from < batch.num_rows() => break (batch, from),
+                _ => match self.batches.next() {
+                    None => return Ok(None),
+                    Some(batch) => self.current = Some((batch?, 0)),
+                },
+            }
+        };
+        let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().values().clone();
+        let bytes: usize = rows.columns.iter().map(|column| column.get_array_memory_size()).sum();
+        let most = (BATCH_BYTES / (bytes / rows.rows.max(1)).max(1)).clamp(1, BATCH_ROWS);
+        let until = positions[from..].partition_point(|position| *position < end).min(most) + from;
+        if until == from {
+            self.current = Some((batch, from));
+            return Ok(None);
+        }
+        let before = |position: &u64| position.checked_sub(rows.first).and_then(|row| u32::try_from(row).ok());
+        let picks: Option<UInt32Array> =
+            positions[from..until].iter().map(|position| before(position).map(Some)).collect();
+        let picks = picks.ok_or_else(|| Fault::internal("a pair of a row that was read before"))?;
+        let own = rows.columns.iter().map(|column| take_rows(column, &picks));
+        // The position of the other side's row, and that of this side's, come last.
+        let brought = schema.fields().len() - rows.columns.len();
+        let brought = batch.columns()[..brought].iter().map(|column| Ok(column.slice(from, until - from)));
+        let columns =
+            own.chain(brought).zip(schema.fields()).map(|(column, field)| Ok(cast(&column?, field.data_type())?));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        self.current = Some((batch, until));
+        Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
+    }
+}
+
+fn column_names(flow: &NodeFlow) -> Vec<String> {
+    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
+}
