@@ -33,7 +33,9 @@ pub(crate) fn split_pattern(path: &str) -> (String, Option<Glob>) {
         Some(cut) => (&path[..cut], &path[cut + 1..]),
         None => (".", path),
     };
-    let parts = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    let mut parts: Vec<String> = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    // Two in a row say no more than one.
+    parts.dedup_by(|later, earlier| later == "**" && earlier == "**");
     (plain_path(fixed).unwrap_or_else(|| fixed.to_owned()), Some(Glob { parts }))
 }
 
@@ -70,26 +72,48 @@ impl Glob {
     }
 }
 
+/// Follows all places in the pattern side by side: patterns may be long, and `**` stands for any number of names.
 fn matches(parts: &[String], names: &[&str]) -> GlobMatch {
-    match (parts, names) {
-        ([], []) => GlobMatch::Named,
-        ([], rest) if rest.iter().any(|name| is_hidden(name)) => GlobMatch::No,
-        ([], _) => GlobMatch::Inside,
-        ([part], []) if part == "**" => GlobMatch::Inside,
-        (_, []) => GlobMatch::Above,
-        ([part, later @ ..], [name, rest @ ..]) if part == "**" => {
-            let deeper = if is_hidden(name) { GlobMatch::No } else { matches(parts, rest) };
-            let here = if later.is_empty() { GlobMatch::No } else { matches(later, names) };
-            stronger_match(here, deeper)
+    let mut found = GlobMatch::No;
+    let mut places = with_empty_wildcards(parts, vec![0]);
+    for (at, name) in names.iter().enumerate() {
+        let mut next = Vec::new();
+        for place in places {
+            match parts.get(place) {
+                None if names[at..].iter().any(|name| is_hidden(name)) => {}
+                None => found = stronger_match(found, GlobMatch::Inside),
+                Some(part) if part == "**" => next.extend((!is_hidden(name)).then_some(place)),
+                Some(part) => next.extend(matches_name(part, name).then_some(place + 1)),
+            }
         }
-        ([part, later @ ..], [name, rest @ ..]) => {
-            let named = if is_hidden(name) && !part.starts_with(['_', '.']) {
-                part == name
-            } else {
-                matches_wildcards(part, name)
-            };
-            if named { matches(later, rest) } else { GlobMatch::No }
+        places = with_empty_wildcards(parts, next);
+    }
+    let ended = places.into_iter().map(|place| match &parts[place..] {
+        [] => GlobMatch::Named,
+        [part] if part == "**" => GlobMatch::Inside,
+        _ => GlobMatch::Above,
+    });
+    ended.fold(found, stronger_match)
+}
+
+/// Adds the places after each `**`, which may stand for no name unless it is the last part.
+fn with_empty_wildcards(parts: &[String], mut places: Vec<usize>) -> Vec<usize> {
+    let mut at = 0;
+    while let Some(place) = places.get(at).copied() {
+        if parts.get(place).is_some_and(|part| part == "**") && place + 1 < parts.len() {
+            places.push(place + 1);
         }
+        at += 1;
+    }
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+fn matches_name(part: &str, name: &str) -> bool {
+    match is_hidden(name) && !part.starts_with(['_', '.']) {
+        true => part == name,
+        false => matches_wildcards(part, name),
     }
 }
 
@@ -160,6 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn long_patterns_take_little_time_and_no_stack() {
+        let (_, glob) = split_pattern(&format!("data/{}a.csv", "**/".repeat(20_000)));
+        assert_eq!(glob.unwrap().matches("x/y/a.csv"), GlobMatch::Named);
+        let (_, glob) = split_pattern(&format!("data/{}a.csv", "**/*/".repeat(20_000)));
+        assert_eq!(glob.unwrap().matches(&"x/".repeat(100)), GlobMatch::Above);
+    }
+
+    #[test]
     fn patterns_match_names_and_everything_inside_named_folders() {
         let check = |pattern: &str, relative: &str, expected: GlobMatch| {
             let glob = Glob { parts: pattern.split('/').map(str::to_owned).collect() };
@@ -179,6 +211,8 @@ mod tests {
         check("day=*/p-?.parquet", "day=1/p-7.parquet", GlobMatch::Named);
         check("day=*/p-?.parquet", "day=1/p-77.parquet", GlobMatch::No);
         check("**", "x/a", GlobMatch::Inside);
+        check("**/x/**/a", "x/y/x/a", GlobMatch::Named);
+        check("**/x/**/a", "y/x", GlobMatch::Above);
         check("a*b*c", "aXbYbc", GlobMatch::Named);
         check("[*]*[?].csv", "*x?.csv", GlobMatch::Named);
         check("[*]*[?].csv", "yx?.csv", GlobMatch::No);
