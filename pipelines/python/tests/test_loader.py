@@ -319,11 +319,12 @@ def test_ctrl_c_ends_a_wait(shop: Shop) -> None:
         import sys, forebay
         loader = forebay.Loader({str(shop.spec)!r}, params={ ({k: str(v) for k, v in shop.params.items()})!r},
                                 state={str(shop.state)!r}, last="wrap")
+        told = False
         try:
-            print("ready", flush=True)
             while True:
                 for batch in loader:
-                    pass
+                    # Not before PyTorch is imported, which may swallow an interrupt.
+                    told = told or print("ready", flush=True) is None
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """)
