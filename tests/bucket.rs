@@ -56,7 +56,8 @@ pub enum RequestFailure {
 }
 
 type FailureRule = Box<dyn FnMut(&ObservedRequest) -> Option<RequestFailure> + Send>;
-type S3Response = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+/// The answer of a store.
+pub type StoreResponse = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// A server over a folder, in which each folder is a bucket.
 pub struct S3Server {
@@ -90,6 +91,27 @@ pub fn request_chance(seed: u64, asked: &ObservedRequest) -> f64 {
     ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// The MD5 sum of a content, by which stores name it.
+pub fn md5_text(content: &[u8]) -> String {
+    Md5::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Answers the requests of all connections, which are counted from 0.
+pub async fn serve<A>(listener: TcpListener, answer: impl Fn(u64, Request<Incoming>) -> A + Clone + Send + 'static)
+where
+    A: Future<Output = std::io::Result<StoreResponse>> + Send + 'static,
+{
+    let mut connection = 0;
+    while let Ok((socket, _)) = listener.accept().await {
+        let (answer, number) = (answer.clone(), connection);
+        connection += 1;
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(number, request));
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
 impl S3Server {
     pub fn start(root: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -107,17 +129,7 @@ impl S3Server {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let serving = shared.clone();
-        runtime.spawn(async move {
-            let mut connection = 0;
-            while let Ok((socket, _)) = listener.accept().await {
-                let (shared, number) = (serving.clone(), connection);
-                connection += 1;
-                tokio::spawn(async move {
-                    let answer = service_fn(move |request| answer(shared.clone(), number, request));
-                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), answer).await;
-                });
-            }
-        });
+        runtime.spawn(serve(listener, move |connection, request| answer(serving.clone(), connection, request)));
         S3Server { _runtime: runtime, endpoint, shared }
     }
 
@@ -187,7 +199,7 @@ impl S3ServerState {
     }
 
     /// What the server answers. It leaves the conditions of reads to others.
-    async fn serve_request(&self, request: Request<Incoming>) -> S3Response {
+    async fn serve_request(&self, request: Request<Incoming>) -> StoreResponse {
         let wanted = request.headers().get(header::IF_MATCH).cloned().filter(|_| request.method() == "GET");
         let writer = match request.method().as_str() {
             "GET" | "HEAD" => None,
@@ -224,8 +236,7 @@ impl S3ServerState {
             let key = object.split("<Key>").nth(1).and_then(|rest| rest.split("</Key>").next()).unwrap_or_default();
             let is_source = ["demand/", "in/"].iter().any(|folder| key.starts_with(folder));
             if let Some(bytes) = is_source.then(|| std::fs::read(self.root.join(bucket).join(key)).ok()).flatten() {
-                let sum: String = Md5::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-                with.push_str(&format!("<ETag>&quot;{sum}&quot;</ETag>"));
+                with.push_str(&format!("<ETag>&quot;{}&quot;</ETag>", md5_text(&bytes)));
             }
             with.push_str(object);
         }
@@ -233,7 +244,7 @@ impl S3ServerState {
     }
 }
 
-fn empty_response(status: StatusCode) -> S3Response {
+fn empty_response(status: StatusCode) -> StoreResponse {
     let mut answer = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
     *answer.status_mut() = status;
     answer
@@ -247,7 +258,7 @@ async fn answer(
     shared: Arc<S3ServerState>,
     connection: u64,
     request: Request<Incoming>,
-) -> std::io::Result<S3Response> {
+) -> std::io::Result<StoreResponse> {
     match shared.next_failure(connection, &request) {
         None => Ok(shared.serve_request(request).await),
         Some(RequestFailure::Refused(status)) => Ok(empty_response(StatusCode::from_u16(status).unwrap())),

@@ -1,6 +1,5 @@
 //! A server that speaks the XML protocol of Google Cloud Storage, and gives tokens as a machine's metadata service does.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,13 +11,12 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use hyper::service::Service;
 use md5::{Digest, Md5};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 
+use crate::bucket::{StoreResponse, md5_text, serve};
 use crate::support::TestDirectory;
 
 /// What tokens begin with.
@@ -32,8 +30,6 @@ const TOKEN_SECONDS: u64 = 241;
 
 static GENERATION: HeaderName = HeaderName::from_static("x-goog-generation");
 static GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
-
-type StoreResponse = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// A server over a folder, in which each folder is a bucket.
 pub struct GoogleServer {
@@ -65,18 +61,10 @@ impl GoogleServer {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let serving = state.clone();
-        runtime.spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let state = serving.clone();
-                tokio::spawn(async move {
-                    let answer = service_fn(move |request| {
-                        let state = state.clone();
-                        async move { Ok::<_, Infallible>(state.serve(request).await) }
-                    });
-                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), answer).await;
-                });
-            }
-        });
+        runtime.spawn(serve(listener, move |_, request| {
+            let state = serving.clone();
+            async move { Ok(state.serve(request).await) }
+        }));
         GoogleServer { _runtime: runtime, host, state }
     }
 
@@ -157,8 +145,7 @@ fn generation(content: &[u8]) -> u64 {
 
 /// What every answer tells of an object.
 fn describe(content: &[u8], headers: &mut HeaderMap) {
-    let sum: String = Md5::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-    headers.insert(ETAG, HeaderValue::from_str(&format!("\"{sum}\"")).unwrap());
+    headers.insert(ETAG, HeaderValue::from_str(&format!("\"{}\"", md5_text(content))).unwrap());
     headers.insert(GENERATION.clone(), HeaderValue::from(generation(content)));
 }
 

@@ -18,11 +18,9 @@ use forebay_storage::StorageClient;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use url::Url;
 
-use super::place::TablePlace;
+use super::engine::{ACTIONS_AT_ONCE, read_only};
+use super::place::{TablePlace, full_path};
 use crate::parquet::{FileBatches, FooterCache};
-
-/// Actions that are decoded together at most.
-const ACTIONS_AT_ONCE: usize = 4096;
 
 /// Reads the Parquet files that the kernel asks for.
 pub(super) struct CheckpointReader {
@@ -37,8 +35,7 @@ impl CheckpointReader {
     }
 
     fn path(&self, file: &FileMeta) -> Result<String> {
-        let place = self.place.locate(&self.io, &file.location)?;
-        Ok(place.local.map_or(place.shown, |local| local.display().to_string()))
+        self.place.locate(&self.io, &file.location).map(full_path)
     }
 }
 
@@ -82,7 +79,7 @@ impl ParquetHandler for CheckpointReader {
     }
 
     fn write_parquet_file(&self, _: Url, _: KernelResultIteratorStatic<Box<dyn EngineData>>) -> KernelResult<FileSize> {
-        Err(KernelError::unsupported("the log is opened for reading"))
+        Err(read_only())
     }
 
     fn read_parquet_footer(&self, file: &FileMeta) -> KernelResult<ParquetFooter> {

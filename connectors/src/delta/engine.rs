@@ -27,7 +27,7 @@ use super::place::TablePlace;
 const FILES_AT_ONCE: usize = 16;
 
 /// Actions that are decoded together at most.
-const ACTIONS_AT_ONCE: usize = 4096;
+pub(super) const ACTIONS_AT_ONCE: usize = 4096;
 
 /// The engine of one table.
 pub(super) struct TableEngine {
@@ -65,8 +65,8 @@ impl Engine for TableEngine {
     }
 }
 
-/// Only reads: commits are written by the sink.
-fn read_only() -> KernelError {
+/// The answer to what would write: the log is only read.
+pub(super) fn read_only() -> KernelError {
     KernelError::unsupported("the log is opened for reading")
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::BooleanBufferBuilder;
 use arrow::datatypes::Schema;
@@ -39,6 +39,8 @@ pub(super) struct OpenTable {
     place: TablePlace,
     columns: TableColumns,
     files: HashMap<String, FileEntry>,
+    /// Those of the file that was asked for last: its spans follow each other.
+    latest_kept: Mutex<Option<(String, Arc<KeptRows>)>>,
 }
 
 impl fmt::Debug for OpenTable {
@@ -59,7 +61,7 @@ pub(super) struct TableFile {
 
 impl OpenTable {
     pub(super) fn new(place: TablePlace, columns: TableColumns) -> OpenTable {
-        OpenTable { place, columns, files: HashMap::new() }
+        OpenTable { place, columns, files: HashMap::new(), latest_kept: Mutex::default() }
     }
 
     pub(super) fn columns(&self) -> &TableColumns {
@@ -147,6 +149,10 @@ impl TableFiles for OpenTable {
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
         let Some(file) = self.files.get(path) else { return Ok(None) };
         let Some(deleted) = &file.deleted else { return Ok(None) };
+        let latest = self.latest_kept.lock().ok().and_then(|latest| latest.clone());
+        if let Some((_, kept)) = latest.filter(|(of, _)| of == path) {
+            return Ok(Some(kept));
+        }
         let storage = TableEngine::new(io, &self.place).storage_handler();
         let rows = deleted.read(storage, &self.place.url).map_err(|error| kernel_fault(error, path))?;
         let length = rows.max().map_or(0, |last| last.saturating_add(1));
@@ -158,7 +164,11 @@ impl TableFiles for OpenTable {
         let mut kept = BooleanBufferBuilder::new(length as usize);
         kept.append_n(length as usize, true);
         rows.iter().for_each(|row| kept.set_bit(row as usize, false));
-        Ok(Some(Arc::new(KeptRows::new(kept.finish()))))
+        let kept = Arc::new(KeptRows::new(kept.finish()));
+        if let Ok(mut latest) = self.latest_kept.lock() {
+            *latest = Some((path.to_owned(), kept.clone()));
+        }
+        Ok(Some(kept))
     }
 }
 

@@ -30,6 +30,11 @@ fn url_fault(path: &str) -> Fault {
     Fault::new(codes::BAD_VALUE, format!("`{path}` cannot be the directory of a table"))
 }
 
+/// A path from the root of the file system, or a URL.
+pub(super) fn full_path(place: StorageLocation) -> String {
+    place.local.map_or(place.shown, |local| local.display().to_string())
+}
+
 fn decode(text: &str) -> Result<String> {
     let wrong = |error| Fault::new(codes::CORRUPT, format!("`{text}` is not a path in UTF-8")).cause(error);
     percent_decode_str(text).decode_utf8().map(Into::into).map_err(wrong)
@@ -79,19 +84,15 @@ impl TablePlace {
 
     /// Where the path of an action leads: relative to the table, or a URL.
     pub(super) fn file(&self, io: &StorageClient, path: &str) -> Result<FilePlace> {
-        let shown = |place: StorageLocation| match place.local {
-            Some(local) => local.display().to_string(),
-            None => place.shown,
-        };
         if path.contains("://") || path.starts_with("file:") {
             let url = Url::parse(path).map_err(|error| url_fault(path).cause(error))?;
-            let path = shown(self.locate(io, &url)?);
-            let root = shown(self.root.clone());
+            let path = full_path(self.locate(io, &url)?);
+            let root = full_path(self.root.clone());
             let below = path.strip_prefix(&root).and_then(|below| below.strip_prefix('/'));
             return Ok(FilePlace { relative: below.unwrap_or(&path).to_owned(), path });
         }
         let relative = decode(path)?;
-        Ok(FilePlace { path: shown(self.root.join(&relative)), relative })
+        Ok(FilePlace { path: full_path(self.root.join(&relative)), relative })
     }
 
     /// The files of a directory whose names come after one, in order of their names.

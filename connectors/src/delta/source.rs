@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Schema};
-use forebay_model::{Dataset, Fault, Result, SPAN_BYTES_TARGET, Span, codes, nearest_word};
+use forebay_model::{Dataset, Fault, Result, SPAN_BYTES_TARGET, Span, codes};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 
+use crate::files::columns::select_columns;
 use crate::files::cut::{RowGroupSummary, cut_spans};
-use crate::files::drift::SchemaInterner;
 use crate::files::extent::{folder_extents, share_points};
 use crate::files::list::ListedFile;
-use crate::files::survey::inspect_parallel;
-use crate::parquet::notes::{self, FooterSummary};
-use crate::parquet::{FooterCache, ParquetScan, RowGroupPruner, TableFiles, footer_summary, split_pieces};
+use crate::parquet::{FooterCache, FooterNotes, ParquetScan, RowGroupPruner, TableFiles, split_pieces};
 
 use super::columns::TableColumns;
 use super::config::DeltaSource;
@@ -42,49 +40,6 @@ impl DeltaReader {
                 parse_time(time).map(VersionChoice::AsOf).map_err(|what| Fault::new(codes::BAD_VALUE, what))
             }
         }
-    }
-
-    /// The columns that were asked for.
-    fn select(&self, columns: &TableColumns) -> Result<Vec<FieldRef>> {
-        let Some(wanted) = &self.config.columns else { return Ok(columns.fields.clone()) };
-        let find = |name: &String| {
-            columns.fields.iter().find(|field| field.name() == name).cloned().ok_or_else(|| {
-                let message = format!("the table has no column `{name}`");
-                let fault = Fault::new(codes::UNKNOWN_COLUMN, message).column(name);
-                match nearest_word(name, columns.fields.iter().map(|field| field.name().as_str())) {
-                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                    None => fault,
-                }
-            })
-        };
-        wanted.iter().map(find).collect()
-    }
-
-    /// What the footers of some files tell, from notes where they are there.
-    fn summaries(
-        &self,
-        io: &StorageClient,
-        files: &[&ListedFile],
-        watch: &[String],
-        notes: &MetadataCache,
-    ) -> Result<Vec<FooterSummary>> {
-        let mut noted = notes::decode(notes.load()?.as_deref());
-        let known = SchemaInterner::default();
-        let found = files.iter().map(|file| noted.remove(&file.path).filter(|facts| facts.listed == file.stamp));
-        let found: Vec<Option<FooterSummary>> = found.collect();
-        let new: Vec<&ListedFile> =
-            files.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(file, _)| *file).collect();
-        let is_known = new.is_empty() && noted.is_empty();
-        let mut new =
-            inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
-        let looked_at = || Fault::internal("a file was not looked at");
-        let facts = found.into_iter().map(|found| found.or_else(|| new.next()).ok_or_else(looked_at));
-        let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
-        if !is_known {
-            let named = files.iter().map(|file| file.path.as_str()).zip(&facts);
-            notes.store(notes::encode(named, SystemTime::now())?);
-        }
-        Ok(facts)
     }
 }
 
@@ -115,10 +70,11 @@ impl Source for DeltaReader {
     }
 
     fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+        let now = SystemTime::now();
         let place = TablePlace::new(io, &self.config.path)?;
         let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
         let columns = TableColumns::new(&snapshot)?;
-        let fields = self.select(&columns)?;
+        let fields = select_columns(columns.fields.clone(), self.config.columns.as_deref(), "the table has")?;
         let mut table = OpenTable::new(place, columns);
         let mut files = table.read_files(io, &snapshot, watch)?;
         let table = Arc::new(table);
@@ -128,7 +84,7 @@ impl Source for DeltaReader {
         let sample = (0..files.len()).max_by_key(|at| files[*at].piece.bytes).filter(|_| opened.is_empty());
         let opened: Vec<usize> = opened.into_iter().chain(sample).collect();
         let listed: Vec<&ListedFile> = opened.iter().map(|at| &files[*at].listed).collect();
-        let facts = self.summaries(io, &listed, watch, notes)?;
+        let facts = FooterNotes::load(notes, now)?.summaries(&self.footers, io, &listed, watch)?;
         let (mut in_files, mut seen) = (BTreeMap::<String, u64>::new(), 0);
         let mut groups: BTreeMap<usize, Vec<RowGroupSummary>> = BTreeMap::new();
         for (at, facts) in opened.into_iter().zip(facts) {

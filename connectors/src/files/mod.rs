@@ -1,6 +1,7 @@
 //! What all formats share: finding files, their partitions and schemas, and cutting spans.
 
 pub(crate) mod blob;
+pub(crate) mod columns;
 pub(crate) mod cut;
 pub(crate) mod drift;
 pub(crate) mod extent;

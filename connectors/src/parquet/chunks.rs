@@ -194,7 +194,7 @@ impl ScanContext {
     /// Opens a piece of a file and begins to read its row groups.
     fn open_known(&self, piece: FileRange, (blob, footer): (FileHandle, Arc<Footer>)) -> Result<ParquetPieceScan> {
         let table = self.footers.table();
-        let kept = table.as_ref().map(|table| table.kept_rows(&self.io, &piece.path)).transpose()?.flatten();
+        let kept = self.footers.kept_rows(&self.io, &piece.path)?;
         let plan = FileProjection::new(&footer, &piece, &self.request, table.as_deref())?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;

@@ -13,7 +13,7 @@ use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOption
 
 use super::checksums::footer_checksum_matches;
 use super::page_index::PageIndexCache;
-use super::table::TableFiles;
+use super::table::{KeptRows, TableFiles};
 use crate::files::blob::{self, FileHandle, is_remote};
 use crate::files::list::ListedFile;
 use crate::files::stamp::FileStamp;
@@ -89,6 +89,11 @@ impl FooterCache {
     /// The table whose files are read, if they are those of one.
     pub(super) fn table(&self) -> Option<Arc<dyn TableFiles>> {
         self.table.lock().ok().and_then(|table| table.clone())
+    }
+
+    /// The rows of a file that its table still has; `None` means all.
+    pub(super) fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
+        self.table().map_or(Ok(None), |table| table.kept_rows(io, path))
     }
 
     /// The footer of a file of a table, in one request. The log tells the file's size.

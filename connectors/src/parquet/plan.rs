@@ -12,7 +12,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use crate::files::origin::{self, FileColumnOrigin};
 
 use super::footer::Footer;
-use super::table::TableFiles;
+use super::table::{TableFiles, stored_column};
 
 /// The share of pages of keys from which on strings are read as dictionaries: 2 in 3.
 const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
@@ -40,10 +40,7 @@ impl FileProjection {
         request: &ScanRequest,
         table: Option<&dyn TableFiles>,
     ) -> Result<Self> {
-        let stored_name = |name: &str| match table {
-            Some(table) => table.stored_column(&footer.schema, name),
-            None => footer.schema.fields().find(name).map(|(_, field)| field.name().clone()),
-        };
+        let stored_name = |name: &str| stored_column(table, &footer.schema, name);
         let columns = origin::resolve_columns(piece, request, |name| stored_name(name).is_some())?;
         let stored_names: Vec<String> =
             columns.iter().map(|(field, _)| stored_name(field.name()).unwrap_or_default()).collect();

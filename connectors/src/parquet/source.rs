@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
-use forebay_model::{Dataset, Fault, FileRange, Result, Span, codes, nearest_word};
+use forebay_model::{Dataset, Fault, FileRange, Result, Span};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::PartitionPolicy;
 use crate::files::blob::FileHandle;
-use crate::files::cut::{RowGroupSummary, cut_spans};
-use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
+use crate::files::columns::select_columns;
+use crate::files::cut::cut_spans;
+use crate::files::drift::FileSchemas;
 use crate::files::extent::{folder_extents, share_points};
 use crate::files::hive;
 use crate::files::list::{ListedFile, list_files};
@@ -19,11 +20,11 @@ use crate::files::survey::inspect_parallel;
 
 use super::chunks::ParquetScan;
 use super::config::ParquetSource;
-use super::extent::row_group_extents;
 use super::footer::{Footer, FooterCache};
-use super::notes::{self, FooterSummary};
+use super::notes::FooterSummary;
 use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
+use super::summaries::FooterNotes;
 
 const ENDINGS: &[&str] = &[".parquet", ".parq", ".pq"];
 
@@ -69,49 +70,6 @@ fn row_runs(group: &FileRange, rows: u64, rows_max: u64) -> impl Iterator<Item =
     })
 }
 
-/// What a file's footer tells.
-pub(crate) fn footer_summary(
-    footers: &FooterCache,
-    io: &StorageClient,
-    file: &ListedFile,
-    known: &SchemaInterner,
-    watch: &[String],
-) -> Result<FooterSummary> {
-    let table = footers.table();
-    let footer = match &table {
-        Some(_) => footers.open_logged(io, &file.path, file.stamp.size)?.1,
-        None => footers.open_listed(io, file)?.1,
-    };
-    let metadata = &footer.metadata;
-    let roots = metadata.file_metadata().schema_descr();
-    let fields = known.one(logical_fields(footer.schema.fields()));
-    let mut bytes = vec![0; fields.len()];
-    let mut groups = Vec::with_capacity(metadata.num_row_groups());
-    let extents = |column: &String| match &table {
-        None => row_group_extents(metadata, &footer.schema, column),
-        Some(table) => match table.stored_column(&footer.schema, column) {
-            Some(stored) => row_group_extents(metadata, &footer.schema, &stored),
-            None => vec![None; metadata.num_row_groups()],
-        },
-    };
-    let watched: Vec<_> = watch.iter().map(extents).collect();
-    for (at, group) in metadata.row_groups().iter().enumerate() {
-        for (leaf, column) in group.columns().iter().enumerate() {
-            if let Some((field, _)) = fields.find(roots.get_column_root(leaf).name()) {
-                bytes[field] += column.compressed_size().max(0) as u64;
-            }
-        }
-        let extents = watched.iter().map(|groups| groups[at].clone()).collect();
-        groups.push(RowGroupSummary {
-            rows: group.num_rows() as u64,
-            bytes: group.compressed_size().max(0) as u64,
-            extents,
-        });
-    }
-    let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
-    Ok(FooterSummary { listed, opened, footer: footer.digest, fields, bytes, groups })
-}
-
 /// Cuts spans into their row groups, or finer.
 pub(crate) fn split_pieces(
     footers: &FooterCache,
@@ -132,7 +90,7 @@ fn row_groups(
     runs: Option<RowRuns>,
 ) -> Result<Vec<FileRange>> {
     let (blob, footer) = footers.open_piece(io, piece)?;
-    let kept = footers.table().map(|table| table.kept_rows(io, &piece.path)).transpose()?.flatten();
+    let kept = footers.kept_rows(io, &piece.path)?;
     let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
     let mut first_row = piece.first_row;
     let mut pieces = Vec::with_capacity(to - from);
@@ -178,22 +136,6 @@ impl ParquetReader {
             extents: Vec::new(),
         }
     }
-
-    /// The columns that were asked for.
-    fn select(&self, all: Vec<FieldRef>) -> Result<Vec<FieldRef>> {
-        let Some(wanted) = &self.config.columns else { return Ok(all) };
-        let find = |name: &String| {
-            all.iter().find(|field| field.name() == name).cloned().ok_or_else(|| {
-                let fault =
-                    Fault::new(codes::UNKNOWN_COLUMN, format!("the files have no column `{name}`")).column(name);
-                match nearest_word(name, all.iter().map(|field| field.name().as_str())) {
-                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                    None => fault,
-                }
-            })
-        };
-        wanted.iter().map(find).collect()
-    }
 }
 
 impl Source for ParquetReader {
@@ -204,30 +146,13 @@ impl Source for ParquetReader {
     fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
-            let noted = scope.spawn(|| Ok(notes::decode(notes.load()?.as_deref())));
+            let noted = scope.spawn(|| FooterNotes::load(notes, now));
             (list_files(io, &self.config.paths(), ENDINGS), noted.join())
         });
-        let (files, known) = (files?, SchemaInterner::default());
+        let files = files?;
         self.footers.keep_versions(&files);
-        let mut noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
-        // From notes, where the file is still what it was.
-        let facts = files.iter().map(|file| {
-            let facts = noted.remove(&file.path).filter(|facts| facts.listed == file.stamp)?;
-            Some(FooterSummary { fields: known.one(facts.fields.clone()), ..facts })
-        });
-        let facts: Vec<Option<FooterSummary>> = facts.collect();
-        // Threads are for those that have to be opened.
-        let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| file);
-        let new: Vec<&ListedFile> = new.collect();
-        let is_known = new.is_empty() && noted.is_empty();
-        let mut new =
-            inspect_parallel(&new, |file| footer_summary(&self.footers, io, file, &known, watch))?.into_iter();
-        let looked_at = || Fault::internal("a file was not looked at");
-        let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
-        let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
-        if !is_known {
-            notes.store(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
-        }
+        let noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
+        let facts = noted.summaries(&self.footers, io, &files.iter().collect::<Vec<_>>(), watch)?;
         let mut schemas = FileSchemas::default();
         for (file, facts) in files.iter().zip(&facts) {
             schemas.add(&file.path, facts.fields.clone());
@@ -243,7 +168,8 @@ impl Source for ParquetReader {
         // A folder's value stands for all rows of its files: it replaces a column of that name.
         let in_files: Fields =
             merged.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned().collect();
-        let fields = self.select(in_files.iter().chain(&partitions).cloned().collect())?;
+        let all = in_files.iter().chain(&partitions).cloned().collect();
+        let fields = select_columns(all, self.config.columns.as_deref(), "the files have")?;
         let bytes_of = |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
             true => 0,
             false => {

@@ -21,6 +21,14 @@ pub(crate) trait TableFiles: Debug + Send + Sync {
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>>;
 }
 
+/// The name of a column in a file of this schema, of this table if it belongs to one.
+pub(super) fn stored_column(table: Option<&dyn TableFiles>, file: &Schema, column: &str) -> Option<String> {
+    match table {
+        Some(table) => table.stored_column(file, column),
+        None => file.fields().find(column).map(|(_, field)| field.name().clone()),
+    }
+}
+
 /// The rows of a file that were not deleted.
 #[derive(Debug)]
 pub(crate) struct KeptRows {

@@ -19,7 +19,7 @@ use forebay_model::{
     ContentId, DataSplit, Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
     PipelineSink, PipelineSource, Result, Step, codes,
 };
-use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind};
+use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
 use parquet::arrow::ArrowWriter;
@@ -399,11 +399,7 @@ fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
 
 /// A configuration without the places that belong to a run.
 fn without_paths(config: &Value) -> Value {
-    let mut config = config.clone();
-    if let Some(map) = config.as_object_mut() {
-        ["path", "paths", "cache", "version", "timestamp"].iter().for_each(|place| drop(map.remove(*place)));
-    }
-    config
+    config_without(config, &["path", "paths", "cache", "version", "timestamp"])
 }
 
 /// Simple types by name; all others as an Arrow IPC schema in hexadecimal.

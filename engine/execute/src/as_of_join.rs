@@ -30,13 +30,14 @@ const HERE: i8 = 1;
 
 /// The union of both sides, and the order in which each left row meets the right rows.
 pub fn as_of_order(
-    (join, as_of): (&JoinOp, &AsOf),
+    join: &JoinOp,
+    as_of: &AsOf,
     backward: bool,
     (here, there): (LogicalPlan, LogicalPlan),
     keys: &[(String, DataType)],
 ) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
     let types: Vec<DataType> = keys.iter().map(|(_, data_type)| data_type.clone()).collect();
-    let both = union_sides((join, as_of), here, there, &types)?;
+    let both = union_sides(join, as_of, here, there, &types)?;
     let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
     let order = [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(GatherOp::ROW).sort(true, true)];
     Ok((both, keys.chain(order).collect()))
@@ -45,7 +46,8 @@ pub fn as_of_order(
 /// The rows of both sides with the same columns: keys, `VISIBLE_AT`, [`SIDE`], [`TIME`], the joined columns, the row's
 /// position.
 fn union_sides(
-    (join, as_of): (&JoinOp, &AsOf),
+    join: &JoinOp,
+    as_of: &AsOf,
     here: LogicalPlan,
     there: LogicalPlan,
     types: &[DataType],

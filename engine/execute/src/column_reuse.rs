@@ -282,9 +282,7 @@ impl ReusePlanner<'_> {
 
     /// The share of the stored bytes in some columns.
     fn stored_share(&self, columns: &[String]) -> f64 {
-        let Some(bytes) = &self.dataset.column_bytes else { return 1.0 };
-        let of = |name: &String| self.dataset.schema.index_of(name).ok().and_then(|index| bytes.get(index));
-        columns.iter().filter_map(of).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
+        self.dataset.share_of_columns(columns)
     }
 }
 

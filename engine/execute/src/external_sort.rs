@@ -169,6 +169,11 @@ fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
+/// How rows are written to files that this run alone reads.
+pub fn compressed_ipc() -> Result<IpcWriteOptions> {
+    Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
+}
+
 /// Copies the batch if it is a slice of much larger columns.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let sliced = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
@@ -219,9 +224,8 @@ impl SortedRun {
 /// Writes sorted rows to a run on disk.
 fn spill_run(schema: &SchemaRef, scratch: &ScratchDir, batches: BatchIter) -> Result<SortedRun> {
     let write = || -> Result<SortedRun> {
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
         let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
-        let mut writer = StreamWriter::try_new_with_options(file, schema, options)?;
+        let mut writer = StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
         let mut batch_bytes = 0;
         for batch in batches {
             let batch = batch?;

@@ -3,19 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
 
 use arrow::array::{AsArray, RecordBatch, UInt32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
-use forebay_model::{Fault, Result, catch_panic, logical_type, take_rows};
+use forebay_model::{Fault, Result, logical_type, take_rows};
 use forebay_plan::{JoinOp, NodeFlow, OpId};
-use forebay_threads::poisoned_lock;
 
 use crate::external_sort::BatchIter;
 use crate::hash_join::{HashJoin, RowsPerMatch};
-use crate::materialize::{MaterializePass, QUEUE_BATCHES, SpanRows};
-use crate::sorted_pass::{SortedPass, typed_join_keys};
+use crate::materialize::{MaterializePass, SpanRows, column_names};
+use crate::sorted_pass::{SortedPass, distinct, typed_join_keys};
 
 /// Rows of an output batch at most.
 const BATCH_ROWS: usize = 8192;
@@ -56,36 +54,23 @@ impl MaterializePass<'_> {
     ) -> Result<u64> {
         let (here, there) = self.join_sides(op)?;
         let keys = typed_join_keys(join, &here.schema, &there.schema)?;
-        let table = |name: &str, flow: &NodeFlow, columns: Vec<&String>| {
-            let mut names: Vec<String> = columns.into_iter().cloned().collect();
-            names.sort_unstable();
-            names.dedup();
-            self.input_table(name, flow, &names)
-        };
         let sides = (
-            table("here", here, join.columns_here().collect())?,
-            table("there", there, join.columns_there().collect())?,
+            self.input_table("here", here, &distinct(join.columns_here()))?,
+            self.input_table("there", there, &distinct(join.columns_there()))?,
         );
         let pass = SortedPass { gather: self.clone(), keeps_rows: false, stop: &NEVER };
         let rows = RowsPerMatch::Each { unmatched };
         let hash_join = HashJoin { pass: &pass, op, join, keys: &keys.0, other_keys: &keys.1, rows };
         let mut pairs = Pairs { batches: hash_join.run(&sides.0, &sides.1)?, current: None };
         let spans = self.spans(here, &column_names(here))?;
-        let spans = &spans;
         let mut count = 0;
-        std::thread::scope(|scope| {
-            let (sender, read) = sync_channel(QUEUE_BATCHES);
-            let reader = scope.spawn(move || {
-                catch_panic(|| self.scan(spans, 0..spans.len(), &mut |rows| Ok(sender.send(rows).is_ok())))
-            });
-            for rows in read {
-                while let Some(batch) = pairs.next_of(&rows, schema)? {
-                    count += batch.num_rows() as u64;
-                    self.memory.check()?;
-                    take(batch)?;
-                }
+        self.scan_beside(&spans, &|rows| Ok(Some(rows)), &mut |rows: SpanRows| {
+            while let Some(batch) = pairs.next_of(&rows, schema)? {
+                count += batch.num_rows() as u64;
+                self.memory.check()?;
+                take(batch)?;
             }
-            reader.join().unwrap_or_else(|_| Err(poisoned_lock()))
+            Ok(())
         })?;
         Ok(count)
     }
@@ -132,8 +117,4 @@ impl Pairs {
         self.current = Some((batch, until));
         Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
     }
-}
-
-fn column_names(flow: &NodeFlow) -> Vec<String> {
-    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
 }

@@ -13,6 +13,7 @@ mod halo;
 mod hash_join;
 mod incremental_learn;
 mod interval_filter;
+mod join_keys;
 mod join_pairs;
 mod learn_pass;
 mod materialize;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::cast;
@@ -28,6 +29,7 @@ use forebay_plan::{
     WindowBudget, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use forebay_threads::poisoned_lock;
 use futures::StreamExt;
 
 use crate::query_memory::QueryMemoryPool;
@@ -268,18 +270,43 @@ impl MaterializePass<'_> {
         scan_spans(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
     }
 
+    /// Reads all spans in order on a thread of its own. What `convert` makes of them there comes to `take` here.
+    pub fn scan_beside<T: Send>(
+        &self,
+        spans: &FlowSpans,
+        convert: &(dyn Fn(SpanRows) -> Result<Option<T>> + Sync),
+        take: &mut dyn FnMut(T) -> Result<()>,
+    ) -> Result<()> {
+        std::thread::scope(|scope| {
+            let (sender, converted) = sync_channel(QUEUE_BATCHES);
+            let reader = scope.spawn(move || {
+                let mut send = |rows: SpanRows| match convert(rows)? {
+                    Some(converted) => Ok(sender.send(converted).is_ok()),
+                    None => Ok(true),
+                };
+                catch_panic(|| self.scan(spans, 0..spans.len(), &mut send))
+            });
+            for converted in converted {
+                take(converted)?;
+            }
+            reader.join().unwrap_or_else(|_| Err(poisoned_lock()))
+        })
+    }
+
     /// The memory of earlier windows' state.
     fn windows_bytes(&self) -> usize {
         self.memory.engine_bytes() / 4
     }
 }
 
+/// The names of a flow's columns.
+pub fn column_names(flow: &NodeFlow) -> Vec<String> {
+    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
 /// Stored bytes of some columns of a row, on the average; 0 if not known.
 fn stored_row_bytes(dataset: &Dataset, columns: &[String]) -> usize {
-    let bytes = match &dataset.column_bytes {
-        None => dataset.bytes(),
-        Some(bytes) => columns.iter().filter_map(|name| bytes.get(dataset.schema.index_of(name).ok()?)).sum(),
-    };
+    let bytes = dataset.bytes_of_columns(columns).unwrap_or_else(|| dataset.bytes());
     dataset.rows().and_then(|rows| bytes.checked_div(rows)).map_or(0, |bytes| bytes as usize)
 }
 

@@ -3,17 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{cast, filter};
 use arrow::datatypes::{SchemaRef, UInt64Type};
-use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result, catch_panic};
+use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result};
 use forebay_plan::NodeFlow;
-use forebay_threads::poisoned_lock;
 
-use crate::materialize::{FlowSpans, MaterializePass, QUEUE_BATCHES, ROW_BITS, SpanRows};
+use crate::materialize::{FlowSpans, MaterializePass, ROW_BITS, SpanRows, column_names};
 
 /// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
@@ -39,23 +37,11 @@ impl MaterializePass<'_> {
     ) -> Result<u64> {
         let stays = self.select_rows(&self.spans(flow, keys)?, last)?;
         let spans = self.spans(flow, &column_names(flow))?;
-        let (spans, stays) = (&spans, &stays);
         let mut rows = 0;
-        std::thread::scope(|scope| {
-            let (sender, batches) = sync_channel(QUEUE_BATCHES);
-            let reader = scope.spawn(move || {
-                let mut send = |read: SpanRows| match filter_kept(read, stays, schema)? {
-                    Some(batch) => Ok(sender.send(batch).is_ok()),
-                    None => Ok(true),
-                };
-                catch_panic(|| self.scan(spans, 0..spans.len(), &mut send))
-            });
-            for batch in batches {
-                rows += batch.num_rows() as u64;
-                self.memory.check()?;
-                take(batch)?;
-            }
-            reader.join().unwrap_or_else(|_| Err(poisoned_lock()))
+        self.scan_beside(&spans, &|read| filter_kept(read, &stays, schema), &mut |batch: RecordBatch| {
+            rows += batch.num_rows() as u64;
+            self.memory.check()?;
+            take(batch)
         })?;
         Ok(rows)
     }
@@ -96,10 +82,6 @@ impl MaterializePass<'_> {
         })?;
         Ok(stays)
     }
-}
-
-fn column_names(flow: &NodeFlow) -> Vec<String> {
-    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
 }
 
 /// The kept rows, in the types of the schema; `None` if there are none.

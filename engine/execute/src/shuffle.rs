@@ -5,25 +5,25 @@
 use std::io::{BufReader, BufWriter, Seek, Write};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, cast};
-use arrow::datatypes::{DataType, SchemaRef};
-use arrow::ipc::CompressionType;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow::row::{RowConverter, SortField};
+use arrow::ipc::writer::StreamWriter;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::{RunSpec, ShufflePlan, TaskEvent, TaskKind, TaskSpec, run_range};
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, IdBuilder, Result, canonical_keys, codes, take_batch};
+use forebay_model::{ContentId, Fault, IdBuilder, Result, codes, take_batch};
 use forebay_plan::{OpId, SharedSort, WindowRowOrder};
 use forebay_storage::{Event, ScratchDir};
 use serde_json::json;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::external_sort::compressed_ipc;
+use crate::join_keys::JoinKeys;
 use crate::materialize::{one_time_table, schema_with_positions};
 use crate::ordered_scan::{gaps_message, range_bytes_min};
 use crate::remote::RemoteExecutor;
@@ -234,9 +234,7 @@ pub fn read_shuffled(
 
 /// Partitions rows by the hash of their keys, with a file for each partition.
 struct HashPartitioner {
-    /// Positions of the keys, and the types in which they are compared.
-    keys: Vec<(usize, DataType)>,
-    converter: RowConverter,
+    keys: JoinKeys,
     schema: SchemaRef,
     /// The memory of rows that wait for others of their partition.
     budget_bytes: usize,
@@ -252,16 +250,13 @@ impl HashPartitioner {
         parts: usize,
         (scratch, budget_bytes): (&ScratchDir, usize),
     ) -> Result<HashPartitioner> {
-        let keys = side.keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
-        let keys = keys.collect::<Result<Vec<_>>>()?;
-        let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
+        let keys = JoinKeys::new(schema, &side.keys)?;
         let part = |_| {
             let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
             Ok(StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?)
         };
         let parts = (0..parts).map(part).collect::<Result<_>>()?;
-        let (converter, schema, waiting) = (RowConverter::new(fields)?, schema.clone(), Vec::new());
-        Ok(HashPartitioner { keys, converter, schema, budget_bytes, waiting, parts })
+        Ok(HashPartitioner { keys, schema: schema.clone(), budget_bytes, waiting: Vec::new(), parts })
     }
 
     fn start(&mut self, batch: &RecordBatch) {
@@ -278,9 +273,7 @@ impl HashPartitioner {
         if self.keys.is_empty() {
             rows[0].extend(0..batch.num_rows() as u32);
         } else {
-            let key = |(position, data_type): &(usize, _)| canonical_keys(&cast(batch.column(*position), data_type)?);
-            let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_>>()?;
-            for (row, key) in self.converter.convert_columns(&keys)?.iter().enumerate() {
+            for (row, key) in self.keys.rows(batch)?.iter().enumerate() {
                 rows[(xxh3_64(key.as_ref()) % self.parts.len() as u64) as usize].push(row as u32);
             }
         }
@@ -309,10 +302,6 @@ impl HashPartitioner {
         };
         self.parts.into_iter().map(finish).collect()
     }
-}
-
-fn compressed_ipc() -> Result<IpcWriteOptions> {
-    Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
 }
 
 fn rows_name(side: usize, run: usize, part: usize) -> String {

@@ -56,8 +56,11 @@ impl ShuffleReader {
         let together = exchange.shared_sort();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
         let back = pass.restore_order(exchange.stand, pass.gather.engine_context()?, schema, flow)?;
-        let nearest = |op: &PlanOp| matches!(op, PlanOp::Join(join) if join.as_of().is_some_and(|as_of| matches!(as_of.direction, MatchDirection::Nearest)));
-        let layers = if nearest(&pass.gather.program.bound.ops[exchange.stand].op) { 2 } else { 1 };
+        let as_of = match &pass.gather.program.bound.ops[exchange.stand].op {
+            PlanOp::Join(join) => join.as_of(),
+            _ => None,
+        };
+        let layers = if as_of.is_some_and(|as_of| as_of.direction == MatchDirection::Nearest) { 2 } else { 1 };
         let (firsts, latest) = (back.stream_offsets(), Mutex::default());
         let most = pass.gather.threads.max(1);
         let (exchange, store) = (exchange.clone(), store.clone());

@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_empty_array};
 use arrow::compute::{SortOptions, cast, concat};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
-use arrow::ipc::CompressionType;
 use arrow::ipc::reader::FileReader;
-use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow::ipc::writer::FileWriter;
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
@@ -32,7 +31,7 @@ use futures::StreamExt;
 use tempfile::TempPath;
 
 use crate::as_of_join::{AsOfOperator, AsOfRows, as_of_order};
-use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, compressed_ipc, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::materialize::{MaterializePass, ROW_BITS, engine_fault};
 use crate::ordered_scan::gaps_message;
@@ -252,7 +251,7 @@ impl SortedPass<'_> {
             (PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }), [here, there]) => {
                 let over = || AsOfOperator::new(join, as_of);
                 let one_way = |backward| {
-                    let (rows, by) = as_of_order((join, as_of), backward, (tables(here)?, tables(there)?), &here.keys)
+                    let (rows, by) = as_of_order(join, as_of, backward, (tables(here)?, tables(there)?), &here.keys)
                         .map_err(|error| self.engine_fault_at(error, together.stand))?;
                     self.sort_and_compute(together.stand, (rows, by), Arc::new(over()), flow)
                 };
@@ -590,7 +589,7 @@ fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
     }
 }
 
-fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
     let mut columns: Vec<String> = Vec::new();
     for name in names {
         if !columns.contains(name) {
@@ -709,9 +708,9 @@ impl SortedWriter {
         let outputs = all.fields().len() - 1;
         let schema = Arc::new(all.project(&(0..outputs).collect::<Vec<_>>())?);
         let (file, path) = scratch.file()?.into_parts();
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
         let file_schema = if keeps_rows { all } else { &schema };
-        let writer = FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), file_schema, options)?;
+        let writer =
+            FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), file_schema, compressed_ipc()?)?;
         let written = file_schema.fields().len();
         Ok(SortedWriter { writer, path, schema, written, batches: BTreeMap::new(), count: 0 })
     }

@@ -192,6 +192,18 @@ impl Dataset {
     pub fn bytes(&self) -> u64 {
         self.spans.iter().map(Span::bytes).sum()
     }
+
+    /// Stored bytes of some columns in all spans, if known. Names of other columns count nothing.
+    pub fn bytes_of_columns(&self, columns: &[String]) -> Option<u64> {
+        let bytes = self.column_bytes.as_ref()?;
+        Some(columns.iter().filter_map(|name| bytes.get(self.schema.index_of(name).ok()?)).sum())
+    }
+
+    /// The share of the stored bytes that lies in some columns, from 0 to 1; 1 if it is not known.
+    pub fn share_of_columns(&self, columns: &[String]) -> f64 {
+        let all = self.column_bytes.iter().flatten().sum::<u64>().max(1);
+        self.bytes_of_columns(columns).map_or(1.0, |bytes| bytes as f64 / all as f64)
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId, PassWork, PlanOp,
-    Program, RowOrderChoice, WindowRowOrder, choose_row_order,
+    Program, RowOrderChoice, WindowRowOrder, choose_row_order, needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -186,9 +186,7 @@ impl ExplainProgram {
         let scan_bytes = |scan: &ColumnScan| -> Option<u64> {
             let BaseDataset::Source(name) = &program.bound.bases[scan.base] else { return None };
             let dataset = datasets.get(name)?;
-            let Some(bytes) = &dataset.column_bytes else { return Some(dataset.bytes()) };
-            let columns = scan.columns.iter().filter_map(|column| dataset.schema.index_of(column).ok());
-            Some(columns.filter_map(|index| bytes.get(index)).sum())
+            Some(dataset.bytes_of_columns(&scan.columns).unwrap_or_else(|| dataset.bytes()))
         };
         let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
             let ops = program.windows_of(scans);
@@ -315,10 +313,8 @@ impl ExplainProgram {
 
 /// The joins by equal keys that rows go through.
 fn joins<'a>(bound: &BoundPipeline, scans: impl IntoIterator<Item = &'a ColumnScan>) -> Vec<ExplainJoin> {
-    let streams = scans.into_iter().flat_map(|scan| &scan.streams);
-    let ops = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
     let mut joins: Vec<ExplainJoin> = Vec::new();
-    for join in ops.filter_map(|op| explain_join(bound, op)) {
+    for join in needed_ops(scans).filter_map(|op| explain_join(bound, op)) {
         if !joins.contains(&join) {
             joins.push(join);
         }

@@ -373,6 +373,11 @@ impl LeakageWalk<'_> {
             let traces = names.iter().map(|read| self.column(stream, before, read));
             traces.fold(AgeTrace::ahead(), AgeTrace::younger)
         };
+        // What a row meets by its keys may be the newest of another table.
+        let met_with_all = |trace: AgeTrace| match all_data && trace.timed {
+            true => trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() }),
+            false => trace,
+        };
         let trace = match &op.op {
             PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
                 let mut trace = all(&map.reads);
@@ -382,8 +387,8 @@ impl LeakageWalk<'_> {
                         timed: false,
                         path: Vec::new(),
                     });
-                } else if all_data && trace.timed && map.asks.iter().any(|ask| ask.of.is_some()) {
-                    trace = trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() });
+                } else if map.asks.iter().any(|ask| ask.of.is_some()) {
+                    trace = met_with_all(trace);
                 }
                 trace
             }
@@ -392,11 +397,7 @@ impl LeakageWalk<'_> {
                 JoinBy::Time(as_of) => self.joined(stream.ops[before], join, as_of.direction, name),
                 JoinBy::Equality(_) => {
                     let keys: Vec<String> = join.columns_here().cloned().collect();
-                    let trace = all(&keys);
-                    match all_data && trace.timed {
-                        true => trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() }),
-                        false => trace,
-                    }
+                    met_with_all(all(&keys))
                 }
             },
             PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {

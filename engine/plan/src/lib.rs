@@ -16,6 +16,7 @@ mod expectation;
 mod explain;
 mod fuse;
 mod future;
+mod join_faults;
 mod leakage;
 mod lineage;
 mod nan_comparison;
@@ -47,6 +48,7 @@ pub use explain::{
 };
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
+pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use leakage::{check_horizon, check_label_names, label_in_features};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
@@ -54,10 +56,10 @@ pub use op::{
     FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
     LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, RowBatches, WindowOp,
 };
-pub use operation_id::{config_without_path, operation_id};
+pub use operation_id::{config_without, config_without_path, operation_id};
 pub use program::{
     AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
-    analyzer_scans, compile,
+    analyzer_scans, compile, needed_ops,
 };
 pub use query::refuse_writing;
 pub use registry::{ConfigParseResult, ConfiguredTransform, TransformKind, TransformRegistry, split_hint};

@@ -498,6 +498,15 @@ pub enum PlanOp {
 }
 
 impl PlanOp {
+    /// Keeps columns under the names that they have, in this order.
+    pub fn keep_columns(names: impl IntoIterator<Item = impl Into<String>>) -> PlanOp {
+        let kept = names.into_iter().map(|name| {
+            let name = name.into();
+            (name.clone(), name)
+        });
+        PlanOp::Project(kept.collect())
+    }
+
     /// Whether output rows depend on other rows with the same keys.
     pub fn is_over_series(&self) -> bool {
         matches!(self, PlanOp::Window(_) | PlanOp::Join(_))

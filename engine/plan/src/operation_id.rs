@@ -48,9 +48,14 @@ pub(crate) fn add_source_format(id: &mut IdBuilder, pipeline: &Pipeline, source:
 
 /// The configuration of a source or sink without its path, and without the version of a table: both may change.
 pub fn config_without_path(config: &Value) -> Value {
+    config_without(config, &["path", "version", "timestamp"])
+}
+
+/// A configuration without some of its fields.
+pub fn config_without(config: &Value, fields: &[&str]) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {
-        ["path", "version", "timestamp"].iter().for_each(|place| drop(map.remove(*place)));
+        fields.iter().for_each(|field| drop(map.remove(*field)));
     }
     config
 }

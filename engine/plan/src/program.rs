@@ -172,12 +172,16 @@ struct ProgramCompiler<'a> {
     wanted: BTreeSet<AnalyzerId>,
 }
 
+/// The operations that the rows of some scans go through.
+pub fn needed_ops<'a>(scans: impl IntoIterator<Item = &'a ColumnScan>) -> impl Iterator<Item = OpId> {
+    let streams = scans.into_iter().flat_map(|scan| &scan.streams);
+    streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]))
+}
+
 impl Program {
     /// The windows and as-of joins in scans, upstream first.
     pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a ColumnScan>) -> BTreeSet<OpId> {
-        let streams = scans.into_iter().flat_map(|scan| &scan.streams);
-        let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
-        needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
+        needed_ops(scans).filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
     }
 
     /// Whether it has a write pass.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow::datatypes::DataType;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineNode, Result, codes};
-use forebay_plan::{HeldRows, TransformRegistry};
+use forebay_plan::{BoundPipeline, HeldRows, TransformRegistry};
 use forebay_storage::Event;
 
 use crate::session::Session;
@@ -12,11 +12,7 @@ use crate::session::Session;
 impl Session {
     /// The pipeline in which no step holds the rows of a source that surely exceed the memory of states; `None` if
     /// nothing changes.
-    pub(crate) fn bound_joins(
-        &self,
-        pipeline: &Pipeline,
-        datasets: &BTreeMap<String, Dataset>,
-    ) -> Result<Option<Pipeline>> {
+    fn bound_joins(&self, pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) -> Result<Option<Pipeline>> {
         let budget = self.memory().states_bytes() as u64;
         let exceeds = |held: &HeldRows| {
             let dataset = datasets.get(&held.other)?;
@@ -27,6 +23,20 @@ impl Session {
             Some(dataset.rows()? * columns.iter().map(|field| bytes_min(field.data_type())).sum::<u64>() > budget)
         };
         replace_steps(&self.registry, pipeline, &|_, held| exceeds(held).unwrap_or(false))
+    }
+
+    /// The same, bound anew to `bound` if something changes.
+    pub(crate) fn rebind_bounded(
+        &self,
+        pipeline: &Pipeline,
+        datasets: &BTreeMap<String, Dataset>,
+        bound: &mut BoundPipeline,
+    ) -> Result<Option<Pipeline>> {
+        let bounded = self.bound_joins(pipeline, datasets)?;
+        if let Some(bounded) = &bounded {
+            *bound = self.bind(bounded, datasets)?;
+        }
+        Ok(bounded)
     }
 
     /// The pipeline in which the step that ran out of memory holds no rows; `None` if the fault has another cause.

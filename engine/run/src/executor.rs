@@ -21,7 +21,7 @@ use forebay_model::{
 use forebay_plan::{
     BaseDataset, BoundPipeline, ColumnOrigin, ColumnScan, FutureSeries, GatherBy, GatherOp, LearnWork, NodeFlow, OpId,
     Pass, PassReuse, PassWork, PlanOp, Program, RowCounts, SharedSort, SinkWork, WindowRowOrder, choose_row_order,
-    config_without_path, find_shared_sort, operation_id, origins, part_name, slice_for_columns,
+    config_without_path, find_shared_sort, needed_ops, operation_id, origins, part_name, slice_for_columns,
 };
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir, Sink, StorageLocation, literal_path};
 use forebay_threads::{lock, poisoned_lock};
@@ -304,10 +304,8 @@ impl<'a> RunExecutor<'a> {
         let bound = &self.program.bound;
         let is_known = |ask| self.known.findings.contains_key(&self.program.state_ids[ask]);
         let suits = |work: &SinkWork| {
-            let streams = || work.scans.iter().flat_map(|scan| &scan.streams);
-            let ops = streams().flat_map(|own| own.needed.iter().map(|position| own.stream.ops[*position]));
             let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
-            ops.flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
+            needed_ops(&work.scans).flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
                 && work.scans.iter().all(is_source)
                 && self
                     .program

@@ -154,13 +154,10 @@ impl Session {
             name_by_artifact(&mut bound, artifact)?;
         }
         let bounded = match artifact {
-            None => self.bound_joins(pipeline, &datasets)?,
+            None => session.rebind_bounded(pipeline, &datasets, &mut bound)?,
             Some(_) => None,
         };
         let pipeline = bounded.as_ref().unwrap_or(pipeline);
-        if bounded.is_some() {
-            bound = session.bind(pipeline, &datasets)?;
-        }
         let extended = match trains {
             true => {
                 training::check_trainings(session, pipeline, &bound, &datasets)?;

@@ -299,12 +299,9 @@ impl Session {
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
-        let bounded = self.bound_joins(pipeline, &prepared.datasets)?;
-        let pipeline = bounded.as_ref().unwrap_or(pipeline);
         let session = Session { carried: prepared.carried.clone(), ..self.clone() };
-        if bounded.is_some() {
-            prepared.bound = session.bind(pipeline, &prepared.datasets)?;
-        }
+        let bounded = session.rebind_bounded(pipeline, &prepared.datasets, &mut prepared.bound)?;
+        let pipeline = bounded.as_ref().unwrap_or(pipeline);
         let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
         let pipeline = extended.as_ref().unwrap_or(pipeline);
         if extended.is_some() {
@@ -313,7 +310,7 @@ impl Session {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
-        let PreparedRun { datasets, mut known, bound, carried } = prepared;
+        let PreparedRun { datasets, mut known, bound, .. } = prepared;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
@@ -330,7 +327,7 @@ impl Session {
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
         let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
         explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
-        explain.continues = Session { carried, ..self.clone() }.earlier_id().map(|id| id.to_string());
+        explain.continues = session.earlier_id().map(|id| id.to_string());
         Ok(explain)
     }
 

@@ -220,9 +220,10 @@ impl MeasureGpuCommand {
         let forebay = Forebay::standard();
         let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.spec_catalog())?;
         let epochs = Arc::new(TrainingEpochWatch::default());
+        let settings = Settings::load()?;
         let options = SessionOptions {
-            threads: Settings::load()?.threads(None)?.value,
-            memory_bytes: Settings::load()?.memory_bytes(None)?.value,
+            threads: settings.threads(None)?.value,
+            memory_bytes: settings.memory_bytes(None)?.value,
             batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
             state: self.state(),
             run_id: None,
@@ -343,12 +344,9 @@ fn measure_copies(cuda: &CudaDevice, sizes: &GpuBenchSizes, bytes: usize) -> Res
 }
 
 fn measure_checksums(cuda: &CudaDevice, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
-    let arrived = DeliveryCheck {
-        batches: sizes.batches,
-        batch_rows: 2 * sizes.batch_rows,
-        threads: Settings::load()?.threads(None)?.value,
-    }
-    .check_batches(cuda)?;
+    let threads = Settings::load()?.threads(None)?.value;
+    let arrived =
+        DeliveryCheck { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads }.check_batches(cuda)?;
     Ok(GpuBenchOutcome {
         found: format!(
             "{} wrong; {} in all at {}",
@@ -372,8 +370,8 @@ fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precisi
         ..TrainConfig::default()
     };
     let GpuTrialSizes { columns, block_rows, blocks, .. } = *sizes;
-    let compared = DeviceTrial { train, columns, block_rows, blocks, threads: Settings::load()?.threads(None)?.value }
-        .compare(cuda, precision)?;
+    let threads = Settings::load()?.threads(None)?.value;
+    let compared = DeviceTrial { train, columns, block_rows, blocks, threads }.compare(cuda, precision)?;
     let (difference, tolerance) = (compared.difference(STRETCHES), TrialComparison::tolerance(precision));
     let rate = |stats: &forebay_feed::FeedStats| {
         units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)

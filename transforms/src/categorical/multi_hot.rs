@@ -91,7 +91,7 @@ impl Transform for MultiHot {
             }
         }
         if self.delimiter.is_some() {
-            ops.push(PlanOp::Project(self.visible_columns(scope, &ops)));
+            ops.push(PlanOp::keep_columns(self.visible_columns(scope, &ops)));
         }
         Ok(ops)
     }
@@ -99,7 +99,7 @@ impl Transform for MultiHot {
 
 impl MultiHot {
     /// Everything but the parts.
-    fn visible_columns(&self, scope: &BindScope<'_>, ops: &[PlanOp]) -> Vec<(String, String)> {
+    fn visible_columns(&self, scope: &BindScope<'_>, ops: &[PlanOp]) -> Vec<String> {
         let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
         for op in ops {
             let PlanOp::Map(map) = op else { continue };
@@ -109,7 +109,7 @@ impl MultiHot {
                 }
             }
         }
-        names.into_iter().map(|name| (name.clone(), name)).collect()
+        names
     }
 
     /// `also` are columns that are read only because they are replaced.

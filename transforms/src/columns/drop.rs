@@ -22,10 +22,10 @@ impl Transform for DropColumns {
         let dropped = scope.columns(&self.0)?;
         let names = scope.schema.fields().iter().map(|field| field.name());
         let kept = names.filter(|name| !dropped.iter().any(|field| field.name() == *name));
-        let kept: Vec<_> = kept.map(|name| (name.clone(), name.clone())).collect();
+        let kept: Vec<_> = kept.collect();
         if kept.is_empty() {
             return Err(bad_value("no column would be left"));
         }
-        Ok(vec![PlanOp::Project(kept)])
+        Ok(vec![PlanOp::keep_columns(kept)])
     }
 }

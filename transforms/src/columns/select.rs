@@ -17,6 +17,6 @@ impl ConfiguredTransform for SelectColumns {
 impl Transform for SelectColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.columns(&self.0)?;
-        Ok(vec![PlanOp::Project(fields.iter().map(|field| (field.name().clone(), field.name().clone())).collect())])
+        Ok(vec![PlanOp::keep_columns(fields.iter().map(|field| field.name()))])
     }
 }

@@ -1,13 +1,14 @@
 //! `as_of_join`: the row of another table that was there at the time of each row.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes, is_unsized_vector};
+use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
     AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp, Transform,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::brought::ColumnNaming;
 use crate::shared::bad_value;
 use crate::time::{LengthSpec, TimeColumn, time_column};
 
@@ -127,23 +128,9 @@ impl Transform for AsOfJoin {
             Some(columns) => columns.resolve(&other)?,
             None => other.fields().iter().map(|field| &**field).filter(|field| !passing(field.name())).collect(),
         };
-        let columns = brought.into_iter().map(|field| {
-            if is_unsized_vector(field.data_type()) {
-                let message = format!("`{}` in `{}` is a vector whose width is learned", field.name(), self.with);
-                return Err(Fault::new(codes::UNSUPPORTED, message)
-                    .column(field.name())
-                    .hint("list its `categories`, leave it out of `columns`, or make it after the join"));
-            }
-            let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
-            if scope.schema.field_with_name(&name).is_ok() {
-                let message = format!("`{name}` is here already and in `{}` too", self.with);
-                return Err(Fault::new(codes::COLUMN_CLASH, message)
-                    .column(&name)
-                    .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
-            }
-            Ok((field.name().clone(), field.clone().with_name(name).with_nullable(true)))
-        });
-        let columns = columns.collect::<Result<_>>()?;
+        let naming = ColumnNaming { with: &self.with, prefix: &self.prefix, suffix: &self.suffix };
+        let columns = naming.bring(scope, brought)?;
+        naming.refuse_unsized(&columns)?;
         let as_of = AsOf {
             tolerance: {
                 let ticks = TimeColumn { data_type: ticks, ..time.clone() };

@@ -7,15 +7,16 @@ use arrow::compute::{filter, is_not_null, is_null, not};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, is_unsized_vector, take_rows};
+use forebay_model::{Fault, Finding, Result, codes, take_rows};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp, HeldRows, JoinBy,
-    JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
+    JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform, duplicate_key_fault, key_text, met_twice_fault,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::CollectRows;
+use super::brought::{BroughtColumn, ColumnNaming};
 use crate::shared::{KeyIndex, bad_value, finding_at};
 
 /// Columns of the matching rows of another step or source.
@@ -124,7 +125,7 @@ impl Transform for Join {
         }
         let before: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
         let visible = before.into_iter().chain(brought.iter().map(|(_, field)| field.name().clone()));
-        let visible = PlanOp::Project(visible.map(|name| (name.clone(), name)).collect());
+        let visible = PlanOp::keep_columns(visible);
         let mut ops = match self.strategy {
             JoinStrategy::Auto | JoinStrategy::Lookup => self.look_up(keys, brought),
             JoinStrategy::Shuffle => self.shuffle(brought)?,
@@ -146,9 +147,6 @@ impl Transform for Join {
         Some(HeldRows { other: self.with.clone(), columns, spilling })
     }
 }
-
-/// A column of the other table, and the field that it becomes.
-type BroughtColumn = (String, Field);
 
 impl Join {
     fn right_keys(&self) -> &Vec<String> {
@@ -190,19 +188,11 @@ impl Join {
             Some(columns) => columns.resolve(other)?,
             None => other.fields().iter().map(|field| &**field).filter(|f| !there.contains(f.name())).collect(),
         };
-        let mut brought: Vec<BroughtColumn> = Vec::new();
-        for field in fields {
-            let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
-            let is_taken = scope.schema.field_with_name(&name).is_ok();
-            if is_taken || brought.iter().any(|(_, known)| *known.name() == name) {
-                let message = format!("`{name}` is here already and in `{}` too", self.with);
-                return Err(Fault::new(codes::COLUMN_CLASH, message)
-                    .column(&name)
-                    .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
-            }
-            brought.push((field.name().clone(), field.clone().with_name(name).with_nullable(true)));
-        }
-        Ok(brought)
+        self.naming().bring(scope, fields)
+    }
+
+    fn naming(&self) -> ColumnNaming<'_> {
+        ColumnNaming { with: &self.with, prefix: &self.prefix, suffix: &self.suffix }
     }
 
     /// Finds the matching rows in a table that is held in memory.
@@ -227,7 +217,7 @@ impl Join {
 
     /// Meets the rows of both sides part by part.
     fn shuffle(&self, brought: Vec<BroughtColumn>) -> Result<Vec<PlanOp>> {
-        self.refuse_unsized(&brought)?;
+        self.naming().refuse_unsized(&brought)?;
         let flag = format!("__matched_{}", self.with);
         let matched = (self.how != JoinKind::Left).then(|| Field::new(&flag, DataType::Boolean, true));
         let unique_here = self.cardinality == JoinCardinality::OneToOne;
@@ -249,7 +239,7 @@ impl Join {
 
     /// Makes a row of each pair.
     fn gather(&self, scope: &BindScope<'_>, brought: Vec<BroughtColumn>) -> Result<PlanOp> {
-        self.refuse_unsized(&brought)?;
+        self.naming().refuse_unsized(&brought)?;
         let fields = scope.schema.fields().iter().map(|field| field.as_ref().clone());
         let fields: Vec<Field> = fields.chain(brought.iter().map(|(_, field)| field.clone())).collect();
         let join = self.join(None, brought, JoinChecks::default());
@@ -264,16 +254,6 @@ impl Join {
     fn join(&self, matched: Option<Field>, columns: Vec<BroughtColumn>, checks: JoinChecks) -> JoinOp {
         let keys = self.on.iter().cloned().zip(self.right_keys().iter().cloned()).collect();
         JoinOp { other: self.with.clone(), keys, matched, columns, by: JoinBy::Equality(checks) }
-    }
-
-    fn refuse_unsized(&self, brought: &[BroughtColumn]) -> Result<()> {
-        let Some((from, _)) = brought.iter().find(|(_, field)| is_unsized_vector(field.data_type())) else {
-            return Ok(());
-        };
-        let message = format!("`{from}` in `{}` is a vector whose width is learned", self.with);
-        Err(Fault::new(codes::UNSUPPORTED, message)
-            .column(from)
-            .hint("list its `categories`, leave it out of `columns`, or make it after the join"))
     }
 
     fn collect_request(&self, columns: Vec<(String, DataType)>) -> AnalyzerRequest {
@@ -310,9 +290,10 @@ impl Join {
                 && twice.rows() > 0
             {
                 let met = array_value_to_string(twice.table().column(0), 0)?;
-                let key = met.parse().map_or(met, |row| key_text(table, row));
-                let message = format!("several rows meet one row of `{with}`, which was declared one to one: {key}");
-                return Err(Fault::new(codes::CARDINALITY, message).hint("set `cardinality: many_to_one`"));
+                let names = table.table().schema_ref().fields().iter().map(|field| field.name().as_str());
+                let columns = names.zip(table.table().columns());
+                let key = met.parse().map_or(met, |row| key_text(columns, row));
+                return Err(met_twice_fault(&with, &key));
             }
             let values = finding_at(findings, 0)?.table().column(0).clone();
             // The width of a vector is known by now.
@@ -321,15 +302,6 @@ impl Join {
             Ok(lowered.fields(vec![field]))
         }))
     }
-}
-
-/// The values of a table's row, by name.
-fn key_text(table: &Finding, row: usize) -> String {
-    let table = table.table();
-    let fields = table.schema_ref().fields().iter().zip(table.columns());
-    let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_default();
-    let named = fields.map(|(field, column)| format!("{} = {}", field.name(), value(column)));
-    named.collect::<Vec<_>>().join(", ")
 }
 
 /// The other table's rows by key.
@@ -351,11 +323,8 @@ impl JoinIndex {
             if !unique {
                 return Ok(());
             }
-            let values = columns.iter().map(|column| array_value_to_string(column, row).unwrap_or_default());
-            let named = names.iter().zip(values).map(|(name, value)| format!("{name} = {value}"));
-            let key = named.collect::<Vec<_>>().join(", ");
-            Err(Fault::new(codes::CARDINALITY, format!("`{with}` holds the key {key} more than once"))
-                .hint(format!("`dedupe` or `aggregate` `{with}` first, or set `cardinality: many_to_many`")))
+            let key = key_text(names.iter().map(String::as_str).zip(&columns), row);
+            Err(duplicate_key_fault(with, &key))
         })?;
         Ok(JoinIndex { keys, rows })
     }

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod as_of_join;
+mod brought;
 mod collect;
 mod dedupe;
 mod exact_udaf;

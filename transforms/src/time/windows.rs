@@ -202,7 +202,7 @@ pub(super) fn hide_helper_columns(scope: &BindScope<'_>, new: impl IntoIterator<
             names.push(name);
         }
     }
-    PlanOp::Project(names.into_iter().map(|name| (name.clone(), name)).collect())
+    PlanOp::keep_columns(names)
 }
 
 /// The event-time column, declared here or by the source.

@@ -2,7 +2,6 @@
 //! table, which the rows of this side are looked up in. Else both sides are partitioned by a hash of the key, and are
 //! joined one partition after the other. The outputs are sorted back to the order of this side's rows.
 
-mod keys;
 mod partitions;
 mod probe;
 mod table;
@@ -14,15 +13,15 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{Fault, Result};
-use forebay_plan::{GatherOp, JoinBy, JoinOp, OpId};
+use forebay_plan::{GatherOp, JoinBy, JoinOp, OpId, duplicate_key_fault};
 use forebay_storage::ScratchDir;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
-use self::keys::JoinKeys;
 use self::partitions::{PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions};
 use self::probe::{JoinOutputs, ProbeRows};
-use self::table::{ENTRY_BYTES, JoinTable, SameKeys, duplicate_key};
+use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::MaterializePass;
 use crate::sorted_pass::{OpenedPlan, SortedPass};
 
@@ -119,17 +118,9 @@ impl HashJoin<'_> {
 
     /// The other side's rows with whole keys: in memory if they fit `budget_bytes`.
     fn partition(&self, side: &JoinSide, budget_bytes: usize) -> Result<Sides> {
-        let streams = side.plan.streams();
-        let share = budget_bytes / streams.max(1);
-        let partition = |number: usize| {
-            let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
-            self.pass.read_stream(&side.plan, number, &mut |batch| {
-                let keys = side.keys.encode(batch)?;
-                writer.push(batch, &keys, |row| keys.is_valid(row))
-            })?;
-            writer.finish()
-        };
-        let rows = parallel_map(self.threads(), streams, &partition)?;
+        let share = budget_bytes / side.plan.streams().max(1);
+        let whole_keys = |keys: &EncodedKeys, row| keys.is_valid(row);
+        let rows = self.partition_streams(side, share, whole_keys, PartitionWriter::finish)?;
         if rows.iter().all(|rows| matches!(rows, PartitionedRows::Held(_))) {
             let held = rows.into_iter().flat_map(|rows| match rows {
                 PartitionedRows::Held(batches) => batches,
@@ -152,16 +143,27 @@ impl HashJoin<'_> {
 
     /// This side's rows, those with null keys among them.
     fn partition_all(&self, side: &JoinSide) -> Result<Vec<StoredPartitions>> {
-        let streams = side.plan.streams();
-        let share = self.table_bytes() / streams.max(1);
+        let share = self.table_bytes() / side.plan.streams().max(1);
+        self.partition_streams(side, share, |_, _| true, PartitionWriter::finish_stored)
+    }
+
+    /// Partitions the rows of each stream for which `keep` returns true, holding no more than `share` bytes of each.
+    fn partition_streams<T: Send>(
+        &self,
+        side: &JoinSide,
+        share: usize,
+        keep: impl Fn(&EncodedKeys, usize) -> bool + Sync,
+        finish: impl Fn(PartitionWriter) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
         let partition = |number: usize| {
             let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
             self.pass.read_stream(&side.plan, number, &mut |batch| {
-                writer.push(batch, &side.keys.encode(batch)?, |_| true)
+                let keys = side.keys.encode(batch)?;
+                writer.push(batch, &keys, |row| keep(&keys, row))
             })?;
-            writer.finish_stored()
+            finish(writer)
         };
-        parallel_map(self.threads(), streams, &partition)
+        parallel_map(self.threads(), side.plan.streams(), &partition)
     }
 
     /// Looks up the rows of this side, which are not partitioned.
@@ -172,7 +174,7 @@ impl HashJoin<'_> {
         batches: Vec<RecordBatch>,
         (outputs, sorted): (&JoinOutputs, &OutputSorters<'_>),
     ) -> Result<()> {
-        let mut table = JoinTable::new();
+        let mut table = JoinTable::default();
         for batch in batches {
             self.add_rows(&mut table, there, batch, outputs, |_| true)?;
         }
@@ -196,7 +198,7 @@ impl HashJoin<'_> {
         keep: impl Fn(u64) -> bool,
     ) -> Result<()> {
         let encoded = there.keys.encode(&batch)?;
-        let refuse = |row: usize| duplicate_key(&self.join.other, &there.keys.text(&batch, row));
+        let refuse = |row: usize| duplicate_key_fault(&self.join.other, &there.keys.text(&batch, row));
         table.push((&there.keys, encoded), outputs.values(&batch)?, self.same_keys(), keep, refuse)
     }
 
@@ -250,7 +252,7 @@ impl HashJoin<'_> {
         let mut is_first = true;
         let mut matched = Vec::new();
         loop {
-            let mut table = JoinTable::new();
+            let mut table = JoinTable::default();
             let mut more = false;
             for batch in rows.by_ref() {
                 self.add_rows(&mut table, there, batch?, outputs, keep)?;

@@ -7,15 +7,14 @@ use std::io::{BufReader, BufWriter};
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::CompressionType;
 use arrow::ipc::reader::FileReader;
-use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow::ipc::writer::FileWriter;
 use forebay_model::{Fault, Result};
 use forebay_storage::ScratchDir;
 use tempfile::TempPath;
 
-use super::keys::EncodedKeys;
-use crate::external_sort::compact;
+use crate::external_sort::{compact, compressed_ipc};
+use crate::join_keys::EncodedKeys;
 
 /// The number of partitions.
 pub const PARTITIONS: usize = 64;
@@ -106,7 +105,7 @@ impl PartitionWriter {
     }
 
     /// Writes the rows that are held.
-    pub fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         let scratch = self.scratch.clone();
         self.write_blocks().map_err(|fault| scratch.locate_fault(fault))
     }
@@ -131,14 +130,9 @@ impl PartitionWriter {
         Ok(())
     }
 
-    /// Whether all rows are in memory.
-    pub fn is_held(&self) -> bool {
-        self.file.is_none()
-    }
-
     /// The rows, in memory if all of them are.
     pub fn finish(self) -> Result<PartitionedRows> {
-        if self.is_held() {
+        if self.file.is_none() {
             let held: Vec<&RecordBatch> = self.held.iter().collect();
             let mut places: Vec<(usize, usize)> = self.places.iter().flatten().copied().collect();
             if places.len() == held.iter().map(|batch| batch.num_rows()).sum::<usize>() {
@@ -165,8 +159,8 @@ impl PartitionWriter {
 impl PartitionFile {
     fn new(schema: &SchemaRef, scratch: &ScratchDir) -> Result<PartitionFile> {
         let (file, path) = scratch.file()?.into_parts();
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
-        let writer = FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 18, file), schema, options)?;
+        let file = BufWriter::with_capacity(1 << 18, file);
+        let writer = FileWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
         Ok(PartitionFile { writer, path, blocks: vec![Vec::new(); PARTITIONS], count: 0 })
     }
 }

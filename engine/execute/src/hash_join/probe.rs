@@ -8,12 +8,12 @@ use arrow::array::{
 use arrow::compute::{cast, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use forebay_model::{Fault, Result};
-use forebay_plan::GatherOp;
+use forebay_plan::{GatherOp, met_twice_fault};
 
-use super::keys::{EncodedKeys, JoinKeys};
-use super::table::{JoinTable, met_twice};
+use super::table::JoinTable;
 use super::{HashJoin, MATCH, RowsPerMatch, join_schema};
 use crate::external_sort::BatchIter;
+use crate::join_keys::{EncodedKeys, JoinKeys};
 
 /// Rows of an output batch at most.
 const BATCH_ROWS: usize = 8192;
@@ -190,7 +190,7 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
                     }
                     if entry.is_some_and(|entry| self.table.meet(entry)) {
                         let key = self.keys.text(&current.batch, row);
-                        return Err(met_twice(&self.join.join.other, &key));
+                        return Err(met_twice_fault(&self.join.join.other, &key));
                     }
                     current.row += 1;
                 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::row::Rows;
-use forebay_model::{Fault, Result, codes, take_batch};
+use forebay_model::{Fault, Result, take_batch};
 use hashbrown::HashTable;
 
-use super::keys::{EncodedKeys, JoinKeys};
+use crate::join_keys::{EncodedKeys, JoinKeys};
 
 /// What a table holds for each row beside the row and its key.
 pub const ENTRY_BYTES: usize = 48;
@@ -16,6 +16,7 @@ pub const ENTRY_BYTES: usize = 48;
 const END: u32 = u32::MAX;
 
 /// Rows of the other side.
+#[derive(Default)]
 pub struct JoinTable {
     batches: Vec<RecordBatch>,
     /// The keys of each batch.
@@ -45,19 +46,6 @@ pub enum SameKeys {
 }
 
 impl JoinTable {
-    pub fn new() -> JoinTable {
-        JoinTable {
-            batches: Vec::new(),
-            places: Vec::new(),
-            keys: Vec::new(),
-            first: HashTable::new(),
-            last: Vec::new(),
-            next: Vec::new(),
-            met: Vec::new(),
-            bytes: 0,
-        }
-    }
-
     /// Bytes of the rows, their keys and the index.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -157,16 +145,4 @@ impl JoinTable {
     pub fn batches(&self) -> &[RecordBatch] {
         &self.batches
     }
-}
-
-/// The fault for a key that the other side holds twice.
-pub fn duplicate_key(with: &str, key: &str) -> Fault {
-    Fault::new(codes::CARDINALITY, format!("`{with}` holds the key {key} more than once"))
-        .hint(format!("`dedupe` or `aggregate` `{with}` first, or set `cardinality: many_to_many`"))
-}
-
-/// The fault for a row of the other side that two rows of this side meet.
-pub fn met_twice(with: &str, key: &str) -> Fault {
-    let message = format!("several rows meet one row of `{with}`, which was declared one to one: {key}");
-    Fault::new(codes::CARDINALITY, message).hint("set `cardinality: many_to_one`")
 }

@@ -1,7 +1,6 @@
 //! Blocks over the spans of sources: row groups are read by our own scans, and what a pipeline does
 //! with rows is done on the way.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,11 +177,7 @@ impl SourceBlocks {
 
 /// Which part of the stored bytes is read.
 pub(super) fn read_share(reading: &ScanPlan) -> f64 {
-    let dataset = &reading.input.dataset;
-    let Some(bytes) = &dataset.column_bytes else { return 1.0 };
-    let wanted: BTreeSet<&String> = reading.request.columns.iter().collect();
-    let read = dataset.schema.fields().iter().zip(bytes).filter(|(field, _)| wanted.contains(field.name()));
-    read.map(|(_, bytes)| *bytes).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
+    reading.input.dataset.share_of_columns(&reading.request.columns)
 }
 
 fn time_extent(span: &Span, place: usize) -> Option<(i64, i64)> {

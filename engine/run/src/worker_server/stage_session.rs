@@ -15,7 +15,7 @@ use forebay_cluster::{
 use forebay_commit::StateStore;
 use forebay_execute::{IncrementalLane, LaneExecution};
 use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
-use forebay_plan::{BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile};
+use forebay_plan::{BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile, needed_ops};
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
 use forebay_threads::CountingSemaphore;
@@ -212,9 +212,12 @@ fn run_stage(
         _ => None,
     };
     match sorts {
-        None => {
-            load_dependencies(&mut run, operations_of(&scans), scans.iter().map(|scan| scan.base).collect(), mapped)?
-        }
+        None => load_dependencies(
+            &mut run,
+            needed_ops(&scans).collect(),
+            scans.iter().map(|scan| scan.base).collect(),
+            mapped,
+        )?,
         Some(exchange) => {
             let streams = shuffle_input_streams(&run, exchange);
             let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
@@ -279,12 +282,6 @@ fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Resul
         let _ = cell.set(make()?);
     }
     cell.get().ok_or_else(|| Fault::internal("a cell that was filled is empty"))
-}
-
-/// The operations that rows of scans go through.
-fn operations_of(scans: &[ColumnScan]) -> BTreeSet<OpId> {
-    let streams = scans.iter().flat_map(|scan| &scan.streams);
-    streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position])).collect()
 }
 
 /// What rows go through before they are sorted.

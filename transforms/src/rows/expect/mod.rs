@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::{is_not_null, nullif};
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::Field;
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform};
 use indexmap::IndexMap;
@@ -179,10 +179,7 @@ impl From<FailurePolicy> for ExpectationPolicy {
 }
 
 /// The rules for each of their columns, or all that is wrong with them.
-fn bind_rules<'r>(
-    rules: impl IntoIterator<Item = &'r RowExpectation>,
-    scope: &BindScope<'_>,
-) -> Result<Vec<BoundExpectation>> {
+fn bind_rules(rules: &[RowExpectation], scope: &BindScope<'_>) -> Result<Vec<BoundExpectation>> {
     let (mut bound, mut faults) = (Vec::new(), Vec::new());
     for rule in rules {
         match rule.bind(scope) {
@@ -223,11 +220,6 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
     PlanOp::Keep(FilterOp { reads: columns.to_vec(), kernel: Arc::new(kernel), condition: None })
 }
 
-/// Gives the columns of a step as they were, without hidden ones.
-fn keep_columns<'f>(fields: impl IntoIterator<Item = &'f Arc<Field>>) -> PlanOp {
-    PlanOp::Project(fields.into_iter().map(|field| (field.name().clone(), field.name().clone())).collect())
-}
-
 impl ConfiguredTransform for ExpectRows {
     const NAME: &'static str = "expect";
 }
@@ -237,36 +229,29 @@ impl Transform for ExpectRows {
         if self.0.is_empty() {
             return Err(bad_value("no rule is listed").hint("write `- expect: [{ not_null: [qty] }]`"));
         }
-        let takes_out = |rule: &&RowExpectation| rule.policy == FailurePolicy::Quarantine;
-        let (first, then): (Vec<_>, Vec<_>) = self.0.iter().partition(takes_out);
-        let bound = bind_rules(first.into_iter().chain(then), scope)?;
+        let takes_out = |bound: &BoundExpectation| bound.expectation.policy == ExpectationPolicy::Quarantine;
+        let (first, then): (Vec<_>, Vec<_>) = bind_rules(&self.0, scope)?.into_iter().partition(takes_out);
         // Columns that hold what violates each rule, the rules over them, and the columns as they were. Rows are taken out
         // between the rules that say so and the others.
-        let (mut ops, mut taken_out) = (Vec::new(), Vec::new());
-        let (mut columns, mut rules) = (Vec::new(), Vec::new());
-        for (number, BoundExpectation { column, mut asks, expectation }) in bound.into_iter().enumerate() {
-            let takes_out = expectation.policy == ExpectationPolicy::Quarantine;
-            if !takes_out && !taken_out.is_empty() {
-                ops.append(&mut columns);
-                ops.append(&mut rules);
-                ops.push(keep_by_violation(&std::mem::take(&mut taken_out), false));
-            }
-            let hidden = format!("__expect_{number}");
-            if let Some(column) = column {
-                asks.iter_mut().for_each(|ask| ask.inputs = vec![hidden.clone()]);
-                columns.push(violation_column(&hidden, &column.sql, &taken_out, scope)?);
-                if takes_out {
-                    taken_out.push(hidden);
+        let (mut ops, mut number) = (Vec::new(), 0);
+        for (bound, takes_out) in [(first, true), (then, false)] {
+            let (mut rules, mut taken_out) = (Vec::new(), Vec::new());
+            for BoundExpectation { column, mut asks, expectation } in bound {
+                let hidden = format!("__expect_{number}");
+                number += 1;
+                if let Some(column) = column {
+                    asks.iter_mut().for_each(|ask| ask.inputs = vec![hidden.clone()]);
+                    ops.push(violation_column(&hidden, &column.sql, &taken_out, scope)?);
+                    taken_out.extend(Some(hidden).filter(|_| takes_out));
                 }
+                rules.push(PlanOp::Map(MapOp::expecting(asks, expectation)));
             }
-            rules.push(PlanOp::Map(MapOp::expecting(asks, expectation)));
+            ops.append(&mut rules);
+            if !taken_out.is_empty() {
+                ops.push(keep_by_violation(&taken_out, false));
+            }
         }
-        let own: &Schema = scope.schema;
-        ops.extend(columns.into_iter().chain(rules));
-        if !taken_out.is_empty() {
-            ops.push(keep_by_violation(&taken_out, false));
-        }
-        ops.push(keep_columns(own.fields()));
+        ops.push(PlanOp::keep_columns(scope.schema.fields().iter().map(|field| field.name())));
         Ok(ops)
     }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
+use forebay_model::{Fault, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
 use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{FailurePolicy, RowExpectation, bind_rules, keep_by_violation, keep_columns, violation_column};
+use super::{FailurePolicy, RowExpectation, bind_rules, keep_by_violation, violation_column};
 use crate::shared::bad_value;
 
 /// Columns that are added.
@@ -55,9 +54,9 @@ impl Transform for Violations {
         let added = [RULE, VALUE].map(|name| Field::new(name, DataType::Utf8, false));
         let kernel = move |inputs: &[ArrayRef], rows: usize| first_violations(&names, inputs, rows);
         ops.push(keep_by_violation(&hidden, true));
-        ops.push(PlanOp::Map(MapOp::new(hidden, added.clone(), kernel)));
-        let added = added.map(Arc::new);
-        ops.push(keep_columns(own.fields().iter().chain(&added)));
+        ops.push(PlanOp::Map(MapOp::new(hidden, added, kernel)));
+        let own = own.fields().iter().map(|field| field.name().as_str());
+        ops.push(PlanOp::keep_columns(own.chain([RULE, VALUE])));
         Ok(ops)
     }
 }
@@ -75,6 +74,16 @@ fn first_violations(rules: &[String], columns: &[ArrayRef], rows: usize) -> Resu
     Ok(vec![Arc::new(rules), Arc::new(values)])
 }
 
+/// The rules by which a step takes out rows, without what happens to them.
+fn quarantine_rules(step: &Step) -> Vec<RowExpectation> {
+    if step.kind != super::ExpectRows::NAME {
+        return Vec::new();
+    }
+    let rules: Vec<RowExpectation> = serde_json::from_value(step.config.clone()).unwrap_or_default();
+    let taking_out = rules.into_iter().filter(|rule| rule.policy == FailurePolicy::Quarantine);
+    taking_out.map(|rule| RowExpectation { policy: FailurePolicy::default(), at_most: None, ..rule }).collect()
+}
+
 /// Adds a step with the rows that the `expect` of another one takes out, and gives its name.
 pub fn add_quarantined_step(pipeline: &mut Pipeline, step: &str, at: Option<&SpecLocation>) -> Result<String> {
     let name = format!("{step}.quarantined");
@@ -88,33 +97,22 @@ pub fn add_quarantined_step(pipeline: &mut Pipeline, step: &str, at: Option<&Spe
     let Some(node) = pipeline.nodes.iter().find(|node| node.name == step) else {
         return Err(missing(format!("`{step}` is not a step, so it has no quarantined rows")));
     };
-    let rules_of = |step: &Step| -> Vec<RowExpectation> {
-        let is_expect = step.kind == super::ExpectRows::NAME;
-        let rules =
-            Some(&step.config).filter(|_| is_expect).and_then(|config| serde_json::from_value(config.clone()).ok());
-        let rules: Vec<RowExpectation> = rules.unwrap_or_default();
-        rules.into_iter().filter(|rule| rule.policy == FailurePolicy::Quarantine).collect()
-    };
-    let found: Vec<usize> = (0..node.steps.len()).filter(|index| !rules_of(&node.steps[*index]).is_empty()).collect();
-    let at_step = match found[..] {
-        [one] => one,
-        [] => return Err(missing(format!("no rule of `{step}` has `policy: quarantine`"))),
-        [..] => {
+    let rules = node.steps.iter().map(quarantine_rules).enumerate();
+    let mut found = rules.filter(|(_, rules)| !rules.is_empty());
+    let (place, rules) = match (found.next(), found.next()) {
+        (Some(one), None) => one,
+        (None, _) => return Err(missing(format!("no rule of `{step}` has `policy: quarantine`"))),
+        (Some(_), Some(_)) => {
             return Err(missing(format!(
                 "`{step}` takes out rows at several places: write their rules in one `expect`"
             )));
         }
     };
-    let mut rules = rules_of(&node.steps[at_step]);
-    rules.iter_mut().for_each(|rule| {
-        *rule = RowExpectation { policy: FailurePolicy::default(), at_most: None, ..std::mem::take(rule) };
-    });
-    let config: Value =
+    let config =
         serde_json::to_value(Violations(rules)).map_err(|error| Fault::internal("the rules of a step").cause(error))?;
-    let violations = Step { kind: Violations::NAME.to_owned(), config, at: node.steps[at_step].at.clone() };
-    let steps = node.steps[..at_step].iter().cloned().chain([violations]).collect();
-    let input: NodeInput = node.input.clone();
-    let (fit_on, optional, at) = (node.fit_on.clone(), node.optional, node.at.clone());
-    pipeline.nodes.push(PipelineNode { name: name.clone(), input, fit_on, steps, optional, at });
+    let violations = Step { kind: Violations::NAME.to_owned(), config, at: node.steps[place].at.clone() };
+    let steps = node.steps[..place].iter().cloned().chain([violations]).collect();
+    let quarantined = PipelineNode { name: name.clone(), steps, ..node.clone() };
+    pipeline.nodes.push(quarantined);
     Ok(name)
 }

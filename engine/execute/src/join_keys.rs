@@ -1,12 +1,12 @@
-//! The keys of one side of a join as byte strings that are equal where the keys are.
+//! The keys of rows as byte strings that are equal where the keys are.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
-use arrow::util::display::array_value_to_string;
 use forebay_model::{Result, canonical_keys};
+use forebay_plan::key_text;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Workers divide rows by the hash without a seed. The parts of a worker's rows must not depend on that hash.
@@ -58,14 +58,28 @@ impl JoinKeys {
         copied
     }
 
+    /// Whether there is no key column.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// The key columns of a batch, in the types in which they are compared, with one form of each value.
+    fn columns_of(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let column = |(place, data_type): &(usize, DataType)| canonical_keys(&cast(batch.column(*place), data_type)?);
+        self.columns.iter().map(column).collect()
+    }
+
+    /// The keys of a batch, nulls among them.
+    pub fn rows(&self, batch: &RecordBatch) -> Result<Rows> {
+        Ok(self.converter.convert_columns(&self.columns_of(batch)?)?)
+    }
+
+    /// The keys of a batch, their hashes, and which of them may match.
     pub fn encode(&self, batch: &RecordBatch) -> Result<EncodedKeys> {
-        let mut valid = None;
-        let mut columns = Vec::new();
-        for (place, data_type) in &self.columns {
-            let column = canonical_keys(&cast(batch.column(*place), data_type)?)?;
-            valid = NullBuffer::union(valid.as_ref(), column.logical_nulls().as_ref());
-            columns.push(column);
-        }
+        let columns = self.columns_of(batch)?;
+        let valid = columns.iter().fold(None, |valid: Option<NullBuffer>, column| {
+            NullBuffer::union(valid.as_ref(), column.logical_nulls().as_ref())
+        });
         let rows = self.converter.convert_columns(&columns)?;
         let hashes = rows.iter().map(|key| Self::hash(key.as_ref())).collect();
         Ok(EncodedKeys { rows, hashes, valid })
@@ -73,9 +87,9 @@ impl JoinKeys {
 
     /// The key of a row, for a fault.
     pub fn text(&self, batch: &RecordBatch, row: usize) -> String {
-        let value = |place: usize| array_value_to_string(batch.column(place), row).unwrap_or_default();
-        let named =
-            self.names.iter().zip(&self.columns).map(|(name, (place, _))| format!("{name} = {}", value(*place)));
-        named.collect::<Vec<_>>().join(", ")
+        key_text(
+            self.names.iter().map(String::as_str).zip(self.columns.iter().map(|(place, _)| batch.column(*place))),
+            row,
+        )
     }
 }
