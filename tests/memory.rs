@@ -314,7 +314,7 @@ fn a_full_disk_ends_a_spilling_run_with_a_fault_that_names_the_directory() {
 }
 
 #[test]
-fn many_columns_are_synced_together() {
+fn states_of_many_columns_lie_in_few_files() {
     let workshop = TestDirectory::new();
     let columns: Vec<String> = (0..600).map(|column| format!("column_{column}")).collect();
     let batch = columns.iter().map(|name| (name.as_str(), numbers(0..3, |row| row as i64)));
@@ -324,7 +324,10 @@ fn many_columns_are_synced_together() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     run_within_limit(&workshop, &steps("{ standardize: { columns: [\"column_*\"] } }"), 0);
-    assert_eq!(std::fs::read_dir(workshop.path("state/states")).unwrap().count(), 600);
+    assert_eq!(std::fs::read_dir(workshop.path("state/states")).unwrap().count(), 1);
+    let held = workshop.forebay(&["cache", "ls", "--state=state", "--json"]).expect(0).summary();
+    let states = held["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "states").unwrap();
+    assert_eq!(states["entries"], 600, "{held}");
     assert_eq!(workshop.visible("out").num_columns(), 600);
 }
 

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+
 use crate::bucket::{RequestFailure, S3Server, SECRET};
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
 use crate::watched::WatchedCommand;
@@ -99,4 +102,58 @@ fn files_are_read_without_asking_for_them_first() {
     assert!(storage["bytes_read"].as_u64().unwrap() > bytes / 2, "{storage}");
     assert!(storage["bytes_written"].as_u64().unwrap() > 0 && storage["wait_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(storage["retries"], 0);
+}
+
+/// A history of many columns: each with a mean, a variance and a vocabulary that does not fit into JSON.
+#[test]
+fn two_thousand_columns_take_few_requests() {
+    const COLUMNS: usize = 2000;
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake/wide")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    for day in 0..4 {
+        let numbers: ArrayRef = Arc::new(Float64Array::from_iter_values((0..400).map(|row| f64::from(row * 7 + day))));
+        let words = (0..400).map(|row| format!("word {}", (row * 7 + day) % 399));
+        let words: ArrayRef = Arc::new(StringArray::from_iter_values(words));
+        let columns = (0..COLUMNS).map(|column| match column % 2 {
+            0 => (format!("number_{column}"), numbers.clone()),
+            _ => (format!("word_{column}"), words.clone()),
+        });
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let file = std::fs::File::create(shop.path(&format!("buckets/lake/wide/2026-01-0{}.parquet", day + 1)));
+        let mut writer = ArrowWriter::try_new(file.unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+    let spec = shop.write(
+        "wide.yaml",
+        "version: 1\nname: wide\nsources:\n  wide: { parquet: { path: \"s3://lake/wide/*.parquet\" } }\nsteps:\n  \
+         known:\n    from: wide\n    do:\n      - standardize: { columns: [\"number_*\"] }\n      - vocabulary: { columns: \
+         [\"word_*\"] }\n",
+    );
+    let asked: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+    let seen = asked.clone();
+    server.inject_failures(move |request| {
+        *seen.lock().unwrap().entry(request.method.to_string()).or_default() += 1;
+        None
+    });
+    let fit = || server.forebay(&shop, &["fit", &spec, "--json", "--state=s3://lake/state", "--threads=2"]).expect(0);
+    let first = fit().summary();
+    let puts = std::mem::take(&mut *asked.lock().unwrap());
+    assert!(puts["PUT"] < 50, "{puts:?}");
+    // The next run finds all of them.
+    let again = fit().summary();
+    assert_eq!((&again["artifact"], &again["nothing_new"]), (&first["artifact"], &true.into()));
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    assert!(asked["GET"] + asked.get("HEAD").unwrap_or(&0) < 50, "{asked:?}");
+    // The artifact has the same findings as one that was learned from local files.
+    let data = format!("path: \"{}/*.parquet\"", shop.at("buckets/lake/wide"));
+    let local = std::fs::read_to_string(&spec).unwrap().replace("path: \"s3://lake/wide/*.parquet\"", &data);
+    shop.write("local.yaml", &local);
+    let local = shop.forebay(&["fit", "local.yaml", "--json", "--state=local"]).expect(0).summary();
+    assert_eq!(local["artifact"], first["artifact"]);
+    let files = content(&shop.path("local")).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert!(files.len() < 50, "{files:?}");
+    let shown = shop.forebay(&["show", &format!("local/artifacts/{}", first["artifact"].as_str().unwrap())]).expect(0);
+    assert!(shown.stdout.contains("word_1999"), "{}", shown.stdout);
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! artifacts/<id>/artifact.json        the pipeline's steps, columns, and small findings
-//! artifacts/<id>/findings/7.parquet   findings that are too long for JSON
+//! artifacts/<id>/findings/7.parquet   findings that are too long for JSON; where they are many, those of the same
+//!                                     columns together, each in a row group
 //! artifacts/<id>/lineage.json         where it came from: spans, states, versions
 //! artifacts/<name>.json               the id of the newest artifact of a pipeline
 //! ```
@@ -11,24 +12,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, UInt64Type};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    ContentId, DataSplit, Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
-    PipelineSink, PipelineSource, Result, Step, codes,
+    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode, PipelineSink,
+    PipelineSource, Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The version of artifacts that this program writes.
+use crate::artifact_findings::{
+    FindingFile, finding_file, finding_from_json, finding_json, findings_parquet, group_findings,
+};
+
+/// The version of artifacts that have a file for each long finding.
 const FORMAT: u32 = 1;
+
+/// The version of artifacts with several findings in a file.
+const FORMAT_GROUPED: u32 = 2;
 
 /// What a fit learned: the pipeline, the columns of its sources, and a finding per question.
 #[derive(Debug, Clone)]
@@ -109,6 +114,9 @@ struct WireFinding {
     table: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
+    /// Where several findings share the file, the row group of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row_group: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<usize>,
 }
@@ -117,7 +125,7 @@ fn json_fault(what: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
     move |error| corrupt_fault(format!("{what} cannot be read")).cause(error)
 }
 
-fn corrupt_fault(message: impl Into<String>) -> Fault {
+pub(crate) fn corrupt_fault(message: impl Into<String>) -> Fault {
     Fault::new(codes::CORRUPT, message).hint("fit again; artifacts are not for editing")
 }
 
@@ -141,30 +149,34 @@ impl Artifact {
 
     /// The files of the artifact, but for the lineage, encoded by so many threads.
     pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
+        let count = self.findings.len();
+        let tables = parallel_map(threads, count, &|index| Ok(finding_json(&self.findings[index].finding)))?;
+        let groups = group_findings(&self.findings, &tables);
+        let encoded = parallel_map(threads, groups.len(), &|group| {
+            let members = groups[group].iter().map(|index| self.findings[*index].finding.as_ref());
+            findings_parquet(members)
+        })?;
+        let mut places: Vec<Option<(String, Option<usize>)>> = vec![None; count];
         let mut files = Vec::new();
-        let mut findings = Vec::new();
-        let stored = parallel_map(threads, self.findings.len(), &|index| store_finding(&self.findings[index].finding))?;
-        for (index, (learned, stored)) in self.findings.iter().zip(stored).enumerate() {
-            let (table, bytes) = match stored {
-                StoredFinding::Table(table) => (Some(table), None),
-                StoredFinding::File(bytes) => (None, Some(bytes)),
-            };
-            let file = bytes.map(|bytes| {
-                let name = format!("findings/{index}.parquet");
-                files.push((name.clone(), bytes));
-                name
-            });
-            findings.push(WireFinding {
-                step: learned.step.clone(),
-                analyzer: learned.analyzer.clone(),
-                columns: learned.columns.clone(),
-                part: learned.part.clone(),
-                rows: file.is_some().then(|| learned.finding.rows()),
-                table,
-                file,
-            });
+        for (group, bytes) in groups.iter().zip(encoded) {
+            let Some(first) = group.first() else { continue };
+            let name = finding_file(*first);
+            for (row_group, index) in group.iter().enumerate() {
+                places[*index] = Some((name.clone(), (group.len() > 1).then_some(row_group)));
+            }
+            files.push((name, Bytes::from(bytes)));
         }
-        let wire = self.wire(findings)?;
+        let findings = self.findings.iter().zip(tables).zip(places).map(|((learned, table), place)| WireFinding {
+            step: learned.step.clone(),
+            analyzer: learned.analyzer.clone(),
+            columns: learned.columns.clone(),
+            part: learned.part.clone(),
+            table,
+            rows: place.is_some().then(|| learned.finding.rows()),
+            row_group: place.as_ref().and_then(|(_, row_group)| *row_group),
+            file: place.map(|(name, _)| name),
+        });
+        let wire = self.wire(findings.collect())?;
         let mut text = serde_json::to_vec_pretty(&wire).map_err(|e| Fault::internal("an artifact").cause(e))?;
         text.push(b'\n');
         files.insert(0, ("artifact.json".to_owned(), Bytes::from(text)));
@@ -215,7 +227,9 @@ impl Artifact {
             })
             .collect();
         let split = self.pipeline.split.as_ref().map_or(Value::Null, DataSplit::config);
-        Ok(WireArtifact { format: FORMAT, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
+        let is_grouped = findings.iter().any(|finding| finding.row_group.is_some());
+        let format = if is_grouped { FORMAT_GROUPED } else { FORMAT };
+        Ok(WireArtifact { format, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
     }
 
     /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
@@ -276,25 +290,41 @@ impl Artifact {
         let mut id = IdBuilder::new("artifact");
         id.text("artifact.json").bytes(&bytes);
         let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
-        if version["format"] != FORMAT {
-            let message = format!("the artifact has format {}, this program reads {FORMAT}", version["format"]);
+        if version["format"] != FORMAT && version["format"] != FORMAT_GROUPED {
+            let message = format!(
+                "the artifact has format {}, this program reads {FORMAT} and {FORMAT_GROUPED}",
+                version["format"]
+            );
             return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
         }
         let wire: WireArtifact = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
         let mut findings = Vec::new();
+        let mut files: BTreeMap<String, FindingFile> = BTreeMap::new();
         for (index, stored) in wire.findings.iter().enumerate() {
             let finding = match (&stored.table, &stored.file) {
                 (Some(table), _) => finding_from_json(table)?,
                 (None, Some(file)) => {
                     // Never a path of the artifact's own choosing.
-                    let name = format!("findings/{index}.parquet");
-                    let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
-                        Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
-                            .file(&dir.join(&name).shown)
-                            .hint("copy the whole directory of the artifact, or fit again")
-                    })?;
-                    id.text(&name).bytes(&bytes);
-                    finding_from_parquet(bytes).map_err(|fault| fault.file(dir.join(&name).shown))?
+                    let first = match stored.row_group {
+                        None => index,
+                        Some(_) => file.trim_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(index),
+                    };
+                    let name = finding_file(first);
+                    let broken = |fault: Fault| fault.file(dir.join(&name).shown);
+                    if !files.contains_key(&name) {
+                        let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
+                            Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
+                                .file(&dir.join(&name).shown)
+                                .hint("copy the whole directory of the artifact, or fit again")
+                        })?;
+                        id.text(&name).bytes(&bytes);
+                        files.insert(name.clone(), FindingFile::open(bytes).map_err(broken)?);
+                    }
+                    let found = match stored.row_group {
+                        None => files.remove(&name).map(|file| file.finding(None)),
+                        Some(group) => files.get(&name).map(|file| file.finding(Some(group))),
+                    };
+                    found.unwrap_or_else(|| Err(corrupt_fault("a finding of the artifact is empty"))).map_err(broken)?
                 }
                 (None, None) => return Err(corrupt_fault("a finding of the artifact is empty")),
             };
@@ -431,7 +461,7 @@ fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
     Ok(field.as_ref().clone().with_nullable(true))
 }
 
-fn simple_types() -> Vec<(&'static str, DataType)> {
+pub(crate) fn simple_types() -> Vec<(&'static str, DataType)> {
     use arrow::datatypes::TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     vec![
         ("boolean", DataType::Boolean),
@@ -453,96 +483,4 @@ fn simple_types() -> Vec<(&'static str, DataType)> {
         ("timestamp_us", DataType::Timestamp(Microsecond, None)),
         ("timestamp_ns", DataType::Timestamp(Nanosecond, None)),
     ]
-}
-
-/// How a finding is kept.
-enum StoredFinding {
-    /// In `artifact.json`.
-    Table(Value),
-    /// In a file of its own.
-    File(Bytes),
-}
-
-fn store_finding(finding: &Finding) -> Result<StoredFinding> {
-    match finding_json(finding) {
-        Some(table) => Ok(StoredFinding::Table(table)),
-        None => finding_parquet(finding).map(|bytes| StoredFinding::File(Bytes::from(bytes))),
-    }
-}
-
-/// A short table of simple columns as `{column: {type, values}}`; numbers keep their bits.
-fn finding_json(finding: &Finding) -> Option<Value> {
-    let table = finding.table();
-    if table.num_rows() > FINDING_JSON_ROWS_MAX {
-        return None;
-    }
-    let mut columns = Map::new();
-    for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
-        let values: Vec<Value> = match field.data_type() {
-            DataType::Float64 => column.as_primitive::<Float64Type>().iter().map(number_json).collect(),
-            DataType::UInt64 => column.as_primitive::<UInt64Type>().iter().map(|v| json!(v)).collect(),
-            DataType::Int64 => column.as_primitive::<Int64Type>().iter().map(|v| json!(v)).collect(),
-            DataType::Utf8 => column.as_string::<i32>().iter().map(|v| json!(v)).collect(),
-            DataType::Boolean => column.as_boolean().iter().map(|v| json!(v)).collect(),
-            _ => return None,
-        };
-        let (name, _) = simple_types().into_iter().find(|(_, data_type)| data_type == field.data_type())?;
-        columns.insert(field.name().clone(), json!({ "type": name, "values": values }));
-    }
-    Some(Value::Object(columns))
-}
-
-/// Numbers that JSON has, and the others by name.
-fn number_json(value: Option<f64>) -> Value {
-    match value {
-        None => Value::Null,
-        Some(value) if value.is_nan() => "nan".into(),
-        Some(value) if value.is_infinite() => if value > 0.0 { "inf" } else { "-inf" }.into(),
-        Some(value) => json!(value),
-    }
-}
-
-fn finding_from_json(value: &Value) -> Result<Finding> {
-    let broken = || corrupt_fault("a finding of the artifact cannot be read");
-    let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
-    for (name, column) in value.as_object().ok_or_else(broken)? {
-        let values = column["values"].as_array().ok_or_else(broken)?.iter();
-        let array: ArrayRef = match column["type"].as_str() {
-            Some("float64") => Arc::new(
-                values
-                    .map(|value| match value.as_str() {
-                        Some("nan") => Some(f64::NAN),
-                        Some("inf") => Some(f64::INFINITY),
-                        Some("-inf") => Some(f64::NEG_INFINITY),
-                        _ => value.as_f64(),
-                    })
-                    .collect::<Float64Array>(),
-            ),
-            Some("uint64") => Arc::new(values.map(Value::as_u64).collect::<UInt64Array>()),
-            Some("int64") => Arc::new(values.map(Value::as_i64).collect::<Int64Array>()),
-            Some("string") => Arc::new(values.map(Value::as_str).collect::<StringArray>()),
-            Some("boolean") => Arc::new(values.map(Value::as_bool).collect::<BooleanArray>()),
-            _ => return Err(broken()),
-        };
-        columns.push((name, array));
-    }
-    Finding::of(columns)
-}
-
-fn finding_parquet(finding: &Finding) -> Result<Vec<u8>> {
-    let fault = |error| Fault::internal("a finding cannot be written").cause(error);
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, finding.table().schema(), None).map_err(fault)?;
-    writer.write(finding.table()).map_err(fault)?;
-    writer.close().map_err(fault)?;
-    Ok(bytes)
-}
-
-fn finding_from_parquet(bytes: Bytes) -> Result<Finding> {
-    let fault = |error| corrupt_fault("a finding of the artifact is broken").cause(error);
-    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(fault)?;
-    let schema = builder.schema().clone();
-    let batches = builder.build().map_err(fault)?.collect::<Result<Vec<RecordBatch>, _>>()?;
-    let table = arrow::compute::concat_batches(&schema, &batches)?;
-    Ok(Finding::new(table))
 }

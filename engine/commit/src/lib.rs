@@ -1,6 +1,7 @@
 //! What is kept: states, manifests, published files and artifacts, and the leases and fences that protect them.
 
 mod artifact;
+mod artifact_findings;
 mod decide;
 mod degradation_report;
 mod fencing;
@@ -11,7 +12,6 @@ mod gc;
 mod lease;
 mod output;
 mod output_layout;
-mod partial_states;
 mod state_store;
 mod visible_files;
 
@@ -32,5 +32,4 @@ pub use output::{
     shard_directory, unique_shard_directory,
 };
 pub use output_layout::{output_root, visible_location};
-pub use partial_states::{SHARES, merge_pairwise, shares_bytes_min};
-pub use state_store::{RetainedIds, StateStore, id_texts};
+pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min};

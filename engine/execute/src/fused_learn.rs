@@ -126,8 +126,10 @@ impl<'a> FusedLearner<'a> {
     /// Commits the states of a unit.
     pub fn commit_states(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>, counts: RowCounts) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {
-            state.as_mut().map_or(Ok(()), |state| lane.commit_state(*index, tasks, state))?;
+            state.as_mut().map_or(Ok(()), |state| lane.put_unit_state(*index, tasks, state))?;
         }
+        // The rows were read once for all lanes.
+        self.questions.first().map_or(Ok(()), |(lane, _)| lane.commit_unit(tasks))?;
         let mut learned = lock(&self.learned)?;
         learned.tasks.extend(tasks.clone());
         learned.counts.add(counts);

@@ -143,12 +143,28 @@ impl<'a> IncrementalLane<'a> {
         updated.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
     }
 
-    /// Commits an analyzer's state over some spans of a history.
-    pub fn commit_state(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
+    /// Puts an analyzer's state over some spans of a history; [`IncrementalLane::commit_unit`] commits it.
+    pub fn put_unit_state(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
         let id = self.state_id(index, tasks);
         let kept_in = (self.learn.scratch, self.is_history);
         let put = self.learn.store.put_partial(id, self.analyzer(index), state, kept_in);
         put.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
+    }
+
+    /// Commits the states of a unit: at once on a worker, whose coordinator is told next that they are there.
+    pub fn commit_unit(&self, tasks: &Range<usize>) -> Result<()> {
+        match self.learn.on_worker {
+            true => self.learn.store.flush(),
+            false => self.learn.store.note_read(self.unit_bytes(tasks)),
+        }
+    }
+
+    /// Stored bytes that the lane reads of some spans.
+    fn unit_bytes(&self, tasks: &Range<usize>) -> u64 {
+        let Some(history) = self.seen.first() else { return 0 };
+        let all = history.bytes(0..history.len()).max(1);
+        let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
+        (history.bytes(tasks.clone()) as f64 * share) as u64
     }
 
     /// How many spans have to be read, and of how many.
@@ -215,6 +231,8 @@ impl<'a> IncrementalLane<'a> {
             left.answered.extend(&made.how.answered);
         }
         if let Some(away) = &away {
+            // Workers have committed the states.
+            self.learn.store.refresh()?;
             self.merge_on_workers(&pieces, &left.divided, away)?;
         }
         if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
@@ -329,9 +347,10 @@ impl<'a> IncrementalLane<'a> {
                 put.map_err(|fault| learn.place(fault, ask))?;
                 how.divided.insert(index);
             } else {
-                self.commit_state(index, &part.tasks, &mut state)?;
+                self.put_unit_state(index, &part.tasks, &mut state)?;
             }
         }
+        self.commit_unit(&part.tasks)?;
         Ok(Some(UnitOutcome { counts, how }))
     }
 
@@ -400,6 +419,9 @@ impl<'a> IncrementalLane<'a> {
         answers: &Mutex<LearnResult>,
     ) -> Result<bool> {
         let asks = &self.run.lane.asks;
+        let mut kept = Vec::new();
+        pieces.iter().for_each(|piece| collect_kept(piece, &mut kept));
+        self.learn.store.fetch_partials(kept.iter().flat_map(|tasks| self.state_ids(tasks)))?;
         // States that may be large first, so that threads finish together.
         let mut order: Vec<usize> = (0..asks.len()).collect();
         order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
@@ -547,6 +569,17 @@ fn collect_merged(piece: &StateSource, question: usize, into: &mut Vec<Range<usi
             into.push(tasks.clone());
         }
         _ => {}
+    }
+}
+
+/// Collects the runs whose states are read from the store.
+fn collect_kept(piece: &StateSource, into: &mut Vec<Range<usize>>) {
+    match piece {
+        StateSource::Kept(tasks) | StateSource::Read(tasks) => into.push(tasks.clone()),
+        StateSource::Merged { tasks, of, .. } => {
+            into.push(tasks.clone());
+            of.iter().for_each(|piece| collect_kept(piece, into));
+        }
     }
 }
 

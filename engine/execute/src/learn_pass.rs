@@ -28,6 +28,9 @@ use crate::scan_progress::ScanProgress;
 /// The least memory for a state that can spill; with less it would spill constantly.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
 
+/// Rows of a finding from which on workers get it and its index, instead of finishing the state each for itself.
+const SHARED_FINDING_ROWS_MIN: usize = 4096;
+
 /// Lanes that workers learn concurrently, for each task slot: while some are merged, others are read.
 const LANES_PER_SLOT: usize = 4;
 
@@ -132,9 +135,12 @@ impl LearnResult {
 impl LearnPass<'_> {
     /// Learns the lanes. `along` first learns the units that it can fuse with writing.
     pub fn run(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
-        let answers = self.answers(lanes, along)?;
-        self.store.sync()?;
-        Ok(answers)
+        // Other runs may have committed states since this one was planned.
+        self.store.refresh()?;
+        let answers = self.answers(lanes, along);
+        // A pass that fails keeps what it has learned.
+        let synced = self.store.sync();
+        answers.and_then(|answers| synced.map(|()| answers))
     }
 
     fn answers(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
@@ -381,7 +387,7 @@ impl LearnPass<'_> {
             self.conclude(*ask, (state, true), answers)?;
         }
         lock(answers)?.record_counts(lane_counts, 0);
-        Ok(())
+        self.store.note_read(self.lane_bytes(run.lane))
     }
 
     /// Commits the state of all rows and inserts its finding.
@@ -395,9 +401,11 @@ impl LearnPass<'_> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
         if let Some(finding) = self.store.shared_table(id, false)? {
+            lock(&self.known.shared)?.push(id);
             return self.answer(ask, Arc::new(finding), answers);
         }
         let mut found = BTreeMap::new();
+        self.store.refresh()?;
         let recalled = self.store.load_finding(id, analyzer.as_ref(), scratch, &mut found);
         recalled.map_err(|fault| self.place(fault, ask))?;
         let finding = found.remove(&id).ok_or_else(|| {
@@ -409,9 +417,6 @@ impl LearnPass<'_> {
 
     fn answer(&self, ask: AnalyzerId, finding: Arc<Finding>, answers: &Mutex<LearnResult>) -> Result<()> {
         let id = self.program.state_ids[ask];
-        if self.crewed.is_some() {
-            lock(&self.known.shared)?.push(id);
-        }
         lock(answers)?.findings.insert(id, finding);
         Ok(())
     }
@@ -431,9 +436,12 @@ impl LearnPass<'_> {
             // The coordinator is told next that the state is committed.
             self.store.sync()?;
         }
-        if self.crewed.is_some() || self.on_worker {
+        if (self.crewed.is_some() || self.on_worker) && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN {
             let index = analyzer.index(&found)?;
             self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
+            if self.crewed.is_some() {
+                lock(&self.known.shared)?.push(id);
+            }
         }
         Ok(found)
     }

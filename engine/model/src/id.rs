@@ -30,6 +30,16 @@ impl ContentId {
         Some(ContentId(bytes))
     }
 
+    /// The id of sixteen bytes, as [`ContentId::to_bytes`] gives them.
+    pub fn from_bytes(bytes: [u8; 16]) -> ContentId {
+        ContentId(bytes)
+    }
+
+    /// The sixteen bytes of the id.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The first eight digits, for display.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()

@@ -1,6 +1,6 @@
 //! Removal of unused cache entries: by age, then by size, oldest first. Entries in use are never removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, SystemTime};
 
 use forebay_model::{ContentId, Fault, RelativePath, Result};
@@ -8,12 +8,17 @@ use forebay_storage::{StorageClient, StorageLocation};
 use serde::Serialize;
 
 use crate::gc::list::{ListedObject, is_staged, list_files};
-use crate::gc::{KindUsage, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
+use crate::gc::{KindUsage, PackFile, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
 use crate::lease::StateLease;
 use crate::output::{ATTEMPT, DATA, Manifest, lock_output, remove_directory};
+use crate::state_store::{PackedKind, RewrittenPack};
 
 /// What a run has not touched for so long has lost its run.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// Packs of fewer bytes are put together where there are more than so many: runs read the directory of each.
+const SMALL_PACK_BYTES: u64 = 1 << 20;
+const SMALL_PACKS_MAX: usize = 32;
 
 /// What kinds outputs have.
 const OUTPUT: &str = "outputs";
@@ -103,7 +108,8 @@ impl StateDirectory {
             }
         }
         if !retention.dry_run {
-            removed.iter().try_for_each(|entry| self.remove(entry))?;
+            removed.iter().filter(|entry| entry.pack.is_none()).try_for_each(|entry| self.remove(entry))?;
+            self.rewrite_packs(&removed, &kept)?;
         }
         removed.extend(lost_data);
         let bytes_in_use = kept.iter().filter(|entry| roots.is_in_use(entry)).map(|entry| entry.bytes).sum();
@@ -113,6 +119,37 @@ impl StateDirectory {
             kept: usage_by_kind(&kept),
             bytes_in_use,
         })
+    }
+
+    /// Removes states from packs, and puts small packs together where they are many.
+    fn rewrite_packs(&self, removed: &[StateEntry], kept: &[StateEntry]) -> Result<()> {
+        let mut by_pack: BTreeMap<&PackFile, HashSet<ContentId>> = BTreeMap::new();
+        for entry in removed {
+            if let (Some(pack), Some(id)) = (&entry.pack, entry.id()) {
+                by_pack.entry(pack).or_default().insert(id);
+            }
+        }
+        for kind in [PackedKind::State, PackedKind::Partial] {
+            let is_small = |pack: &&PackFile| pack.kind == kind && pack.bytes < SMALL_PACK_BYTES;
+            let small: BTreeSet<&PackFile> =
+                kept.iter().filter_map(|entry| entry.pack.as_ref()).filter(is_small).collect();
+            if small.len() > SMALL_PACKS_MAX {
+                small.into_iter().for_each(|pack| {
+                    by_pack.entry(pack).or_default();
+                });
+            }
+            let packs = by_pack.iter().filter(|(pack, _)| pack.kind == kind).map(|(pack, removed)| RewrittenPack {
+                name: pack.name.clone(),
+                bytes: pack.bytes,
+                written: pack.written,
+                removed: removed.clone(),
+            });
+            let packs: Vec<RewrittenPack> = packs.collect();
+            if !packs.is_empty() {
+                self.store.rewrite_packs(kind, &packs)?;
+            }
+        }
+        Ok(())
     }
 
     fn remove(&self, entry: &StateEntry) -> Result<()> {

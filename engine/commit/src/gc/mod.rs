@@ -6,7 +6,7 @@ mod roots;
 mod verify;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use forebay_model::{ContentId, Result};
 use forebay_storage::{StorageClient, StorageLocation, scratch};
@@ -15,7 +15,7 @@ use serde::Serialize;
 pub(crate) use self::list::list_files;
 use self::list::{ListedObject, is_staged};
 use crate::fit_history::FITS;
-use crate::state_store::StateStore;
+use crate::state_store::{PACK_SUFFIX, PackEntry, PackedKind, StateStore};
 
 pub use collect::{CollectionReport, RetentionPolicy};
 pub use verify::{CorruptFile, VerifyReport};
@@ -88,6 +88,18 @@ pub struct StateEntry {
     written: SystemTime,
     /// Left by a write that never ended; no reader looks at it.
     staged: bool,
+    /// The pack that holds it, where it has no file of its own.
+    pack: Option<PackFile>,
+}
+
+/// A pack, as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PackFile {
+    kind: PackedKind,
+    name: String,
+    bytes: u64,
+    /// In seconds since 1970.
+    written: u32,
 }
 
 impl StateEntry {
@@ -100,6 +112,22 @@ impl StateEntry {
             name: name.strip_suffix(".json").or(name.strip_suffix(SHARES)).unwrap_or(name).to_owned(),
             place,
             files,
+            pack: None,
+        }
+    }
+
+    /// A state that a pack holds.
+    fn packed(pack: &PackFile, place: &StorageLocation, entry: &PackEntry) -> StateEntry {
+        let seconds = if entry.written == 0 { pack.written } else { entry.written };
+        StateEntry {
+            kind: pack.kind.directory(),
+            name: entry.id.to_string(),
+            place: place.clone(),
+            files: Vec::new(),
+            bytes: u64::from(entry.bytes),
+            written: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into()),
+            staged: false,
+            pack: Some(pack.clone()),
         }
     }
 
@@ -129,9 +157,13 @@ impl StateDirectory {
                 let name = file.path.split('/').next().unwrap_or_default().to_owned();
                 by_name.entry(name).or_default().push(file);
             }
-            let entry =
-                |(name, files): (String, Vec<ListedObject>)| StateEntry::new(kind, &name, place.join(&name), files);
-            entries.extend(by_name.into_iter().map(entry));
+            for (name, files) in by_name {
+                let entry = StateEntry::new(kind, &name, place.join(&name), files);
+                match self.packed_entries(&name, &entry)? {
+                    Some(packed) => entries.extend(packed),
+                    None => entries.push(entry),
+                }
+            }
         }
         for directory in scratch::scratch_directories(root) {
             let name = directory.file_name().to_string_lossy().into_owned();
@@ -139,6 +171,22 @@ impl StateDirectory {
             entries.push(StateEntry::new(TEMPORARY, &name, place.clone(), list_files(&self.io, &place)?));
         }
         Ok(entries)
+    }
+}
+
+impl StateDirectory {
+    /// What a pack holds; `None` for what is no whole pack.
+    fn packed_entries(&self, name: &str, entry: &StateEntry) -> Result<Option<Vec<StateEntry>>> {
+        let kinds = [PackedKind::State, PackedKind::Partial];
+        let Some(kind) = kinds.into_iter().find(|kind| kind.directory() == entry.kind) else { return Ok(None) };
+        if !name.ends_with(PACK_SUFFIX) {
+            return Ok(None);
+        }
+        let written = entry.written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
+        let pack = PackFile { kind, name: name.to_owned(), bytes: entry.bytes, written };
+        let held = self.store.packed_entries(kind, name, entry.bytes)?;
+        let packed = |held: &PackEntry| StateEntry::packed(&pack, &entry.place, held);
+        Ok(held.map(|held| held.iter().map(packed).collect()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reading everything that is kept, and comparing it with what was written.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use forebay_model::{ContentId, Result};
@@ -10,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::artifact::Artifact;
 use crate::fit_history::FITS;
-use crate::gc::{SHARES, StateDirectory, StateEntry};
+use crate::gc::{PackFile, SHARES, StateDirectory, StateEntry};
 use crate::output::Manifest;
 use crate::state_store::shard_name;
 
@@ -50,7 +51,15 @@ impl StateDirectory {
     pub fn verify(&self) -> Result<VerifyReport> {
         let mut verified = VerifyReport::default();
         let entries = self.entries()?;
+        let mut packs: BTreeSet<&PackFile> = BTreeSet::new();
         for entry in entries.iter().filter(|entry| !entry.staged) {
+            if let Some(pack) = &entry.pack {
+                if packs.insert(pack) {
+                    let why = self.store.check_pack(pack.kind, &pack.name, pack.bytes)?;
+                    verified.record_file(&entry.place, pack.bytes, why);
+                }
+                continue;
+            }
             match entry.kind {
                 // A state in shares.
                 "partials" if entry.place.shown.ends_with(SHARES) => {

@@ -2,7 +2,8 @@
 //! of their keys.
 //!
 //! ```text
-//! partials/<id>              the state; or only that it lies in shares, all of them
+//! partials/<hash>.pack       small states; see `packs.rs`
+//! partials/<id>              a large state; or only that it lies in shares, all of them
 //! partials/<id>.shares/0     the first share
 //! ```
 
@@ -12,7 +13,9 @@ use std::sync::Arc;
 use forebay_model::{AnyAnalyzer, AnyState, ContentId, Result, ScratchSpace};
 use forebay_storage::{ScratchDir, StorageLocation};
 
-use crate::state_store::{ChecksumWriter, FrameHeader, StateStore, read_compressed, write_compressed};
+use super::StateStore;
+use super::frame::{ChecksumWriter, FrameHeader, read_compressed, write_compressed};
+use super::packs::PackedKind;
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;
@@ -33,7 +36,7 @@ pub fn shares_bytes_min() -> u64 {
 
 impl StateStore {
     fn partial_location(&self, id: ContentId) -> StorageLocation {
-        self.root.join(&format!("partials/{id}"))
+        self.state_location(PackedKind::Partial, id)
     }
 
     fn share_location(&self, id: ContentId, share: usize) -> StorageLocation {
@@ -45,7 +48,8 @@ impl StateStore {
         FrameHeader::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
     }
 
-    /// Keeps the state of a part: packed where it is for other nights, as it is for the run alone.
+    /// Puts the state of a part: compressed where it is for other nights, as it is for the run alone. It is committed
+    /// once [`StateStore::flush`] has returned.
     pub fn put_partial(
         &self,
         id: ContentId,
@@ -53,11 +57,13 @@ impl StateStore {
         state: &mut AnyState,
         (scratch, for_nights): (&ScratchDir, bool),
     ) -> Result<()> {
+        let (place, kept_in) = ((PackedKind::Partial, id), (scratch, false));
         if !for_nights {
-            return self.put_encoded((&self.partial_location(id), id), analyzer, state, scratch, false);
+            let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
+            return self.put_small(place, &header, kept_in, &mut |out| analyzer.encode(state, out));
         }
         let header = StateStore::compressed_header(id, analyzer);
-        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |out| {
+        self.put_small(place, &header, kept_in, &mut |out| {
             write_compressed(out, &mut |out| analyzer.encode(state, out))
         })
     }
@@ -91,19 +97,32 @@ impl StateStore {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        self.put_encoded((&self.share_location(id, share), id), analyzer, state, scratch, false)
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
+        let place = self.share_location(id, share);
+        self.put_framed(&place, &header, scratch, false, &mut |out| analyzer.encode(state, out))
     }
 
     /// Says that all shares of a state are there.
     pub fn mark_shares_complete(&self, id: ContentId, scratch: &ScratchDir) -> Result<()> {
         let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
-        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |_| Ok(()))
+        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |_| Ok(()))?;
+        self.record_large(PackedKind::Partial, id)
     }
 
     /// Which states of parts of a history are kept.
     pub fn has_partials(&self, ids: impl Iterator<Item = ContentId>) -> Result<Vec<bool>> {
-        let sizes = self.io.sizes(ids.map(|id| self.partial_location(id)).collect())?;
-        Ok(sizes.iter().map(Option::is_some).collect())
+        let ids: Vec<ContentId> = ids.collect();
+        let mut known = self.are_packed(PackedKind::Partial, &ids)?;
+        if self.root.local.is_some() {
+            let is_file = |id: ContentId| self.partial_location(id).local.is_some_and(|path| path.exists());
+            known.iter_mut().zip(&ids).filter(|(known, _)| !**known).for_each(|(known, id)| *known = is_file(*id));
+        }
+        Ok(known)
+    }
+
+    /// Fetches many states at once from a remote store, before they are read one by one.
+    pub fn fetch_partials(&self, ids: impl Iterator<Item = ContentId>) -> Result<()> {
+        self.fetch_packs(PackedKind::Partial, ids)
     }
 
     /// Reads the state of a part of a history back; what is broken is removed.
@@ -116,16 +135,27 @@ impl StateStore {
         let place = self.partial_location(id);
         let kinds =
             [FrameHeader::new(id, analyzer.kind(), analyzer.version()), StateStore::compressed_header(id, analyzer)];
-        let mut found = self.get_framed_of(&place, &kinds, |kind, input| match kind {
-            0 => analyzer.decode(input, scratch),
-            _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
-        })?;
+        let read = || {
+            self.get_small((PackedKind::Partial, id), &kinds, |kind, input| match kind {
+                0 => analyzer.decode(input, scratch),
+                _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
+            })
+        };
+        let mut found = read()?;
+        if found.is_none() {
+            // Another process may have committed it.
+            self.refresh_kind(PackedKind::Partial)?;
+            found = read()?;
+        }
         if found.is_none() && self.is_in_shares(id)? {
             found =
                 merge_pairwise(analyzer, (0..SHARES).map(|share| self.get_stored_share(id, share, analyzer, scratch)))?;
         }
-        if found.is_none() && self.io.head(&place)?.is_some() {
-            self.io.delete(&place)?;
+        if found.is_none() {
+            self.forget_large(PackedKind::Partial, id)?;
+            if self.io.head(&place)?.is_some() {
+                self.io.delete(&place)?;
+            }
         }
         Ok(found)
     }
@@ -159,7 +189,8 @@ impl StateStore {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        self.get_encoded((&self.share_location(id, share), id), analyzer, scratch)
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
+        self.get_framed(&self.share_location(id, share), &header, |input| analyzer.decode(input, scratch))
     }
 }
 

@@ -1,0 +1,541 @@
+//! Small states travel together: they are collected in a temporary file, and written as one pack when that is full,
+//! when enough rows were read for them, and at the end of a pass. Readers find them by an index of all packs.
+//!
+//! ```text
+//! states/<id>                a large state
+//! states/<hash>.pack         many small states; see `pack_file.rs`
+//! ```
+//! A state counts as committed once its pack is in place. Packs are never changed. A pack whose states are broken is
+//! replaced by one of the others and the new ones.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use forebay_model::{ContentId, Fault, Result};
+use forebay_storage::{IgnoreEvents, ScratchDir, StorageLocation};
+use forebay_threads::{lock, parallel_map};
+use tempfile::{NamedTempFile, TempPath};
+
+use super::frame::{FrameReader, write_failed};
+use super::pack_file::{PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory};
+use super::{StateStore, if_exists};
+
+/// Bytes of a state from which on it has a file of its own.
+pub const PACKED_STATE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of states after which a pack is written: one request uploads it, and one reads it.
+const PACK_BYTES: u64 = 14 << 20;
+
+/// Stored bytes that are read after which the states of their rows are committed: a crash repeats at most so much.
+const READ_BYTES_UNCOMMITTED_MAX: u64 = 256 << 20;
+
+/// Requests for packs at the same time, and bytes of packs that are fetched at the same time.
+const REQUESTS_MAX: usize = 16;
+const FETCHED_BYTES_MAX: u64 = 16 << 20;
+
+/// What is kept in packs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PackedKind {
+    /// States of all rows.
+    State,
+    /// States of parts of a history.
+    Partial,
+}
+
+impl PackedKind {
+    /// The directory of this kind.
+    pub fn directory(self) -> &'static str {
+        match self {
+            PackedKind::State => "states",
+            PackedKind::Partial => "partials",
+        }
+    }
+}
+
+/// The packs of a state directory.
+#[derive(Default)]
+pub struct StatePacks {
+    states: Mutex<PackIndex>,
+    partials: Mutex<PackIndex>,
+    /// Stored bytes that were read for states that no pack holds yet.
+    read_uncommitted: AtomicU64,
+    /// Where copies of remote packs lie.
+    copies: Mutex<Option<ScratchDir>>,
+}
+
+/// Where the states of one kind lie.
+#[derive(Default)]
+struct PackIndex {
+    is_loaded: bool,
+    files: Vec<Arc<PackFile>>,
+    entries: HashMap<ContentId, PackedPlace>,
+    /// Further places of states that several packs hold.
+    others: Vec<(ContentId, PackedPlace)>,
+    /// Large states in a remote store; on local disks, the file system tells.
+    large: HashSet<ContentId>,
+    spool: Option<PackSpool>,
+}
+
+#[derive(Clone)]
+struct PackedPlace {
+    file: Arc<PackFile>,
+    entry: PackEntry,
+}
+
+/// A pack in the state directory.
+struct PackFile {
+    name: String,
+    place: StorageLocation,
+    bytes: u64,
+    /// A copy of a remote pack.
+    copy: Mutex<Option<PackCopy>>,
+    /// Whether a state in it was found broken.
+    is_broken: AtomicBool,
+}
+
+struct PackCopy {
+    path: TempPath,
+    /// The directory has to outlive its files.
+    _dir: ScratchDir,
+}
+
+/// States that no pack holds yet.
+struct PackSpool {
+    file: NamedTempFile,
+    scratch: ScratchDir,
+    entries: BTreeMap<ContentId, PackEntry>,
+    bytes: u64,
+    durable: bool,
+}
+
+impl StatePacks {
+    fn of(&self, kind: PackedKind) -> &Mutex<PackIndex> {
+        match kind {
+            PackedKind::State => &self.states,
+            PackedKind::Partial => &self.partials,
+        }
+    }
+}
+
+impl PackIndex {
+    fn insert(&mut self, file: &Arc<PackFile>, entries: Vec<PackEntry>) {
+        for entry in entries {
+            let place = PackedPlace { file: file.clone(), entry };
+            if let Some(other) = self.entries.insert(entry.id, place) {
+                self.others.push((entry.id, other));
+            }
+        }
+        self.files.push(file.clone());
+    }
+
+    /// Forgets packs.
+    fn remove(&mut self, is_gone: impl Fn(&PackFile) -> bool) {
+        self.files.retain(|file| !is_gone(file));
+        self.others.retain(|(_, other)| !is_gone(&other.file));
+        self.entries.retain(|_, place| !is_gone(&place.file));
+        for (id, other) in std::mem::take(&mut self.others) {
+            match self.entries.contains_key(&id) {
+                true => self.others.push((id, other)),
+                false => drop(self.entries.insert(id, other)),
+            }
+        }
+    }
+
+    /// Forgets where a state lies, in favour of another place.
+    fn forget(&mut self, id: ContentId) {
+        match self.others.iter().position(|(other, _)| *other == id) {
+            Some(at) => drop(self.entries.insert(id, self.others.swap_remove(at).1)),
+            None => drop(self.entries.remove(&id)),
+        }
+    }
+}
+
+impl StateStore {
+    /// The index of a kind, which is read on first use.
+    fn pack_index(&self, kind: PackedKind) -> Result<MutexGuard<'_, PackIndex>> {
+        let mut index = lock(self.packs.of(kind))?;
+        if !index.is_loaded {
+            self.load_packs(kind, &mut index)?;
+        }
+        Ok(index)
+    }
+
+    /// Looks for states that other processes have committed.
+    pub fn refresh(&self) -> Result<()> {
+        [PackedKind::State, PackedKind::Partial].into_iter().try_for_each(|kind| self.refresh_kind(kind))
+    }
+
+    pub(super) fn refresh_kind(&self, kind: PackedKind) -> Result<()> {
+        let mut index = lock(self.packs.of(kind))?;
+        self.load_packs(kind, &mut index)
+    }
+
+    fn load_packs(&self, kind: PackedKind, index: &mut PackIndex) -> Result<()> {
+        let mut listed: BTreeMap<String, u64> = BTreeMap::new();
+        let place = self.root.join(kind.directory());
+        match &place.local {
+            Some(local) => {
+                let failed = |error| Fault::disk("a state directory cannot be listed", error).file(&place.shown);
+                for file in if_exists(std::fs::read_dir(local))?.into_iter().flatten() {
+                    let file = file.map_err(failed)?;
+                    let name = file.file_name().to_string_lossy().into_owned();
+                    if name.ends_with(PACK_SUFFIX)
+                        && let Ok(meta) = file.metadata()
+                    {
+                        listed.insert(name, meta.len());
+                    }
+                }
+            }
+            None => {
+                for object in self.io.list(&place)? {
+                    let name = object.location.filename().unwrap_or_default();
+                    match ContentId::parse(name) {
+                        Some(id) => drop(index.large.insert(id)),
+                        None if name.ends_with(PACK_SUFFIX) => drop(listed.insert(name.to_owned(), object.size)),
+                        None => {}
+                    }
+                }
+            }
+        }
+        index.remove(|file| listed.get(&file.name) != Some(&file.bytes));
+        let known: HashSet<&str> = index.files.iter().map(|file| file.name.as_str()).collect();
+        let new = listed.into_iter().filter(|(name, _)| !known.contains(name.as_str()));
+        let new: Vec<Arc<PackFile>> = new.map(|(name, bytes)| Arc::new(self.pack_file(kind, name, bytes))).collect();
+        let threads = if self.root.local.is_some() { 1 } else { REQUESTS_MAX };
+        let directories = parallel_map(threads.min(new.len().max(1)), new.len(), &|at| self.directory_of(&new[at]))?;
+        for (file, entries) in new.iter().zip(directories) {
+            // One that is broken holds nothing.
+            entries.into_iter().for_each(|entries| index.insert(file, entries));
+        }
+        index.is_loaded = true;
+        Ok(())
+    }
+
+    fn pack_file(&self, kind: PackedKind, name: String, bytes: u64) -> PackFile {
+        let place = self.root.join(&format!("{}/{name}", kind.directory()));
+        PackFile { name, place, bytes, copy: Mutex::default(), is_broken: AtomicBool::new(false) }
+    }
+
+    /// What a pack holds; `None` where it is gone or broken.
+    fn directory_of(&self, file: &PackFile) -> Result<Option<Vec<PackEntry>>> {
+        let mut tail_bytes = TAIL_BYTES;
+        loop {
+            let range = file.bytes.saturating_sub(tail_bytes)..file.bytes;
+            let Some(tail) = self.read_stored(&file.place, range)? else { return Ok(None) };
+            match read_directory(&tail, file.bytes) {
+                PackDirectory::Whole(entries) => return Ok(Some(entries)),
+                PackDirectory::Longer(bytes) if bytes > tail_bytes => tail_bytes = bytes,
+                PackDirectory::Longer(_) | PackDirectory::Broken => return Ok(None),
+            }
+        }
+    }
+
+    fn read_stored(&self, place: &StorageLocation, range: std::ops::Range<u64>) -> Result<Option<Bytes>> {
+        match &place.local {
+            Some(path) => read_range(path, range),
+            None if range.is_empty() => Ok(None),
+            None => Ok(self.io.get_unversioned(place, range)?.map(|(_, bytes)| bytes)),
+        }
+    }
+
+    /// Some bytes of a pack; `None` where it is gone. A remote pack is read whole, once.
+    fn read_packed(&self, file: &PackFile, entry: &PackEntry) -> Result<Option<Bytes>> {
+        let range = entry.offset..entry.offset + u64::from(entry.bytes);
+        if let Some(path) = &file.place.local {
+            return read_range(path, range);
+        }
+        let mut copy = lock(&file.copy)?;
+        if copy.is_none() {
+            let Some(bytes) = self.read_stored(&file.place, 0..file.bytes)? else { return Ok(None) };
+            *copy = Some(self.copy_pack(&bytes)?);
+        }
+        match &*copy {
+            Some(copy) => read_range(&copy.path, range),
+            None => Ok(None),
+        }
+    }
+
+    fn copy_pack(&self, bytes: &[u8]) -> Result<PackCopy> {
+        let mut copies = lock(&self.packs.copies)?;
+        let dir = match &*copies {
+            Some(dir) => dir.clone(),
+            None => copies.insert(ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?).clone(),
+        };
+        let mut file = dir.file()?;
+        file.write_all(bytes).map_err(|error| dir.fault("a state cannot be copied", error))?;
+        Ok(PackCopy { path: file.into_temp_path(), _dir: dir })
+    }
+
+    /// Fetches the packs of some states, several at a time.
+    pub(super) fn fetch_packs(&self, kind: PackedKind, ids: impl Iterator<Item = ContentId>) -> Result<()> {
+        if self.root.local.is_some() {
+            return Ok(());
+        }
+        let mut wanted: BTreeMap<String, PackedPlace> = BTreeMap::new();
+        {
+            let index = self.pack_index(kind)?;
+            for place in ids.filter_map(|id| index.entries.get(&id)) {
+                if !wanted.contains_key(&place.file.name) && lock(&place.file.copy)?.is_none() {
+                    wanted.insert(place.file.name.clone(), place.clone());
+                }
+            }
+        }
+        let wanted: Vec<PackedPlace> = wanted.into_values().collect();
+        let mut rest = &wanted[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take(REQUESTS_MAX).take_while(|place| {
+                bytes += place.file.bytes;
+                bytes <= FETCHED_BYTES_MAX
+            });
+            let (now, later) = rest.split_at(fitting.count().max(1));
+            parallel_map(now.len(), now.len(), &|at| self.read_packed(&now[at].file, &now[at].entry))?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Which states are committed, or about to be.
+    pub(super) fn are_packed(&self, kind: PackedKind, ids: &[ContentId]) -> Result<Vec<bool>> {
+        let index = self.pack_index(kind)?;
+        let is_known = |id: &ContentId| {
+            let is_spooled = index.spool.as_ref().is_some_and(|spool| spool.entries.contains_key(id));
+            is_spooled || index.entries.contains_key(id) || index.large.contains(id)
+        };
+        Ok(ids.iter().map(is_known).collect())
+    }
+
+    /// Whether a state may have a file of its own.
+    pub(super) fn may_be_large(&self, kind: PackedKind, id: ContentId) -> Result<bool> {
+        Ok(self.root.local.is_some() || self.pack_index(kind)?.large.contains(&id))
+    }
+
+    pub(super) fn record_large(&self, kind: PackedKind, id: ContentId) -> Result<()> {
+        lock(self.packs.of(kind))?.large.insert(id);
+        Ok(())
+    }
+
+    pub(super) fn forget_large(&self, kind: PackedKind, id: ContentId) -> Result<()> {
+        lock(self.packs.of(kind))?.large.remove(&id);
+        Ok(())
+    }
+
+    /// The frame of a state that no file of its own holds.
+    pub(super) fn packed_frame(&self, kind: PackedKind, id: ContentId) -> Result<Option<Bytes>> {
+        // A pack that is gone was replaced by another.
+        for _ in 0..2 {
+            let place = {
+                let index = self.pack_index(kind)?;
+                if let Some(spool) = &index.spool
+                    && let Some(entry) = spool.entries.get(&id)
+                {
+                    return read_range(spool.file.path(), entry.offset..entry.offset + u64::from(entry.bytes));
+                }
+                let Some(place) = index.entries.get(&id) else { return Ok(None) };
+                place.clone()
+            };
+            if let Some(bytes) = self.read_packed(&place.file, &place.entry)? {
+                return Ok(Some(bytes));
+            }
+            self.refresh_kind(kind)?;
+        }
+        Ok(None)
+    }
+
+    /// Forgets a state that cannot be read.
+    pub(super) fn forget_packed(&self, kind: PackedKind, id: ContentId) -> Result<()> {
+        let mut index = lock(self.packs.of(kind))?;
+        if let Some(spool) = &mut index.spool {
+            spool.entries.remove(&id);
+        }
+        index.entries.get(&id).iter().for_each(|place| place.file.is_broken.store(true, Ordering::Relaxed));
+        index.forget(id);
+        Ok(())
+    }
+
+    /// Adds a state to the next pack.
+    pub(super) fn put_packed(
+        &self,
+        kind: PackedKind,
+        id: ContentId,
+        frame: &[u8],
+        (scratch, durable): (&ScratchDir, bool),
+    ) -> Result<()> {
+        let mut index = self.pack_index(kind)?;
+        if index.entries.contains_key(&id) {
+            return Ok(());
+        }
+        let is_full = {
+            let spool = match index.spool.take() {
+                Some(spool) => spool,
+                None => PackSpool {
+                    file: scratch.file()?,
+                    scratch: scratch.clone(),
+                    entries: BTreeMap::new(),
+                    bytes: 0,
+                    durable: false,
+                },
+            };
+            let spool = index.spool.insert(spool);
+            spool.file.write_all(frame).map_err(|error| scratch.fault("a state cannot be written", error))?;
+            let entry = PackEntry { id, offset: spool.bytes, bytes: frame.len() as u32, written: 0 };
+            spool.entries.insert(id, entry);
+            spool.bytes += frame.len() as u64;
+            spool.durable |= durable;
+            spool.bytes >= PACK_BYTES
+        };
+        if is_full { self.write_pack(kind, &mut index) } else { Ok(()) }
+    }
+
+    /// Notes that so many stored bytes were read for states that were put. Commits the states where a crash would
+    /// repeat too much.
+    pub fn note_read(&self, bytes: u64) -> Result<()> {
+        let before = self.packs.read_uncommitted.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes < READ_BYTES_UNCOMMITTED_MAX { Ok(()) } else { self.flush() }
+    }
+
+    /// Commits all states that were put.
+    pub fn flush(&self) -> Result<()> {
+        self.packs.read_uncommitted.store(0, Ordering::Relaxed);
+        // States of all rows are merged of those of parts.
+        for kind in [PackedKind::Partial, PackedKind::State] {
+            let mut index = lock(self.packs.of(kind))?;
+            self.write_pack(kind, &mut index)?;
+        }
+        Ok(())
+    }
+
+    fn write_pack(&self, kind: PackedKind, index: &mut PackIndex) -> Result<()> {
+        let Some(spool) = index.spool.take().filter(|spool| !spool.entries.is_empty()) else { return Ok(()) };
+        let broken: Vec<Arc<PackFile>> =
+            index.files.iter().filter(|file| file.is_broken.load(Ordering::Relaxed)).cloned().collect();
+        let mut frames: BTreeMap<ContentId, Option<PackedPlace>> = spool.entries.keys().map(|id| (*id, None)).collect();
+        for (id, place) in &index.entries {
+            if place.file.is_broken.load(Ordering::Relaxed) {
+                frames.entry(*id).or_insert_with(|| Some(place.clone()));
+            }
+        }
+        let mut file = spool.scratch.file()?;
+        let mut pack = PackWriter::new(file.as_file_mut());
+        for (id, place) in &frames {
+            let frame = match (place, spool.entries.get(id)) {
+                (Some(place), _) => self
+                    .read_packed(&place.file, &place.entry)?
+                    .filter(|frame| FrameReader::of_bytes(frame.clone()).check(&id.to_string()).is_none()),
+                (None, Some(entry)) => {
+                    read_range(spool.file.path(), entry.offset..entry.offset + u64::from(entry.bytes))?
+                }
+                (None, None) => None,
+            };
+            let written = place.as_ref().map_or(0, |place| place.entry.written);
+            frame.map_or(Ok(()), |frame| pack.append(*id, &frame, written))?;
+        }
+        let entries = pack.finish()?;
+        let pack = self.place_pack(kind, file, &entries, (&spool.scratch, spool.durable))?;
+        index.remove(|file| file.is_broken.load(Ordering::Relaxed) || file.name == pack.name);
+        let name = pack.name.clone();
+        index.insert(&Arc::new(pack), entries);
+        broken.iter().filter(|file| file.name != name).try_for_each(|file| self.io.delete(&file.place))
+    }
+
+    /// Puts a pack in its place.
+    fn place_pack(
+        &self,
+        kind: PackedKind,
+        file: NamedTempFile,
+        entries: &[PackEntry],
+        (scratch, durable): (&ScratchDir, bool),
+    ) -> Result<PackFile> {
+        let bytes = file.as_file().metadata().map_err(write_failed)?.len();
+        let pack = self.pack_file(kind, pack_name(entries.iter().map(|entry| &entry.id)), bytes);
+        match pack.place.local {
+            Some(_) => self.persist_file(&pack.place, file, durable)?,
+            None => {
+                self.io.upload_file(&pack.place, file.path())?;
+                *lock(&pack.copy)? = Some(PackCopy { path: file.into_temp_path(), _dir: scratch.clone() });
+            }
+        }
+        Ok(pack)
+    }
+
+    /// What the pack at a place holds; `None` where it is no whole pack.
+    pub fn packed_entries(&self, kind: PackedKind, name: &str, bytes: u64) -> Result<Option<Vec<PackEntry>>> {
+        self.directory_of(&self.pack_file(kind, name.to_owned(), bytes))
+    }
+
+    /// What is wrong with a pack.
+    pub fn check_pack(&self, kind: PackedKind, name: &str, bytes: u64) -> Result<Option<&'static str>> {
+        let file = self.pack_file(kind, name.to_owned(), bytes);
+        let Some(entries) = self.directory_of(&file)? else { return Ok(Some("its directory cannot be read")) };
+        if pack_name(entries.iter().map(|entry| &entry.id)) != name {
+            return Ok(Some("it holds other states than its name tells"));
+        }
+        for entry in &entries {
+            let Some(frame) = self.read_packed(&file, entry)? else { return Ok(Some("it is missing")) };
+            if let Some(why) = FrameReader::of_bytes(frame).check(&entry.id.to_string()) {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replaces packs by packs of what stays of them. The caller is alone with the state directory.
+    pub fn rewrite_packs(&self, kind: PackedKind, packs: &[RewrittenPack]) -> Result<()> {
+        let scratch = ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?;
+        let mut kept: BTreeMap<ContentId, (usize, PackEntry)> = BTreeMap::new();
+        let files: Vec<PackFile> =
+            packs.iter().map(|pack| self.pack_file(kind, pack.name.clone(), pack.bytes)).collect();
+        for (at, pack) in packs.iter().enumerate() {
+            let stays = |entry: &&PackEntry| !pack.removed.contains(&entry.id);
+            for entry in self.directory_of(&files[at])?.iter().flatten().filter(stays) {
+                let written = if entry.written == 0 { pack.written } else { entry.written };
+                kept.insert(entry.id, (at, PackEntry { written, ..*entry }));
+            }
+        }
+        let mut names: HashSet<String> = HashSet::new();
+        let mut rest = kept.into_iter().peekable();
+        while rest.peek().is_some() {
+            let mut file = scratch.file()?;
+            let mut pack = PackWriter::new(file.as_file_mut());
+            let mut bytes = 0;
+            while bytes < PACK_BYTES
+                && let Some((id, (at, entry))) = rest.next()
+            {
+                let frame = self.read_packed(&files[at], &entry)?;
+                frame.map_or(Ok(()), |frame| pack.append(id, &frame, entry.written))?;
+                bytes += u64::from(entry.bytes);
+            }
+            let entries = pack.finish()?;
+            names.insert(self.place_pack(kind, file, &entries, (&scratch, true))?.name);
+        }
+        let old = files.iter().filter(|file| !names.contains(&file.name));
+        old.into_iter().try_for_each(|file| self.io.delete(&file.place))
+    }
+}
+
+/// A pack that is replaced.
+pub struct RewrittenPack {
+    pub name: String,
+    pub bytes: u64,
+    /// When it was written, in seconds since 1970.
+    pub written: u32,
+    /// What does not stay.
+    pub removed: HashSet<ContentId>,
+}
+
+/// Some bytes of a file; `None` where it is gone or shorter.
+fn read_range(path: &Path, range: std::ops::Range<u64>) -> Result<Option<Bytes>> {
+    let Some(mut file) = if_exists(File::open(path))? else { return Ok(None) };
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
+    match read {
+        Ok(()) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(Fault::disk("a state cannot be read", error).file(path.display().to_string())),
+    }
+}

@@ -1,0 +1,99 @@
+//! Records of passes.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_storage::StorageLocation;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{FORMAT, StateStore};
+use crate::decide::{CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse};
+
+/// What passes over a history keep for the runs after them.
+#[derive(Default)]
+pub struct RetainedIds {
+    /// States of runs of spans.
+    pub partials: BTreeSet<ContentId>,
+    /// What windows remember.
+    pub carries: BTreeSet<ContentId>,
+}
+
+/// Ids as records hold them.
+pub fn id_texts(ids: &BTreeSet<ContentId>) -> Vec<String> {
+    ids.iter().map(ContentId::to_string).collect()
+}
+
+impl StateStore {
+    /// Where a pass's record is.
+    pub fn pass_location(&self, id: ContentId) -> StorageLocation {
+        self.root.join(&format!("passes/{id}.json"))
+    }
+
+    /// What is known of a pass; `check` tells whether the data that the record names is whole.
+    pub fn pass_record(
+        &self,
+        id: ContentId,
+        check: impl Fn(&Value) -> Result<bool>,
+    ) -> Result<(ReuseDecision, Option<Value>)> {
+        let Some(bytes) = self.io.get(&self.pass_location(id))? else {
+            return Ok((decide_reuse(RecordState::Absent), None));
+        };
+        let record: Option<Value> = serde_json::from_slice(&bytes).ok();
+        let readable = record.filter(|record| record["format"] == FORMAT && record["pass"] == id.to_string());
+        match readable {
+            None => Ok((decide_reuse(RecordState::Foreign), None)),
+            Some(record) => Ok((decide_reuse(RecordState::Ours { intact: check(&record)? }), Some(record))),
+        }
+    }
+
+    /// Records what a pass over a history keeps for the runs after it.
+    pub fn put_learn_record(&self, id: ContentId, kept: &RetainedIds) -> Result<()> {
+        if kept.partials.is_empty() && kept.carries.is_empty() {
+            return Ok(());
+        }
+        let record = json!({ "partials": id_texts(&kept.partials), "carries": id_texts(&kept.carries) });
+        self.io.put(&self.pass_location(id), encode_pass_record(id, &record)?)
+    }
+
+    /// Commits a pass's record. `check` tells whether the data that a record names is whole.
+    pub fn put_pass_record(
+        &self,
+        id: ContentId,
+        found: ReuseDecision,
+        record: &impl Serialize,
+        check: impl Fn(&Value) -> Result<bool>,
+    ) -> Result<()> {
+        let bytes = encode_pass_record(id, record)?;
+        let place = self.pass_location(id);
+        let outcome = if self.io.put_if_absent(&place, bytes.clone())? {
+            PutOutcome::Created
+        } else {
+            let (standing, _) = self.pass_record(id, check)?;
+            PutOutcome::Exists { same: false, intact: standing == ReuseDecision::Reuse }
+        };
+        match decide_commit(found, outcome) {
+            CommitAction::Committed => Ok(()),
+            CommitAction::Replace => self.io.put(&place, bytes),
+            CommitAction::LostRace => {
+                Err(Fault::new(codes::LOST_RACE, "another run committed this pass at the same time")
+                    .pass(id.short())
+                    .hint("its result stands; run the same command again to use it"))
+            }
+        }
+    }
+}
+
+/// A pass's record as it is kept.
+fn encode_pass_record(id: ContentId, record: &impl Serialize) -> Result<Bytes> {
+    #[derive(Serialize)]
+    struct PassRecord<'r, R> {
+        format: u32,
+        pass: ContentId,
+        #[serde(flatten)]
+        record: &'r R,
+    }
+    let record = PassRecord { format: FORMAT, pass: id, record };
+    Ok(serde_json::to_vec(&record).map_err(|error| Fault::internal("a pass's record").cause(error))?.into())
+}

@@ -1,0 +1,101 @@
+//! States of analyzers over all rows.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use forebay_model::{AnyAnalyzer, AnyState, ContentId, Finding, Result, ScratchSpace};
+use forebay_storage::{ScratchDir, StorageLocation};
+
+use super::StateStore;
+use super::frame::{FrameBuffer, FrameHeader, FrameReader, WrittenFrame, write_frame};
+use super::packs::{PACKED_STATE_BYTES_MAX, PackedKind};
+
+impl StateStore {
+    /// Where a state has a file of its own.
+    pub(super) fn state_location(&self, kind: PackedKind, id: ContentId) -> StorageLocation {
+        self.root.join(&format!("{}/{id}", kind.directory()))
+    }
+
+    /// Puts a state. Equal ids mean equal bytes, so that the first commit is right. It is committed once
+    /// [`StateStore::flush`] has returned. One that is `durable` survives a loss of power once [`StateStore::sync`] has
+    /// returned; until then, its digest tells whether it is whole.
+    pub fn put_state(
+        &self,
+        id: ContentId,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        kept_in: (&ScratchDir, bool),
+    ) -> Result<()> {
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
+        self.put_small((PackedKind::State, id), &header, kept_in, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// Reads a state back; `None` when it is absent, of another version, or broken.
+    fn get_state(
+        &self,
+        id: ContentId,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<Option<AnyState>> {
+        let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
+        self.get_small((PackedKind::State, id), &[header], |_, input| analyzer.decode(input, scratch))
+    }
+
+    /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
+    pub fn load_finding(
+        &self,
+        id: ContentId,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn ScratchSpace>,
+        findings: &mut BTreeMap<ContentId, Arc<Finding>>,
+    ) -> Result<bool> {
+        let Some(state) = self.get_state(id, analyzer, scratch)? else { return Ok(false) };
+        findings.insert(id, Arc::new(analyzer.finish(state)?));
+        Ok(true)
+    }
+
+    /// Puts a frame: in a pack where it is small.
+    pub(super) fn put_small(
+        &self,
+        (kind, id): (PackedKind, ContentId),
+        header: &FrameHeader,
+        (scratch, durable): (&ScratchDir, bool),
+        body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let mut frame = FrameBuffer::new(scratch, PACKED_STATE_BYTES_MAX);
+        write_frame(&mut frame, header, body)?;
+        match frame.finish() {
+            WrittenFrame::Small(frame) => self.put_packed(kind, id, &frame, (scratch, durable)),
+            WrittenFrame::Large(file) => {
+                let place = self.state_location(kind, id);
+                self.persist_file(&place, file, false)?;
+                match place.local {
+                    Some(path) if durable => self.unsynced().push(path),
+                    Some(_) => {}
+                    None => self.record_large(kind, id)?,
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads what [`StateStore::put_small`] wrote; `body` is told by number of which kind of frame it is.
+    pub(super) fn get_small<T>(
+        &self,
+        (kind, id): (PackedKind, ContentId),
+        headers: &[FrameHeader],
+        body: impl Fn(usize, &mut dyn Read) -> Result<T>,
+    ) -> Result<Option<T>> {
+        while let Some(frame) = self.packed_frame(kind, id)? {
+            if let Some(found) = FrameReader::of_bytes(frame).read(headers, &body) {
+                return Ok(Some(found));
+            }
+            self.forget_packed(kind, id)?;
+        }
+        match self.may_be_large(kind, id)? {
+            true => self.get_framed_of(&self.state_location(kind, id), headers, body),
+            false => Ok(None),
+        }
+    }
+}
