@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::list::ListedFile;
+use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy};
 use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
@@ -17,7 +18,8 @@ use crate::parquet::{file_bytes_target, group_rows_max};
 use super::sink::CsvEncoder;
 use super::{infer, reader};
 
-/// CSV files to read, also packed (`.gz`, `.zst`). A record may have 16 MiB. Numbers are read as
+/// CSV files to read, also packed (`.gz`, `.zst`). Several threads read a large one that is not packed. A record may
+/// have 16 MiB. Numbers are read as
 /// integers or floats where these hold all of their digits, else as strings.
 ///
 /// ```
@@ -125,6 +127,14 @@ impl RowFormat for CsvSource {
 
     fn partitions(&self) -> PartitionPolicy {
         self.partitions
+    }
+
+    fn syntax(&self) -> Option<RecordSyntax> {
+        Some(RecordSyntax::Csv { delimiter: self.delimiter() })
+    }
+
+    fn header_records(&self) -> u64 {
+        u64::from(self.header)
     }
 
     fn fingerprint_salt(&self) -> Option<String> {

@@ -2,7 +2,9 @@
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use forebay_model::{Fault, Result, codes};
+use forebay_threads::lock;
 
+use crate::files::records::FilePart;
 use crate::files::rows::InputFile;
 use crate::files::stream::{self, BUFFER_BYTES, RecordLimitReader, RecordStart};
 
@@ -18,15 +20,31 @@ pub(super) struct CsvRecords {
     pub(super) first: Option<ByteRecord>,
 }
 
+/// Opens a part of a file that does not begin with its first record.
+fn open_part(config: &CsvSource, file: &InputFile, part: &FilePart) -> Result<CsvRecords> {
+    let mut names = lock(&part.names)?;
+    let names = match &*names {
+        Some(names) => names.clone(),
+        None => names.insert(open_records(config, &file.whole())?.names).clone(),
+    };
+    let start = RecordStart::default();
+    let records = reader(config, file, &start)?;
+    Ok(CsvRecords { names, records, start, first: None })
+}
+
+fn reader(config: &CsvSource, file: &InputFile, start: &RecordStart) -> Result<Reader<RecordLimitReader>> {
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(config.delimiter()).has_headers(false).buffer_capacity(BUFFER_BYTES);
+    Ok(builder.from_reader(RecordLimitReader::new(file.stream()?, start)))
+}
+
 /// Opens a file and reads its first record.
 pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRecords> {
+    if let Some(part) = file.part.as_ref().filter(|part| part.bytes.start > 0) {
+        return open_part(config, file, part);
+    }
     let start = RecordStart::default();
-    let stream = stream::open_decompressed(&file.blob, &file.path, file.size)?;
-    let mut records = ReaderBuilder::new()
-        .delimiter(config.delimiter())
-        .has_headers(false)
-        .buffer_capacity(BUFFER_BYTES)
-        .from_reader(RecordLimitReader::new(stream, &start));
+    let mut records = reader(config, file, &start)?;
     let mut first = ByteRecord::new();
     let found = records.read_byte_record(&mut first).map_err(|error| record_fault(&file.path, 0, error))?;
     let header = |name: &[u8]| {

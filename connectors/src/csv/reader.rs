@@ -38,7 +38,7 @@ pub(super) fn rows(
         is_inferred: config.columns.is_none(),
         path: file.path.clone(),
         batch_rows,
-        first_row: 0,
+        first_row: file.first_row(u64::from(config.header)),
     };
     Ok((names, Box::new(rows)))
 }

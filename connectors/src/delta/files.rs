@@ -99,6 +99,7 @@ impl OpenTable {
             relative: place.relative.clone(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: statistics.num_records.map(|rows| rows.saturating_sub(removed)),
             bytes: file.bytes,

@@ -162,8 +162,19 @@ impl FileHandle {
     pub(crate) fn reader(&self, size: u64) -> Box<dyn Read + Send> {
         match self {
             FileHandle::Local(file) => Box::new(PositionedReader { file: file.clone(), at: 0 }),
+            FileHandle::Remote(..) => self.range_reader(0..size),
+        }
+    }
+
+    /// A reader of a range of bytes.
+    pub(crate) fn range_reader(&self, range: Range<u64>) -> Box<dyn Read + Send> {
+        match self {
+            FileHandle::Local(file) => {
+                let reader = PositionedReader { file: file.clone(), at: range.start };
+                Box::new(reader.take(range.end.saturating_sub(range.start)))
+            }
             FileHandle::Remote(io, place, etag) => {
-                Box::new(RemotePrefetchReader::new(io.clone(), place.clone(), etag.clone(), size))
+                Box::new(RemotePrefetchReader::new(io.clone(), place.clone(), etag.clone(), range))
             }
         }
     }
@@ -197,7 +208,7 @@ struct RemotePrefetchReader {
     io: StorageClient,
     place: StorageLocation,
     etag: Option<String>,
-    size: u64,
+    end: u64,
     asked: u64,
     length: u64,
     block: Bytes,
@@ -208,16 +219,17 @@ struct RemotePrefetchReader {
 }
 
 impl RemotePrefetchReader {
-    fn new(io: StorageClient, place: StorageLocation, etag: Option<String>, size: u64) -> Self {
-        let (asked, length, block, next) = (0, READ_BYTES_FIRST, Bytes::new(), VecDeque::new());
-        let mut reader = RemotePrefetchReader { io, place, etag, size, asked, length, block, next, ahead: 1 };
+    fn new(io: StorageClient, place: StorageLocation, etag: Option<String>, range: Range<u64>) -> Self {
+        let (length, block, next) = (READ_BYTES_FIRST, Bytes::new(), VecDeque::new());
+        let Range { start: asked, end } = range;
+        let mut reader = RemotePrefetchReader { io, place, etag, end, asked, length, block, next, ahead: 1 };
         reader.read_ahead();
         reader
     }
 
     fn read_ahead(&mut self) {
-        while self.asked < self.size && self.next.len() < self.ahead {
-            let range = self.asked..(self.asked + self.length).min(self.size);
+        while self.asked < self.end && self.next.len() < self.ahead {
+            let range = self.asked..(self.asked + self.length).min(self.end);
             self.asked = range.end;
             self.length = (self.length * 2).min(READ_BYTES_MAX);
             self.next.push_back(self.io.fetch(&self.place, self.etag.as_deref(), vec![range]));

@@ -20,7 +20,7 @@ pub(crate) struct RowGroupSummary {
     pub(crate) extents: Vec<Option<ColumnExtent>>,
 }
 
-/// Cuts files, in order, into spans: large ones at their row groups, small ones together.
+/// Cuts files, in order, into spans: large ones at their row groups, small ones together. A range of bytes is a span.
 /// `groups` of a format without row groups is empty. Extents that a file has before are those of
 /// its folders, and hold for all of its row groups.
 pub(crate) fn cut_spans(files: impl IntoIterator<Item = (FileRange, Vec<RowGroupSummary>)>) -> Result<Vec<Span>> {
@@ -28,6 +28,14 @@ pub(crate) fn cut_spans(files: impl IntoIterator<Item = (FileRange, Vec<RowGroup
     let mut open: Vec<FileRange> = Vec::new();
     let mut open_bytes = 0;
     for (mut whole, groups) in files {
+        if whole.byte_range.is_some() {
+            if !open.is_empty() {
+                spans.push(Span { pieces: std::mem::take(&mut open) });
+                open_bytes = 0;
+            }
+            spans.push(Span { pieces: vec![whole] });
+            continue;
+        }
         if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
             if !open.is_empty() {
                 spans.push(Span { pieces: std::mem::take(&mut open) });
@@ -111,6 +119,7 @@ mod tests {
             relative: name.to_owned(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: Some(1),
             bytes,

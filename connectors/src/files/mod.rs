@@ -9,6 +9,7 @@ pub(crate) mod glob;
 pub(crate) mod hive;
 pub(crate) mod list;
 pub(crate) mod origin;
+pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod stamp;
 pub(crate) mod stream;

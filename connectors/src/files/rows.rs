@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Chunk, Dataset, Fault, FileRange, Result, RowKeys, Span};
+use forebay_model::{Chunk, Dataset, Fault, FileRange, Result, RowKeys, SPAN_BYTES_TARGET, Span};
 use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
 use super::blob::{self, FileHandle, READ_BYTES_FIRST};
@@ -14,9 +15,10 @@ use super::cut::cut_spans;
 use super::extent;
 use super::list::{ListedFile, list_files};
 use super::origin::{self, FileColumnOrigin};
+use super::records::{self, FilePart, RecordIndexes, RecordSyntax};
 use super::stamp::FileStamp;
 use super::survey::inspect_parallel;
-use super::{PartitionPolicy, hive};
+use super::{PartitionPolicy, hive, stream};
 
 /// Batches of one file in row order; every wanted column that the file has is in them.
 pub(crate) type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
@@ -26,6 +28,35 @@ pub(crate) struct InputFile {
     pub(crate) blob: FileHandle,
     pub(crate) path: Arc<str>,
     pub(crate) size: u64,
+    /// The part of it that is read, if not all.
+    pub(crate) part: Option<FilePart>,
+}
+
+impl InputFile {
+    /// The bytes to read, decompressed.
+    pub(crate) fn stream(&self) -> Result<Box<dyn Read + Send>> {
+        match &self.part {
+            None => stream::open_decompressed(&self.blob, &self.path, self.size),
+            Some(part) if part.bytes.start == 0 => Ok(self.blob.range_reader(part.bytes.clone())),
+            // Readers take a mark of byte order at the beginning for none of the text.
+            Some(part) => Ok(Box::new((&b"\n"[..]).chain(self.blob.range_reader(part.bytes.clone())))),
+        }
+    }
+
+    /// The row of the file that comes first.
+    pub(crate) fn first_row(&self, header_records: u64) -> u64 {
+        self.part.as_ref().map_or(0, |part| part.records_before.saturating_sub(header_records))
+    }
+
+    /// Whether it is read from its first byte on.
+    pub(crate) fn is_from_start(&self) -> bool {
+        self.part.as_ref().is_none_or(|part| part.bytes.start == 0)
+    }
+
+    /// All of the file.
+    pub(crate) fn whole(&self) -> InputFile {
+        InputFile { blob: self.blob.clone(), path: self.path.clone(), size: self.size, part: None }
+    }
 }
 
 /// A configured format.
@@ -38,6 +69,16 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
 
     /// Whether folders give columns.
     fn partitions(&self) -> PartitionPolicy;
+
+    /// What ends a record, in a text format: its large files are divided.
+    fn syntax(&self) -> Option<RecordSyntax> {
+        None
+    }
+
+    /// Records at the beginning of each file that are no rows.
+    fn header_records(&self) -> u64 {
+        0
+    }
 
     /// Something besides the files that changes what their rows are.
     fn fingerprint_salt(&self) -> Option<String> {
@@ -62,6 +103,7 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
 pub(crate) struct RowSource<F> {
     format: Arc<F>,
     versions: Arc<ListedVersions>,
+    records: Arc<RecordIndexes>,
 }
 
 /// The stamps and etags of listed objects by their paths: reads of an etag fail where another one is there, so that
@@ -70,7 +112,26 @@ type ListedVersions = Mutex<HashMap<String, (FileStamp, String)>>;
 
 impl<F: RowFormat> RowSource<F> {
     pub(crate) fn new(format: F) -> Self {
-        RowSource { format: Arc::new(format), versions: Arc::default() }
+        Self::with_span_bytes(format, SPAN_BYTES_TARGET)
+    }
+
+    /// A source whose files are divided into ranges of so many bytes.
+    fn with_span_bytes(format: F, span_bytes: u64) -> Self {
+        let records = Arc::new(RecordIndexes::new(span_bytes));
+        RowSource { format: Arc::new(format), versions: Arc::default(), records }
+    }
+
+    /// The ranges of bytes of a large file, or all of it.
+    fn divide(&self, piece: FileRange) -> Vec<FileRange> {
+        let ranges = match self.format.syntax().is_some() && records::is_divisible(&piece.path) {
+            true => self.records.byte_ranges(piece.bytes),
+            false => Vec::new(),
+        };
+        if ranges.is_empty() {
+            return vec![piece];
+        }
+        let part = |(from, to)| FileRange { byte_range: Some((from, to)), bytes: to - from, ..piece.clone() };
+        ranges.into_iter().map(part).collect()
     }
 }
 
@@ -80,7 +141,7 @@ pub(crate) fn open(io: &StorageClient, file: &ListedFile) -> Result<InputFile> {
         Some(etag) => (blob::open_version(io, &file.path, etag)?, file.stamp.clone()),
         None => blob::open_file(io, &file.path)?,
     };
-    Ok(InputFile { blob, path: file.path.as_str().into(), size: stamp.size })
+    Ok(InputFile { blob, path: file.path.as_str().into(), size: stamp.size, part: None })
 }
 
 fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
@@ -95,6 +156,7 @@ fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
         relative: file.relative,
         row_groups: None,
         row_range: None,
+        byte_range: None,
         first_row: 0,
         rows: None,
         partition,
@@ -130,7 +192,8 @@ impl<F: RowFormat> Source for RowSource<F> {
         for piece in &mut pieces {
             piece.extents = extent::folder_extents(piece, watch, &partitions);
         }
-        let spans = cut_spans(pieces.into_iter().map(|piece| (piece, Vec::new())))?;
+        let pieces = pieces.into_iter().flat_map(|piece| self.divide(piece));
+        let spans = cut_spans(pieces.map(|piece| (piece, Vec::new())))?;
         Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec(), version: None })
     }
 
@@ -138,6 +201,7 @@ impl<F: RowFormat> Source for RowSource<F> {
         Ok(Box::new(RowScan {
             format: self.format.clone(),
             versions: self.versions.clone(),
+            records: self.records.clone(),
             io: io.clone(),
             request: request.clone(),
             pieces: span.pieces.clone().into(),
@@ -149,6 +213,7 @@ impl<F: RowFormat> Source for RowSource<F> {
 struct RowScan<F> {
     format: Arc<F>,
     versions: Arc<ListedVersions>,
+    records: Arc<RecordIndexes>,
     io: StorageClient,
     request: ScanRequest,
     pieces: VecDeque<FileRange>,
@@ -177,7 +242,12 @@ impl<F: RowFormat> RowScan<F> {
         if !is_it(&stamp) {
             return Err(blob::changed_fault(&piece.path));
         }
-        let file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size };
+        let mut file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size, part: None };
+        if let (Some(range), Some(syntax)) = (piece.byte_range, self.format.syntax()) {
+            let part = self.records.part(&piece, range, &file, syntax);
+            file.part = Some(part.map_err(|fault| blob.explain_fault(&file.path, &stamp, fault))?);
+        }
+        let next_row = file.first_row(self.format.header_records());
         let possible = origin::resolve_columns(&piece, &self.request, |_| true)?;
         let wanted: Vec<FieldRef> = possible
             .iter()
@@ -191,7 +261,7 @@ impl<F: RowFormat> RowScan<F> {
             stamp,
             file: file.path,
             seed: RowKeys::file_seed(&piece.relative),
-            next_row: 0,
+            next_row,
             columns,
             batches,
         })
@@ -242,5 +312,113 @@ impl<F: RowFormat> Iterator for RowScan<F> {
             self.pieces.clear();
         }
         result.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_model::codes;
+
+    use super::*;
+    use crate::{CsvSource, JsonSource};
+
+    /// The rows of all spans one after the other, each with its place in the file and its key; or the fault that ends
+    /// them.
+    fn read<F: RowFormat>(source: &RowSource<F>) -> (usize, Result<(RecordBatch, Vec<u64>)>) {
+        let io = StorageClient::new().unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
+        let request = ScanRequest { row_keys: true, batch_rows: 7, ..ScanRequest::of_all_columns(&dataset.schema) };
+        let (mut batches, mut keys, mut next_row) = (Vec::new(), Vec::new(), 0);
+        // The spans before are read after the ones behind them.
+        let mut spans: Vec<_> = dataset.spans.iter().enumerate().rev().collect();
+        let mut read = Vec::new();
+        for (at, span) in spans.drain(..) {
+            match source.open(&io, span, &request).unwrap().collect::<Result<Vec<Chunk>>>() {
+                Ok(chunks) => read.push((at, chunks)),
+                Err(fault) => return (dataset.spans.len(), Err(fault)),
+            }
+        }
+        read.sort_by_key(|(at, _)| *at);
+        for chunk in read.into_iter().flat_map(|(_, chunks)| chunks) {
+            assert_eq!(chunk.first_row, next_row);
+            next_row += chunk.batch.num_rows() as u64;
+            keys.extend(chunk.keys.unwrap().as_slice());
+            batches.push(chunk.batch);
+        }
+        let schema = batches[0].schema();
+        (dataset.spans.len(), Ok((arrow::compute::concat_batches(&schema, &batches).unwrap(), keys)))
+    }
+
+    /// Text with line ends of all kinds, and some of them in quotes.
+    fn csv_text(rows: usize) -> String {
+        let mut text = "\u{feff}number,\"a word\",more\r\n".to_owned();
+        for row in 0..rows {
+            text += &match row % 6 {
+                0 => format!("{row},plain,\r\n"),
+                1 => format!("{row},\"two\nlines\",\"a \"\"quote\"\"\"\n\n"),
+                2 => format!("{row},\"\r\n,\",x\"y\"z\r"),
+                3 => format!("{row},,\"\"\n"),
+                4 => format!("{row},\u{feff}mark,\"{}\"\n", "long\n".repeat(row % 40)),
+                _ => format!("\"{row}\",\"\"\"\n\"\"\",end\n"),
+            };
+        }
+        text
+    }
+
+    #[test]
+    fn divided_files_have_the_same_rows_keys_and_faults() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let csv = |path: &str| CsvSource { nulls: vec!["NULL".to_owned()], infer_rows: 100, ..CsvSource::at(path) };
+        let json = |path: &str| JsonSource { infer_rows: 100, ..JsonSource::at(path) };
+        let text = csv_text(900);
+        let plain = path("plain.csv", &text);
+        let headless = CsvSource { header: false, ..csv(&plain) };
+        let lines: String = (0..900)
+            .map(|row| match row % 3 {
+                0 => format!("{{\"a\": {row}, \"b\": \"\\n\"}}\n"),
+                1 => format!("  \n\n{{\"a\": {row}}}\r\n"),
+                _ => format!("\u{feff}{{\"a\": {row}}}\n").trim_start_matches('\u{feff}').to_owned(),
+            })
+            .collect();
+        let lines = path("lines.jsonl", &lines);
+        for span_bytes in [1, 13, 100, 1000, 5000] {
+            let whole = read(&RowSource::new(csv(&plain))).1.unwrap();
+            assert_eq!(whole.0.num_rows(), 900);
+            let (spans, divided) = read(&RowSource::with_span_bytes(csv(&plain), span_bytes));
+            assert!(spans as u64 >= text.len() as u64 / span_bytes, "{spans} spans");
+            assert!(divided.unwrap() == whole, "CSV in spans of {span_bytes} bytes");
+            let whole = read(&RowSource::new(headless.clone())).1.unwrap();
+            assert_eq!(whole.0.num_rows(), 901);
+            let (_, divided) = read(&RowSource::with_span_bytes(headless.clone(), span_bytes));
+            assert!(divided.unwrap() == whole, "CSV without a header in spans of {span_bytes} bytes");
+            let whole = read(&RowSource::new(json(&lines))).1.unwrap();
+            assert_eq!(whole.0.num_rows(), 900);
+            let (_, divided) = read(&RowSource::with_span_bytes(json(&lines), span_bytes));
+            assert!(divided.unwrap() == whole, "JSON in spans of {span_bytes} bytes");
+        }
+        let same_fault = |whole: Result<(RecordBatch, Vec<u64>)>, divided: Result<(RecordBatch, Vec<u64>)>| {
+            let (whole, divided) = (whole.unwrap_err(), divided.unwrap_err());
+            assert_eq!(whole.code(), codes::BAD_ROW);
+            assert_eq!(
+                (whole.site().rows.as_slice(), whole.message()),
+                (divided.site().rows.as_slice(), divided.message())
+            );
+            assert_eq!((&whole.site().file, &whole.site().column), (&divided.site().file, &divided.site().column));
+        };
+        for (row, bad) in [(704, "no number"), (703, "1,2,3,4"), (898, "\"open")] {
+            let bad = text.replacen(&format!("\n{row},"), &format!("\n{bad},"), 1);
+            assert_ne!(bad, text);
+            let bad = path("bad.csv", &bad);
+            let divided = read(&RowSource::with_span_bytes(csv(&bad), 700)).1;
+            same_fault(read(&RowSource::new(csv(&bad))).1, divided);
+        }
+        let bad = std::fs::read_to_string(&lines).unwrap().replacen("{\"a\": 703}", "{\"a\": 703", 1);
+        let bad = path("bad.jsonl", &bad);
+        same_fault(read(&RowSource::new(json(&bad))).1, read(&RowSource::with_span_bytes(json(&bad), 700)).1);
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::list::ListedFile;
+use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{ColumnType, ColumnTypes, PartitionPolicy};
 use crate::format::{ConfigResult, ConnectorConfig, SourceConfig, all_paths, check_paths};
@@ -92,6 +93,10 @@ impl RowFormat for JsonSource {
 
     fn partitions(&self) -> PartitionPolicy {
         self.partitions
+    }
+
+    fn syntax(&self) -> Option<RecordSyntax> {
+        Some(RecordSyntax::Lines)
     }
 
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {

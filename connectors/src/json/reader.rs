@@ -34,6 +34,7 @@ pub(super) struct JsonLineReader {
     is_inferred: bool,
     batch_rows: usize,
     first_row: u64,
+    is_from_start: bool,
     /// The lines of one batch, and where each of them ends.
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -46,7 +47,7 @@ impl JsonLineReader {
         batch_rows: usize,
         is_inferred: bool,
     ) -> Result<JsonLineReader> {
-        let stream = stream::open_decompressed(&file.blob, &file.path, file.size)?;
+        let stream = file.stream()?;
         let fields: Fields = wanted.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
         Ok(JsonLineReader {
             stream: BufReader::with_capacity(BUFFER_BYTES, stream),
@@ -54,7 +55,8 @@ impl JsonLineReader {
             schema: Arc::new(Schema::new(fields)),
             is_inferred,
             batch_rows,
-            first_row: 0,
+            first_row: file.first_row(0),
+            is_from_start: file.is_from_start(),
             text: Vec::new(),
             ends: Vec::new(),
         })
@@ -84,7 +86,11 @@ impl JsonLineReader {
                 let row = self.first_row + self.ends.len() as u64;
                 return Err(stream::record_length_fault().file(self.path.as_ref()).rows([row]));
             }
-            if self.first_row == 0 && self.ends.is_empty() && self.text.starts_with(b"\xef\xbb\xbf") {
+            if self.is_from_start
+                && self.first_row == 0
+                && self.ends.is_empty()
+                && self.text.starts_with(b"\xef\xbb\xbf")
+            {
                 self.text.drain(..3);
             }
             match self.text[start..].iter().all(u8::is_ascii_whitespace) {

@@ -128,6 +128,7 @@ impl ParquetReader {
             relative: file.relative.clone(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: Some(facts.groups.iter().map(|group| group.rows).sum()),
             bytes: facts.opened.size,

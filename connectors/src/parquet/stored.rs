@@ -103,6 +103,7 @@ impl WrittenFile for StoredFile {
             relative: self.path.clone(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: Some(self.groups().iter().sum()),
             bytes: self.footer.stamp.size,

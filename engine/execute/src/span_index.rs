@@ -444,6 +444,7 @@ mod tests {
             relative: name.to_owned(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: Some(1),
             bytes: 1,

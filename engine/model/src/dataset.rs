@@ -16,7 +16,9 @@ pub struct FileRange {
     pub row_groups: Option<(usize, usize)>,
     /// First and one-past-last row of its only row group, counted from the first of that group; `None` means all rows.
     pub row_range: Option<(u64, u64)>,
-    /// Position in the file of the piece's first row.
+    /// In a text format, the records that begin at or after the first byte and before the second; `None` means all.
+    pub byte_range: Option<(u64, u64)>,
+    /// Position in the file of the piece's first row; 0 for a range of bytes, whose reader finds it out.
     pub first_row: u64,
     /// Number of rows, if the format provides it without reading the data.
     pub rows: Option<u64>,
@@ -106,6 +108,9 @@ impl Span {
             if let Some((from, to)) = piece.row_range {
                 id.bytes(&from.to_le_bytes()).bytes(&to.to_le_bytes());
             }
+            if let Some((from, to)) = piece.byte_range {
+                id.text("bytes").bytes(&from.to_le_bytes()).bytes(&to.to_le_bytes());
+            }
         }
         id.finish()
     }
@@ -120,7 +125,10 @@ impl Span {
                 }
                 (Some((from, to)), None) if to - from == 1 => format!("{} row group {from}", piece.path),
                 (Some((from, to)), None) => format!("{} row groups {from}..{to}", piece.path),
-                (None, _) => piece.path.clone(),
+                (None, _) => match piece.byte_range {
+                    Some((from, to)) => format!("{} bytes {from}..{to}", piece.path),
+                    None => piece.path.clone(),
+                },
             },
             [first, rest @ ..] => format!("{} and {} more files", first.path, rest.len()),
         }
@@ -225,6 +233,7 @@ mod tests {
             relative: name.to_owned(),
             row_groups: None,
             row_range: None,
+            byte_range: None,
             first_row: 0,
             rows: Some(rows),
             bytes: 1,
