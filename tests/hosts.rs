@@ -106,7 +106,7 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
         }
     }
     assert!(child.wait().unwrap().success());
-    // Whether it had taken the errand or not, silence told.
+    // Whether it had taken the task or not, silence told.
     let silent = ["nothing was heard", "without an answer"];
     assert!(pulled && silent.iter().any(|why| lost.as_ref().is_some_and(|lost| lost.contains(why))), "{lost:?}");
     assert!(shop.visible("here/out") == shop.visible("away/out"));

@@ -212,7 +212,7 @@ fn a_panic_in_a_workers_task_ends_the_run() {
     let shop = TestDirectory::new();
     let days = shop.days("history");
     let spec = crate::support::ready_made("demand.yaml");
-    for (name, at) in [("task", "take an errand"), ("rows", days[3].as_str())] {
+    for (name, at) in [("task", "take a task"), ("rows", days[3].as_str())] {
         let envs = [("FOREBAY_KILL_ON", at), ("FOREBAY_KILL_WITH", "panic")];
         let mut worker = WorkerProcess::start(&shop, &[], &envs);
         let at = format!("--workers={}", worker.address);

@@ -336,7 +336,7 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
     let call = job.on("calm", &[&calm], &[]).expect(0);
     assert!(job.result("calm", &call) == expected);
     let steps = std::fs::read_to_string(&log).unwrap().lines().count();
-    let kinds = ["take an errand", "read a span", "have read a span", "write a file of rows", "name ", "put "];
+    let kinds = ["take a task", "read a span", "have read a span", "write a file of rows", "name ", "put "];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
     // Both do about half of it.
     for (number, (how, step)) in kinds.iter().cloned().chain(random_kill_moments(steps / 2)).enumerate() {

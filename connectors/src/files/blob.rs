@@ -52,7 +52,8 @@ pub(crate) fn open_version(io: &StorageClient, path: &str, etag: &str) -> Result
 pub(crate) fn open_tail(
     io: &StorageClient,
     path: &str,
-    (size, bytes): (u64, u64),
+    size: u64,
+    bytes: u64,
 ) -> Result<Option<(FileHandle, FileStamp, Bytes)>> {
     let place = io.resolve(path)?;
     let found = io.get_unversioned(&place, size.saturating_sub(bytes)..size)?;

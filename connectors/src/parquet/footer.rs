@@ -104,7 +104,7 @@ impl FooterCache {
             return Ok((blob::open_version(io, path, etag)?, footer));
         }
         let tail = match is_remote(path) {
-            true => blob::open_tail(io, path, (size, TAIL_BYTES.min(size)))?,
+            true => blob::open_tail(io, path, size, TAIL_BYTES.min(size))?,
             false => None,
         };
         let (blob, footer) = match tail {
@@ -160,7 +160,7 @@ impl FooterCache {
         // A whole file tells its size.
         let tail = match piece.row_groups {
             None if is_remote(&piece.path) && piece.bytes > 0 => {
-                blob::open_tail(io, &piece.path, (piece.bytes, TAIL_BYTES))?
+                blob::open_tail(io, &piece.path, piece.bytes, TAIL_BYTES)?
             }
             _ => None,
         };

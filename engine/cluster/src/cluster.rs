@@ -52,8 +52,8 @@ pub struct ClusterOptions {
 pub struct StageContext {
     pub job: RunSpec,
     pub work: StageRef,
-    pub ways: Vec<(OpId, WindowRowOrder)>,
-    pub exchanges: Vec<ShufflePlan>,
+    pub row_orders: Vec<(OpId, WindowRowOrder)>,
+    pub shuffles: Vec<ShufflePlan>,
 }
 
 /// Something for a worker to do.
@@ -83,8 +83,8 @@ impl StageSpec {
             }
             (StageSpec::Feed(_), _) => Err(Fault::internal("the tasks of a feed read rows")),
             (StageSpec::Pass(common), what) => {
-                let StageContext { job, work, ways, exchanges } = common.as_ref().clone();
-                Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms })))
+                let StageContext { job, work, row_orders, shuffles } = common.as_ref().clone();
+                Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, row_orders, shuffles, what, beat_ms })))
             }
         }
     }
@@ -109,7 +109,7 @@ pub enum TaskEvent {
     /// A part is committed; comes once for each.
     Part { first: usize, made: Value },
     /// A task is done.
-    Done { errand: usize, gaps: u64 },
+    Done { task: usize, gaps: u64 },
     /// Work moved on; counts are differences.
     Moved { rows: u64, bytes: u64, spilled: u64 },
 }
@@ -118,14 +118,14 @@ pub enum TaskEvent {
 pub struct StageFailure {
     pub fault: Fault,
     /// The window whose way was wrong.
-    pub fallen: Option<OpId>,
+    pub order_failure: Option<OpId>,
     /// The first task of a part that ends every worker.
     pub deadly: Option<usize>,
 }
 
 impl From<Fault> for StageFailure {
     fn from(fault: Fault) -> Self {
-        StageFailure { fault, fallen: None, deadly: None }
+        StageFailure { fault, order_failure: None, deadly: None }
     }
 }
 
@@ -161,7 +161,7 @@ pub struct ClusterAvailability {
 
 /// What the driver hears.
 pub enum CoordinatorEvent {
-    Submit { asks: Arc<StageSpec>, errands: Vec<TaskSpec>, to: Sender<StageUpdate>, rows: Option<RowsSender> },
+    Submit { asks: Arc<StageSpec>, tasks: Vec<TaskSpec>, to: Sender<StageUpdate>, rows: Option<RowsSender> },
     Roster(BTreeSet<String>),
     Connected(String, Result<Box<(WorkerClient, WorkerHello)>>),
     Heard(AttemptId, Box<WorkerMessage>),
@@ -236,17 +236,17 @@ impl Cluster {
     pub fn run_stage_tasks(
         &self,
         common: &StageContext,
-        errands: Vec<TaskSpec>,
+        tasks: Vec<TaskSpec>,
         interrupt: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
-        if errands.is_empty() {
+        if tasks.is_empty() {
             return Ok(());
         }
         let gone = || StageFailure::from(cluster_ended());
         let (to, answers) = channel();
         let asks = Arc::new(StageSpec::Pass(Box::new(common.clone())));
-        self.to.send(CoordinatorEvent::Submit { asks, errands, to, rows: None }).map_err(|_| gone())?;
+        self.to.send(CoordinatorEvent::Submit { asks, tasks, to, rows: None }).map_err(|_| gone())?;
         // An early return drops `answers`, and that ends the tasks.
         loop {
             interrupt.check()?;
@@ -265,15 +265,15 @@ impl Cluster {
     pub fn read_rows(
         &self,
         asks: &Arc<StageSpec>,
-        errand: TaskSpec,
+        task: TaskSpec,
         interrupt: &CancellationToken,
         give: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
         let runtime = self.runtime.as_ref().ok_or_else(cluster_ended)?;
         let (to, answers) = channel();
         let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
-        let errands = vec![errand];
-        let submit = CoordinatorEvent::Submit { asks: asks.clone(), errands, to, rows: Some(rows) };
+        let tasks = vec![task];
+        let submit = CoordinatorEvent::Submit { asks: asks.clone(), tasks, to, rows: Some(rows) };
         self.to.send(submit).map_err(|_| cluster_ended())?;
         // A repeated attempt begins with the first row; the rows are the same.
         let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());

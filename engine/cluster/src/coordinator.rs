@@ -50,7 +50,8 @@ struct TaskGroup {
 
 struct TaskState {
     group: GroupId,
-    errand: usize,
+    /// Its index among the tasks of its group.
+    index: usize,
     what: TaskKind,
     tries: u32,
     unreached: u32,
@@ -156,7 +157,7 @@ impl Coordinator {
 
     fn handle_event(&mut self, input: CoordinatorEvent) {
         match input {
-            CoordinatorEvent::Submit { asks, errands, to, rows } => self.submit(asks, errands, to, rows),
+            CoordinatorEvent::Submit { asks, tasks, to, rows } => self.submit(asks, tasks, to, rows),
             CoordinatorEvent::Roster(addresses) => self.connect_workers(&addresses),
             CoordinatorEvent::Connected(address, found) => self.worker_connected(address, found),
             CoordinatorEvent::Heard(attempt, message) => self.handle_message(attempt, *message),
@@ -184,7 +185,7 @@ impl Coordinator {
     fn submit(
         &mut self,
         asks: Arc<StageSpec>,
-        errands: Vec<TaskSpec>,
+        specs: Vec<TaskSpec>,
         to: Sender<StageUpdate>,
         rows: Option<RowsSender>,
     ) {
@@ -192,10 +193,10 @@ impl Coordinator {
         self.next_group += 1;
         let mut tasks: Vec<TaskId> = Vec::new();
         self.about = asks.pipeline_and_pass();
-        for (errand, TaskSpec { cost, after, what }) in errands.into_iter().enumerate() {
+        for (index, TaskSpec { cost, after, what }) in specs.into_iter().enumerate() {
             let after = after.and_then(|after| tasks.get(after).copied());
             let task = self.schedule.add(cost, what.kind(self.about.1), after);
-            self.tasks.insert(task, TaskState { group, errand, what, tries: 0, unreached: 0 });
+            self.tasks.insert(task, TaskState { group, index, what, tries: 0, unreached: 0 });
             tasks.push(task);
         }
         let left = tasks.len();
@@ -327,7 +328,7 @@ impl Coordinator {
         if let Some(member) = self.members.get_mut(&worker) {
             member.silent_since = None;
         }
-        let Some((group, errand)) = self.tasks.get(&task).map(|task| (task.group, task.errand)) else { return };
+        let Some((group, index)) = self.tasks.get(&task).map(|task| (task.group, task.index)) else { return };
         match message {
             WorkerMessage::Hello(_) => {}
             WorkerMessage::Beat(progress) => self.record_progress(attempt, progress),
@@ -346,7 +347,7 @@ impl Coordinator {
                 let Some(others) = self.schedule.complete(task, attempt, self.now()) else { return };
                 self.attempts.remove(&attempt);
                 others.into_iter().for_each(|other| drop(self.end_attempt(other)));
-                self.notify_group(group, StageUpdate::Said(TaskEvent::Done { errand, gaps }));
+                self.notify_group(group, StageUpdate::Said(TaskEvent::Done { task: index, gaps }));
                 let Some(known) = self.groups.get_mut(&group) else { return };
                 known.left -= 1;
                 if known.left == 0 {
@@ -360,7 +361,7 @@ impl Coordinator {
                 self.schedule.attempt_failed(task, attempt, false);
                 self.update_availability();
             }
-            WorkerMessage::Failed { fault, fallen } => {
+            WorkerMessage::Failed { fault, order_failure } => {
                 let address = self.members.get(&worker).map(|member| member.address.clone()).unwrap_or_default();
                 let fault = Fault::from(*fault).worker(address);
                 self.end_attempt(attempt);
@@ -369,8 +370,8 @@ impl Coordinator {
                     task.tries += 1;
                     task.tries
                 });
-                if fallen.is_some() || fault.code().retry == RetryAdvice::Never || tries >= TRIES_MAX {
-                    self.fail_group(group, StageFailure { fault, fallen, deadly: None });
+                if order_failure.is_some() || fault.code().retry == RetryAdvice::Never || tries >= TRIES_MAX {
+                    self.fail_group(group, StageFailure { fault, order_failure, deadly: None });
                 } else {
                     self.watch.on_event(Event::Warning { message: format!("{fault}; it is tried again") });
                 }
@@ -431,7 +432,7 @@ impl Coordinator {
                     "look at the workers' own messages; they may need more memory, or the file may be broken in a \
                      way that ends the process",
                 );
-                self.fail_group(group, StageFailure { fault: fault.note(why.to_owned()), fallen: None, deadly });
+                self.fail_group(group, StageFailure { fault: fault.note(why.to_owned()), order_failure: None, deadly });
             }
         }
         self.update_availability();

@@ -19,7 +19,7 @@ fn messages() {
         }),
         WorkerMessage::Beat(TaskProgress { rows: 3, cpu_seconds: 0.5, ..TaskProgress::default() }),
         WorkerMessage::Part { first: 2, made: json!({ "rows": 3, "files": ["a"] }) },
-        WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: None },
+        WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: None },
         WorkerMessage::HandedBack,
     ];
     let seeds = said.iter().map(|message| serde_json::to_vec(message).unwrap());

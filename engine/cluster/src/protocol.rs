@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -101,9 +101,9 @@ pub enum TaskKind {
         /// Whether what windows remember after the last of them is kept.
         keeps: bool,
     },
-    /// Divide the rows of a run of spans by their keys, for an exchange.
+    /// Divide the rows of a run of spans by their keys, for a shuffle.
     Divide { side: usize, run: usize },
-    /// Compute over all rows of a part's keys, in an exchange.
+    /// Compute over all rows of a part's keys, in a shuffle.
     Compute { part: usize },
     /// Merge one share of what is known of a question, which is large.
     Merge { question: usize, share: usize, pieces: Vec<StateSource> },
@@ -191,17 +191,17 @@ pub struct TaskRequest {
     pub job: RunSpec,
     pub work: StageRef,
     /// How rows reach each window.
-    pub ways: Vec<(OpId, WindowRowOrder)>,
+    pub row_orders: Vec<(OpId, WindowRowOrder)>,
     /// Where workers sorted rows; of sorting, the last one is at hand.
-    pub exchanges: Vec<ShufflePlan>,
+    pub shuffles: Vec<ShufflePlan>,
     pub what: TaskKind,
     /// How often to say something at least.
     pub beat_ms: u64,
 }
 
-/// Rows of a batch, and parts of an exchange, at most: a request decides how much memory they take.
+/// Rows of a batch, and parts of a shuffle, at most: a request decides how much memory they take.
 const BATCH_ROWS_MAX: usize = 1 << 24;
-const EXCHANGE_PARTS_MAX: usize = 1 << 16;
+const SHUFFLE_PARTS_MAX: usize = 1 << 16;
 
 impl TaskRequest {
     /// Refuses numbers that no coordinator of this version sends. Everything that a request names is looked up where
@@ -210,7 +210,7 @@ impl TaskRequest {
         let job = &self.job;
         let sinks = job.sinks.iter().all(|sink| *sink < job.pipeline.sinks.len());
         let rows = (1..=BATCH_ROWS_MAX).contains(&job.batch_rows);
-        let exchanges = self.exchanges.iter().all(|exchange| exchange.parts <= EXCHANGE_PARTS_MAX);
+        let shuffles = self.shuffles.iter().all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
         let tasks = match &self.what {
             TaskKind::Parts { parts, from, .. } => {
                 let starts = std::iter::once(*from).chain(parts.iter().map(|part| part.tasks.end));
@@ -219,7 +219,7 @@ impl TaskRequest {
             TaskKind::Advance { from, to, .. } => from <= to,
             TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Merge { .. } | TaskKind::Read { .. } => true,
         };
-        match sinks && rows && exchanges && tasks {
+        match sinks && rows && shuffles && tasks {
             true => Ok(()),
             false => Err(bad_request()),
         }
@@ -277,10 +277,10 @@ pub enum WorkerMessage {
     },
     /// The worker leaves: what is not done is for others.
     HandedBack,
-    /// It did not work. `fallen`: the window whose way was wrong, and the code of its fault.
+    /// It did not work. `order_failure`: the window whose way was wrong, and the code of its fault.
     Failed {
         fault: Box<WireFault>,
-        fallen: Option<OpId>,
+        order_failure: Option<OpId>,
     },
 }
 

@@ -62,19 +62,19 @@ impl MessageSink {
         self.to.blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows))).is_ok()
     }
 
-    /// Sends the outcome of a task. `fallen` gives the window whose assumed row order failed, if any.
+    /// Sends the outcome of a task. `order_failure` gives the window whose assumed row order failed, if any.
     pub fn send_outcome(
         &self,
         ended: forebay_model::Result<TaskOutcome>,
         progress: TaskProgress,
-        fallen: impl FnOnce() -> Option<OpId>,
+        order_failure: impl FnOnce() -> Option<OpId>,
     ) {
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
             Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
             // The receiver has gone.
             Ok(TaskOutcome::Stopped) => return,
-            Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
+            Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: order_failure() },
         });
     }
 
@@ -166,7 +166,7 @@ impl ExecutionPlan for TaskExec {
 
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let host = self.host.as_ref();
-        let host = host.ok_or_else(|| DataFusionError::Internal("only workers do errands".to_owned()))?;
+        let host = host.ok_or_else(|| DataFusionError::Internal("only workers execute tasks".to_owned()))?;
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone() });
@@ -223,7 +223,7 @@ impl PhysicalExtensionCodec for TaskExecCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         let leaf = node.downcast_ref::<TaskExec>();
-        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no errand", node.name())))?;
+        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no task", node.name())))?;
         serde_json::to_writer(bytes, &leaf.request).map_err(|error| DataFusionError::External(Box::new(error)))
     }
 }

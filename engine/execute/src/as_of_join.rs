@@ -16,7 +16,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, 
 use forebay_model::Result;
 use forebay_plan::{AsOf, GatherOp, JoinOp, PrecomputedOutputs, canonical_key};
 
-use crate::sorted_pass::{BatchFn, SortedOperator, SortedRows};
+use crate::sorted_outputs::SortedRows;
+use crate::sorted_pass::{BatchFn, SortedOperator};
 
 /// The time by which both sides are sorted: the row's own time on the left, the time from which the row is visible on
 /// the right.
@@ -33,7 +34,8 @@ pub fn as_of_order(
     join: &JoinOp,
     as_of: &AsOf,
     backward: bool,
-    (here, there): (LogicalPlan, LogicalPlan),
+    here: LogicalPlan,
+    there: LogicalPlan,
     keys: &[(String, DataType)],
 ) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
     let types: Vec<DataType> = keys.iter().map(|(_, data_type)| data_type.clone()).collect();

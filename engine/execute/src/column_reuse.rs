@@ -92,19 +92,21 @@ impl WritePass<'_> {
         &self,
         sequence: &mut OrderedScan<'_>,
         prepared: &PreparedChains,
-        (line, target): (&SpanTimeline, &WriteTarget<'_>),
-        (parts, along): (&[WorkUnit], Option<&FusedLearner<'_>>),
+        line: &SpanTimeline,
+        target: &WriteTarget<'_>,
+        parts: &[WorkUnit],
+        along: Option<&FusedLearner<'_>>,
     ) -> Result<ColumnReuse> {
         let layout = self.sink.layout();
         let is_plain = layout.partition_by.is_empty() && layout.sort_by.is_empty() && target.within.is_none();
-        let choice = self.reuse_planner(sequence, prepared, line)?.filter(|_| is_plain && self.crewed.is_none());
+        let choice = self.reuse_planner(sequence, prepared, line)?.filter(|_| is_plain && self.cluster.is_none());
         let Some(choice) = choice else { return Ok(ColumnReuse::new()) };
         let found = self.open_candidates(choice.candidates(parts), target, &layout)?;
         let bytes_of = |part: &WorkUnit| line.history.bytes(part.tasks.clone());
         let all: u64 = found.iter().map(|(candidate, _)| bytes_of(candidate.part)).sum();
         let spare = choice.spare_bytes(parts) / all.max(1) as f64;
         // The columns that each projection computes, and the analyzers that it feeds.
-        let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
+        let mut paths: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
         let mut staying = ColumnReuse::new();
         for (candidate, stored) in found {
             let [file] = candidate.before.shard.files.as_slice() else { continue };
@@ -115,25 +117,25 @@ impl WritePass<'_> {
             let of_file = choice.columns_from_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
             let is_read = of_file.is_some();
             let taken = of_file
-                .unwrap_or_else(|| choice.columns_to_copy(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
+                .unwrap_or_else(|| choice.columns_to_copy(&candidate.columns, &sizes, &asked, bytes, spare * bytes));
             if taken.is_empty() {
                 continue;
             }
             let computed = choice.remaining_columns(&taken);
             let schema = prepared.schema.project(&computed)?.into();
             let is_it = |(known, known_asked): &(Vec<usize>, Vec<bool>)| (known, known_asked) == (&computed, &asked);
-            let way = ways.iter().position(is_it).unwrap_or_else(|| {
+            let path = paths.iter().position(is_it).unwrap_or_else(|| {
                 sequence.narrow.push(choice.chain.narrow(&computed, &asked));
-                ways.push((computed.clone(), asked));
-                ways.len() - 1
+                paths.push((computed.clone(), asked));
+                paths.len() - 1
             });
             let columns = match is_read {
                 true => {
                     let shown = target.out.join(&file.path).shown;
-                    sequence.written.push(PriorFile { way, stored: stored.clone(), shown });
+                    sequence.written.push(PriorFile { path, stored: stored.clone(), shown });
                     ReadMode::Written(sequence.written.len() - 1)
                 }
-                false => ReadMode::Narrow(way),
+                false => ReadMode::Narrow(path),
             };
             staying.insert(part.tasks.start, ReusedColumns { columns, computed, schema, taken, stored });
         }
@@ -152,7 +154,7 @@ impl WritePass<'_> {
             return Ok(None);
         };
         let ([own], true) =
-            (scan.streams.as_slice(), chain.windows().iter().all(|window| window.way == WindowRowOrder::Time))
+            (scan.streams.as_slice(), chain.windows().iter().all(|window| window.row_order == WindowRowOrder::Time))
         else {
             return Ok(None);
         };
@@ -215,13 +217,7 @@ impl ReusePlanner<'_> {
     /// The columns to reuse when the spans are read. `bytes` are the stored bytes of the unit, `left` the bytes that
     /// may be read in addition. First columns whose source columns then need not be read, then columns that need not be
     /// computed, then columns that need not be encoded; small ones first.
-    fn columns_to_copy(
-        &self,
-        columns: &[usize],
-        sizes: &[f64],
-        asked: &[bool],
-        (bytes, left): (f64, f64),
-    ) -> Vec<usize> {
+    fn columns_to_copy(&self, columns: &[usize], sizes: &[f64], asked: &[bool], bytes: f64, left: f64) -> Vec<usize> {
         let read_anyway = self.chain.narrow(&[], asked);
         let rank = |column: usize| {
             let size = size_of(sizes, column);

@@ -246,7 +246,8 @@ fn spill_run(schema: &SchemaRef, scratch: &ScratchDir, batches: BatchIter) -> Re
 pub fn merge_runs(
     order: &SortSpec,
     mut runs: Vec<SortedRun>,
-    (scratch, budget_bytes): (&ScratchDir, usize),
+    scratch: &ScratchDir,
+    budget_bytes: usize,
 ) -> Result<BatchIter> {
     loop {
         let batch_bytes = runs.iter().map(SortedRun::batch_bytes).max().unwrap_or(0).max(BATCH_BYTES);
@@ -427,7 +428,7 @@ mod tests {
             }
             // With a small budget there are more runs than can be merged at a time.
             assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
-            let merged = merge_runs(&order, runs, (&scratch, budget_bytes)).unwrap();
+            let merged = merge_runs(&order, runs, &scratch, budget_bytes).unwrap();
             let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
             assert_eq!(concat_batches(&schema, &found).unwrap(), expected, "{budget_bytes} bytes, {sorters} sorters");
             assert_eq!(scratch.spilled_bytes() > before, spills);
@@ -444,7 +445,7 @@ mod tests {
         let runs = sorter.finish().unwrap();
         assert_eq!((runs.len(), scratch.spilled_bytes()), (1, 0));
         let found: Vec<RecordBatch> =
-            merge_runs(&order, runs, (&scratch, 8 << 20)).unwrap().collect::<Result<_>>().unwrap();
+            merge_runs(&order, runs, &scratch, 8 << 20).unwrap().collect::<Result<_>>().unwrap();
         let rows = found.iter().flat_map(|batch| batch.column(2).as_primitive::<UInt64Type>().values().to_vec());
         assert!(rows.eq(0..20_000));
     }

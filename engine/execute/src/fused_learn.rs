@@ -98,7 +98,7 @@ impl<'a> FusedLearner<'a> {
         let both = PreparedChains::new(vec![chain], wants.swap_remove(0))?;
         let windows = |prepared: &PreparedChains| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
-            windows.map(|window| (window.op, window.way, window.plan.clone())).collect::<Vec<_>>()
+            windows.map(|window| (window.op, window.row_order, window.plan.clone())).collect::<Vec<_>>()
         };
         Ok((windows(&both) == windows(alone)).then_some(both))
     }
@@ -173,7 +173,7 @@ impl WritePass<'_> {
         let Some(along) = FusedLearner::new(self, work, asking, &todo)? else { return Ok(None) };
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
         let mut sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
-        let staying = self.plan_column_reuse(&mut sequence, prepared, (&line, target), (&parts, Some(&along)))?;
+        let staying = self.plan_column_reuse(&mut sequence, prepared, &line, target, &parts, Some(&along))?;
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
         let making = ShardContext { sequence, prepared, target, line, along: Some(&along), staying, layout };
         let made = self.write_shards(&making, parts)?;

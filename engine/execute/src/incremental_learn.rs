@@ -17,9 +17,9 @@ use serde_json::json;
 
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LearnPass, LearnResult, fixed_bytes};
-use crate::ordered_scan::{CheckpointHook, OrderedScan, SpanRef, SpanTimeline};
+use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline};
 use crate::read_ahead::ReadAhead;
-use crate::remote::RemoteExecutor;
+use crate::remote::{RemoteExecutor, WorkerTask};
 use crate::span_index::{SpanIndex, WorkUnit};
 
 /// A lane whose states are committed by runs of spans.
@@ -60,11 +60,11 @@ impl<'a> IncrementalLane<'a> {
         turns: &'a CountingSemaphore,
     ) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
-        let mut ways = chains().flat_map(|chain| chain.windows()).map(|window| window.way);
+        let mut row_orders = chains().flat_map(|chain| chain.windows()).map(|window| window.row_order);
         let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
-        let divides = match learn.crewed.is_some() || learn.on_worker {
-            true => ways.all(|way| way != WindowRowOrder::Sorted),
-            false => is_history && ways.all(|way| way == WindowRowOrder::Time),
+        let divides = match learn.cluster.is_some() || learn.on_worker {
+            true => row_orders.all(|row_order| row_order != WindowRowOrder::Sorted),
+            false => is_history && row_orders.all(|row_order| row_order == WindowRowOrder::Time),
         };
         if !divides {
             return Ok(None);
@@ -99,18 +99,27 @@ impl<'a> IncrementalLane<'a> {
     }
 
     /// Runs a task of a worker.
-    pub fn run_task(&self, what: &TaskKind, errands: &dyn TaskControl) -> Result<TaskOutcome> {
+    pub fn run_task(&self, what: &TaskKind, control: &dyn TaskControl) -> Result<TaskOutcome> {
         let (sequence, name) = (self.ordered_scan(), self.lane_id());
         let line = sequence.timeline()?;
         if let TaskKind::Merge { question, share, pieces } = what {
             return self.merge_share(*question, *share, pieces, line.tasks.len());
         }
-        let kept_in = (self.learn.store, self.learn.scratch);
         let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
         let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
             self.learn_unit(&line.tasks, part, (carry, seal), (true, parts), stop)
         };
-        sequence.run_task(&line, (name, name), kept_in, (what, errands), work, (0, &Ok))
+        let task = WorkerTask {
+            line: &line,
+            operation: name,
+            units_of: name,
+            store: self.learn.store,
+            scratch: self.learn.scratch,
+            kind: what,
+            control,
+            finish_threads: 0,
+        };
+        sequence.run_task(&task, work, &Ok)
     }
 
     fn ordered_scan(&self) -> OrderedScan<'a> {
@@ -206,20 +215,20 @@ impl<'a> IncrementalLane<'a> {
         self.learn.watch.on_event(Event::PassReads { bytes: told(part_bytes), of: told(all) });
         let part = |tasks: Range<usize>| WorkUnit::new(tasks.clone(), history.result_id(lane, tasks));
         let todo: Vec<WorkUnit> = todo.into_iter().map(part).collect();
-        let kept_in = (self.learn.store, self.learn.scratch);
         let place = |pass: usize| match &self.learn.program.passes.get(pass)?.work {
             PassWork::Learn(work) => work.lanes.iter().position(|lane| lane.asks == self.run.lane.asks),
             _ => None,
         };
-        let away = self.learn.crewed.and_then(|crewed| {
-            let work = StageRef::Learn { pass: crewed.pass, lane: place(crewed.pass)? };
-            Some(RemoteExecutor { share, ..crewed.executor(work, self.learn.watch) })
+        let workers = self.learn.cluster.and_then(|cluster| {
+            let work = StageRef::Learn { pass: cluster.pass, lane: place(cluster.pass)? };
+            Some(RemoteExecutor { share, ..cluster.executor(work, self.learn.watch) })
         });
-        let by = (self.turns.count(), away.as_ref());
-        if away.is_none() {
+        if workers.is_none() {
             self.run.plan_reads(self.learn, todo.iter().flat_map(|part| &tasks[part.tasks.clone()]).copied())?;
         }
-        let done = sequence.run_units(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
+        let (store, scratch) = (self.learn.store, self.learn.scratch);
+        let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
+        let done = sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
             self.learn_unit(tasks, part, (carry, seal), (is_first, todo.len()), stop)
         });
         self.run.end_reads()?;
@@ -230,12 +239,12 @@ impl<'a> IncrementalLane<'a> {
             left.divided.extend(&made.how.divided);
             left.answered.extend(&made.how.answered);
         }
-        if let Some(away) = &away {
+        if let Some(workers) = &workers {
             // Workers have committed the states.
             self.learn.store.refresh()?;
-            self.merge_on_workers(&pieces, &left.divided, away)?;
+            self.merge_on_workers(&pieces, &left.divided, workers)?;
         }
-        if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
+        if !self.merge_all(&pieces, tasks.len(), &left, answers)? {
             return Ok(false);
         }
         // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
@@ -367,13 +376,13 @@ impl<'a> IncrementalLane<'a> {
     ) -> Result<()> {
         let learn = self.learn;
         let shares = divided.iter().flat_map(|question| (0..SHARES).map(|share| (*question, share)));
-        let errands = shares.map(|(question, share)| TaskSpec {
+        let tasks = shares.map(|(question, share)| TaskSpec {
             cost: 1,
             after: None,
             what: TaskKind::Merge { question, share, pieces: pieces.to_vec() },
         });
-        let errands: Vec<TaskSpec> = errands.collect();
-        let done = away.run_tasks(&away.stage_context(learn.known), errands, learn.known, &mut |_| Ok(()));
+        let tasks: Vec<TaskSpec> = tasks.collect();
+        let done = away.run_tasks(&away.stage_context(learn.known), tasks, learn.known, &mut |_| Ok(()));
         done.map_err(|failure| failure.fault)?;
         for question in divided {
             let mut merged = Vec::new();
@@ -414,7 +423,8 @@ impl<'a> IncrementalLane<'a> {
     /// Merges the states of all sources, with a thread for each analyzer.
     fn merge_all(
         &self,
-        (pieces, tasks): (&[StateSource], usize),
+        pieces: &[StateSource],
+        tasks: usize,
         left: &RemoteDisposition,
         answers: &Mutex<LearnResult>,
     ) -> Result<bool> {
@@ -449,7 +459,8 @@ impl<'a> IncrementalLane<'a> {
         &self,
         index: usize,
         tasks: &Range<usize>,
-        (pieces, share): (&[StateSource], Option<usize>),
+        pieces: &[StateSource],
+        share: Option<usize>,
     ) -> Result<Option<AnyState>> {
         let (learn, analyzer) = (self.learn, self.analyzer(index));
         let Some(mut state) = self.merge(index, pieces, share)? else { return Ok(None) };
@@ -479,7 +490,7 @@ impl<'a> IncrementalLane<'a> {
                     let known = if is_kept[index] { kept(tasks)? } else { None };
                     match known {
                         Some(state) => Some(state),
-                        None => self.merge_run(index, tasks, (of, share))?,
+                        None => self.merge_run(index, tasks, of, share)?,
                     }
                 }
             };

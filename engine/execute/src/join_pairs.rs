@@ -48,7 +48,8 @@ impl MaterializePass<'_> {
     pub fn join_pairs(
         &self,
         op: OpId,
-        (join, unmatched): (&JoinOp, bool),
+        join: &JoinOp,
+        unmatched: bool,
         schema: &SchemaRef,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {

@@ -46,7 +46,7 @@ pub struct LearnPass<'a> {
     pub threads: usize,
     pub batch_rows: usize,
     pub watch: &'a dyn EventListener,
-    pub crewed: Option<ClusterHandle<'a>>,
+    pub cluster: Option<ClusterHandle<'a>>,
     /// Whether this process is a worker.
     pub on_worker: bool,
 }
@@ -157,8 +157,8 @@ impl LearnPass<'_> {
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<LearnResult> = Mutex::default();
         let turns = CountingSemaphore::new(threads);
-        let mut runs = match self.crewed {
-            Some(crewed) => self.by_workers(runs, crewed, &turns, &answers)?,
+        let mut runs = match self.cluster {
+            Some(cluster) => self.by_workers(runs, cluster, &turns, &answers)?,
             None => {
                 let partials = runs.iter().map(|run| IncrementalLane::new(self, run, &turns));
                 let partials = partials.collect::<Result<Vec<_>>>()?;
@@ -216,11 +216,11 @@ impl LearnPass<'_> {
     fn by_workers<'l>(
         &self,
         runs: Vec<LaneExecution<'l>>,
-        crewed: ClusterHandle<'_>,
+        cluster: ClusterHandle<'_>,
         turns: &CountingSemaphore,
         answers: &Mutex<LearnResult>,
     ) -> Result<Vec<LaneExecution<'l>>> {
-        let together = crewed.crew.wait_for_slots(crewed.interrupt)? * LANES_PER_SLOT;
+        let together = cluster.cluster.wait_for_slots(cluster.interrupt)? * LANES_PER_SLOT;
         let done = parallel_map(together, runs.len(), &|lane| match IncrementalLane::new(self, &runs[lane], turns)? {
             Some(partials) => partials.run(answers, &FusedCoverage::default()).map(|()| true),
             None => Ok(false),
@@ -269,7 +269,7 @@ impl LearnPass<'_> {
             for stream in &scan.streams {
                 let wants: Vec<ColumnTap> = stream.column_taps(bound).collect();
                 let finding = |ask| self.known.finding(self.program, ask);
-                let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+                let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
                 let chain = OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
                 let places =
                     stream.taps.iter().map(|(ask, _)| index_of_ask(&lane.asks, *ask)).collect::<Result<_>>()?;
@@ -436,10 +436,10 @@ impl LearnPass<'_> {
             // The coordinator is told next that the state is committed.
             self.store.sync()?;
         }
-        if (self.crewed.is_some() || self.on_worker) && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN {
+        if (self.cluster.is_some() || self.on_worker) && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN {
             let index = analyzer.index(&found)?;
             self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
-            if self.crewed.is_some() {
+            if self.cluster.is_some() {
                 lock(&self.known.shared)?.push(id);
             }
         }
@@ -490,7 +490,7 @@ impl LearnPass<'_> {
                     let analyzer = &bound.asks[ask].ask.analyzer;
                     catch_panic(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
                 });
-                counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
+                counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
             }
             self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())

@@ -139,7 +139,7 @@ impl MaterializePass<'_> {
                 return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, unmatched }, .. })) => {
-                return self.join_pairs(op, (join, *unmatched), &schema, take);
+                return self.join_pairs(op, join, *unmatched, &schema, take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
                 return self.future_rows(op, future, take);
@@ -220,7 +220,7 @@ impl MaterializePass<'_> {
             let slice = forebay_plan::slice_for_columns(&self.program.bound, stream, &wanted);
             let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None };
             let finding = |ask| self.known.finding(self.program, ask);
-            let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+            let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
             let chain =
                 OpChain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
             let sorted = self.known.sorted_for(self.program, stream, &chain)?;
@@ -236,8 +236,8 @@ impl MaterializePass<'_> {
                 batch_rows: rows_max,
                 row_keys: false,
             };
-            let fallen = self.known.fallen.clone();
-            let part = Arc::new(StreamInput { chain, input, request, sorted, fallen });
+            let order_failure = self.known.order_failure.clone();
+            let part = Arc::new(StreamInput { chain, input, request, sorted, order_failure });
             tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
         }
         let learned = tasks.first().map(|(part, _): &(Arc<StreamInput>, usize)| part.chain.fields(0));
@@ -364,7 +364,7 @@ struct StreamInput {
     input: SourceInput,
     request: ScanRequest,
     sorted: Vec<SortedStream>,
-    fallen: RowOrderFailure,
+    order_failure: RowOrderFailure,
 }
 
 /// A planned gather.
@@ -483,7 +483,7 @@ fn scan_spans(
                 row += input.rows as u64;
                 Ok(())
             });
-            streamed.map_err(|fault| record_order_failure(&part.fallen, &carry, fault))?;
+            streamed.map_err(|fault| record_order_failure(&part.order_failure, &carry, fault))?;
             watch.on_event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
             if let Some(read) = read.filter(|read| read.rows > 0)
                 && !take(read)?

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ordered_scan::{
-    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, SpanRef, SpanTimeline, UnitResults, bytes_min,
-    lane_of_range,
+    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, SpanRef, SpanTimeline, UnitResults,
+    WindowRestore, bytes_min, lane_of_range,
 };
 use crate::run_state::RunState;
 use crate::span_index::WorkUnit;
@@ -30,8 +30,8 @@ const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
 
 /// Runs the work units of a pass on workers.
 pub struct RemoteExecutor<'a> {
-    pub crew: &'a Cluster,
-    pub job: &'a RunSpec,
+    pub cluster: &'a Cluster,
+    pub run_spec: &'a RunSpec,
     pub work: StageRef,
     /// The share of the spans' stored bytes that is read.
     pub share: f64,
@@ -42,19 +42,19 @@ pub struct RemoteExecutor<'a> {
 impl RemoteExecutor<'_> {
     /// What workers need to know for all tasks of the stage.
     pub fn stage_context(&self, known: &RunState) -> StageContext {
-        let ways = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
-        StageContext { job: self.job.clone(), work: self.work, ways, exchanges: known.exchanges.clone() }
+        let row_orders = known.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect();
+        StageContext { job: self.run_spec.clone(), work: self.work, row_orders, shuffles: known.shuffles.clone() }
     }
 
     /// Runs tasks on workers and reports their progress. Records the window whose row order was wrong, if one failed.
     pub fn run_tasks(
         &self,
         common: &StageContext,
-        errands: Vec<TaskSpec>,
+        tasks: Vec<TaskSpec>,
         known: &RunState,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
-        let done = self.crew.run_stage_tasks(common, errands, self.interrupt, &mut |said| {
+        let done = self.cluster.run_stage_tasks(common, tasks, self.interrupt, &mut |said| {
             if let TaskEvent::Moved { rows, bytes, spilled } = said {
                 self.watch.on_event(Event::Progress { rows, bytes });
                 if spilled > 0 {
@@ -64,18 +64,34 @@ impl RemoteExecutor<'_> {
             hear(said)
         });
         done.inspect_err(|failure| {
-            if let (Some(op), Ok(mut fallen)) = (failure.fallen, known.fallen.lock()) {
-                fallen.get_or_insert((op, failure.fault.code()));
+            if let (Some(op), Ok(mut order_failure)) = (failure.order_failure, known.order_failure.lock()) {
+                order_failure.get_or_insert((op, failure.fault.code()));
             }
         })
     }
 }
 
+/// A task of a worker: some units of a pass, or the window state between them.
+#[derive(Clone, Copy)]
+pub struct WorkerTask<'a> {
+    pub line: &'a SpanTimeline,
+    /// The id of what is done with the rows of each span.
+    pub operation: ContentId,
+    /// The id that unit ids are made of.
+    pub units_of: ContentId,
+    pub store: &'a StateStore,
+    pub scratch: &'a ScratchDir,
+    pub kind: &'a TaskKind,
+    pub control: &'a dyn TaskControl,
+    /// Threads that finish units whose rows are computed.
+    pub finish_threads: usize,
+}
+
 /// The cluster that runs a pass.
 #[derive(Clone, Copy)]
 pub struct ClusterHandle<'a> {
-    pub crew: &'a Cluster,
-    pub job: &'a RunSpec,
+    pub cluster: &'a Cluster,
+    pub run_spec: &'a RunSpec,
     /// The pass's position in the program.
     pub pass: usize,
     pub interrupt: &'a CancellationToken,
@@ -84,7 +100,14 @@ pub struct ClusterHandle<'a> {
 impl<'a> ClusterHandle<'a> {
     /// An executor for a stage of the pass.
     pub fn executor(self, work: StageRef, watch: &'a dyn EventListener) -> RemoteExecutor<'a> {
-        RemoteExecutor { crew: self.crew, job: self.job, work, share: 1.0, watch, interrupt: self.interrupt }
+        RemoteExecutor {
+            cluster: self.cluster,
+            run_spec: self.run_spec,
+            work,
+            share: 1.0,
+            watch,
+            interrupt: self.interrupt,
+        }
     }
 }
 
@@ -93,25 +116,23 @@ impl OrderedScan<'_> {
     /// another.
     pub fn run_on_workers<T: DeserializeOwned>(
         &self,
-        line: &SpanTimeline,
-        shape: ContentId,
-        store: &StateStore,
-        todo: &[WorkUnit],
-        away: &RemoteExecutor<'_>,
+        pending: &PendingUnits<'_>,
+        workers: &RemoteExecutor<'_>,
     ) -> Result<Option<UnitResults<T>>> {
+        let PendingUnits { line, operation, units: todo, .. } = *pending;
         let has_windows = self.checkpointed_windows().is_some();
-        let slots = away.crew.wait_for_slots(away.interrupt)?;
+        let slots = workers.cluster.wait_for_slots(workers.interrupt)?;
         let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
         let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
         let cut = match line.needs_all() {
             true => PartitionStrategy::Evenly { rows: slots, each: per_row as usize, advance: ADVANCE_SHARE },
             false => PartitionStrategy::Falling { slots },
         };
-        let ranges = self.plan_ranges(todo, line, cut, &self.find_checkpoint(line, shape, store))?;
+        let ranges = self.plan_ranges(todo, line, cut, &self.find_checkpoint(pending))?;
         if !has_windows && ranges.iter().any(|range| range.start == WindowInit::Carried) {
             return Ok(None);
         }
-        let carry_id = |task: usize| line.history.carry_id(shape, task);
+        let carry_id = |task: usize| line.history.carry_id(operation, task);
         let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
         let row = |range: usize| lane_of_range(range, ranges.len(), slots);
         // A range continues where the range before it in its lane ended.
@@ -119,7 +140,7 @@ impl OrderedScan<'_> {
             let carried = ranges.get(range).is_some_and(|range| range.start == WindowInit::Carried);
             carried && range > 0 && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
         };
-        let mut errands: Vec<TaskSpec> = Vec::new();
+        let mut tasks: Vec<TaskSpec> = Vec::new();
         // The furthest span at which window state is known, how it is restored, and the task that produces it.
         let mut chain = (0, WindowInit::Fresh, None);
         let mut before = None;
@@ -129,12 +150,12 @@ impl OrderedScan<'_> {
                 WindowInit::Carried => {
                     let bytes = line.history.bytes(chain.0..range.from);
                     let what = TaskKind::Advance { from: chain.0, start: chain.1, to: range.from };
-                    errands.push(TaskSpec {
-                        cost: (bytes as f64 * away.share * ADVANCE_SHARE) as u64,
+                    tasks.push(TaskSpec {
+                        cost: (bytes as f64 * workers.share * ADVANCE_SHARE) as u64,
                         after: chain.2,
                         what,
                     });
-                    chain = (range.from, WindowInit::Kept(carry_id(range.from)), Some(errands.len() - 1));
+                    chain = (range.from, WindowInit::Kept(carry_id(range.from)), Some(tasks.len() - 1));
                     (chain.1.clone(), chain.2)
                 }
                 WindowInit::Kept(id) => {
@@ -148,19 +169,19 @@ impl OrderedScan<'_> {
             let parts = todo[range.parts.clone()].iter();
             let parts = parts.map(|part| WorkUnitRef { tasks: part.tasks.clone(), id: part.id }).collect();
             let keeps = has_windows && (ends && range.is_whole || follows(number + 1));
-            let cost = (bytes as f64 * away.share) as u64;
-            errands.push(TaskSpec { cost, after, what: TaskKind::Parts { parts, from: range.from, start, keeps } });
-            before = Some(errands.len() - 1);
+            let cost = (bytes as f64 * workers.share) as u64;
+            tasks.push(TaskSpec { cost, after, what: TaskKind::Parts { parts, from: range.from, start, keeps } });
+            before = Some(tasks.len() - 1);
         }
-        let last = errands.len().saturating_sub(1);
+        let last = tasks.len().saturating_sub(1);
         let (mut parts, mut gaps) = (BTreeMap::new(), 0);
-        let done = away.run_tasks(&away.stage_context(self.known), errands, self.known, &mut |said| {
+        let done = workers.run_tasks(&workers.stage_context(self.known), tasks, self.known, &mut |said| {
             match said {
                 TaskEvent::Part { first, made } => {
                     let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
                     parts.insert(first, serde_json::from_value(made).map_err(strange)?);
                 }
-                TaskEvent::Done { errand, gaps: found } if errand == last => gaps = found,
+                TaskEvent::Done { task, gaps: found } if task == last => gaps = found,
                 TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
             }
             Ok(())
@@ -181,17 +202,14 @@ impl OrderedScan<'_> {
         }
     }
 
-    /// Runs a task on a worker. Unit ids are made of `name`. `finishing` threads finish units once their rows are
-    /// computed.
+    /// Runs a task on a worker: `work` computes the rows of a unit, and `finish` finishes it.
     pub fn run_task<T: Serialize, U: Send>(
         &self,
-        line: &SpanTimeline,
-        (shape, name): (ContentId, ContentId),
-        (store, scratch): (&StateStore, &ScratchDir),
-        (what, errands): (&TaskKind, &dyn TaskControl),
+        task: &WorkerTask<'_>,
         work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<U>>,
-        (finishing, finish): (usize, &(dyn Fn(U) -> Result<T> + Sync)),
+        finish: &(dyn Fn(U) -> Result<T> + Sync),
     ) -> Result<TaskOutcome> {
+        let WorkerTask { line, operation, units_of, store, scratch, kind, control, finish_threads } = *task;
         let windows = self.checkpointed_windows();
         let budget = WindowBudget::new(self.memory.states_bytes() / self.threads.max(1));
         let none = BTreeMap::new();
@@ -200,16 +218,17 @@ impl OrderedScan<'_> {
         };
         let keep = |carry: &Carry, task: usize| match &windows {
             Some(windows) => {
-                let id = line.history.carry_id(shape, task);
+                let id = line.history.carry_id(operation, task);
                 store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
             }
             None => Ok(()),
         };
-        let stop = errands.cancel_flag();
+        let stop = control.cancel_flag();
         let begin = |from: usize, start: &WindowInit| {
-            self.init_windows(&line.tasks, (start, from), &budget, &kept, (&self, stop))
+            let restore = WindowRestore { budget: &budget, kept: &kept, stop };
+            self.init_windows(&line.tasks, start, from, &restore, &self)
         };
-        match what {
+        match kind {
             TaskKind::Advance { from, start, to } => {
                 let Some(mut carry) = begin(*from, start)? else { return Ok(TaskOutcome::Stopped) };
                 let over = line.tasks.get(*from..*to).ok_or_else(bad_request)?;
@@ -220,10 +239,10 @@ impl OrderedScan<'_> {
                 Ok(TaskOutcome::Done(carry.gaps()))
             }
             TaskKind::Merge { .. } | TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Read { .. } => {
-                Err(Fault::internal("an errand of another kind"))
+                Err(Fault::internal("a task of another kind"))
             }
             TaskKind::Parts { parts, from, start, keeps } => {
-                let same = |part: &&WorkUnitRef| line.history.result_id(name, part.tasks.clone()) == part.id;
+                let same = |part: &&WorkUnitRef| line.history.result_id(units_of, part.tasks.clone()) == part.id;
                 let within = |part: &&WorkUnitRef| part.tasks.end <= line.tasks.len();
                 if parts.iter().filter(within).filter(same).count() != parts.len() {
                     let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker sees other data than the coordinator");
@@ -232,13 +251,13 @@ impl OrderedScan<'_> {
                 let Some(mut carry) = begin(*from, start)? else { return Ok(TaskOutcome::Stopped) };
                 let unwritten = |error| Fault::internal("an answer cannot be written").cause(error);
                 let finish = |(first, unfinished): (usize, U)| {
-                    errands.report_unit(first, serde_json::to_value(finish(unfinished)?).map_err(unwritten)?)
+                    control.report_unit(first, serde_json::to_value(finish(unfinished)?).map_err(unwritten)?)
                 };
-                let finishers = FlushPool::new(finishing, &finish);
+                let finishers = FlushPool::new(finish_threads, &finish);
                 let mut at = *from;
                 let each = || {
                     for (number, WorkUnitRef { tasks, id }) in parts.iter().enumerate() {
-                        if errands.is_draining() {
+                        if control.is_draining() {
                             return Ok(TaskOutcome::HandedBack);
                         }
                         if self.is_ordered()
@@ -261,7 +280,7 @@ impl OrderedScan<'_> {
                     }
                     Ok(TaskOutcome::Done(carry.gaps()))
                 };
-                finishers.run_scoped(finishing, each, None)
+                finishers.run_scoped(finish_threads, each, None)
             }
         }
     }

@@ -11,7 +11,7 @@ use forebay_plan::{
 use forebay_storage::{MemoryBudget, ScanRequest, Source};
 use forebay_threads::lock;
 
-use crate::sorted_pass::SortedOutputs;
+use crate::sorted_outputs::SortedOutputs;
 use crate::span_index::SpanDigests;
 
 /// Chunks between two checks of the process's memory.
@@ -30,9 +30,9 @@ pub struct SourceInput {
 pub type RowOrderFailure = Arc<Mutex<Option<(OpId, FaultCode)>>>;
 
 /// Records the window that stopped a pass, if one did.
-pub fn record_order_failure(fallen: &RowOrderFailure, carry: &Carry, fault: Fault) -> Fault {
-    if let (Some(op), Ok(mut fallen)) = (carry.failed(), fallen.lock()) {
-        fallen.get_or_insert((op, fault.code()));
+pub fn record_order_failure(order_failure: &RowOrderFailure, carry: &Carry, fault: Fault) -> Fault {
+    if let (Some(op), Ok(mut order_failure)) = (carry.failed(), order_failure.lock()) {
+        order_failure.get_or_insert((op, fault.code()));
     }
     fault
 }
@@ -64,17 +64,17 @@ pub struct RunState {
     /// By state id, so that analyzers with equal states share one finding.
     pub findings: BTreeMap<ContentId, Arc<Finding>>,
     /// The order in which rows reach each window.
-    pub ways: BTreeMap<OpId, WindowRowOrder>,
+    pub row_orders: BTreeMap<OpId, WindowRowOrder>,
     /// Windows whose state is so large that one thread needs all the memory for it.
-    pub greedy: BTreeSet<OpId>,
+    pub single_threaded: BTreeSet<OpId>,
     /// The outputs of windows whose rows were sorted.
     pub sorted: BTreeMap<OpId, Arc<SortedOutputs>>,
     /// Where workers sorted them.
-    pub exchanges: Vec<ShufflePlan>,
+    pub shuffles: Vec<ShufflePlan>,
     /// The ids of states whose findings workers have committed.
     pub shared: Mutex<Vec<ContentId>>,
     /// The first window whose row order was wrong.
-    pub fallen: RowOrderFailure,
+    pub order_failure: RowOrderFailure,
     /// Digests of spans, computed on first use.
     pub held: Mutex<Vec<DigestedDatasets>>,
 }
@@ -127,22 +127,24 @@ impl RunState {
         self.finding(program, ask)?.digest()
     }
 
-    pub fn way(&self, op: OpId) -> WindowRowOrder {
-        self.ways.get(&op).copied().unwrap_or(WindowRowOrder::Time)
+    pub fn row_order(&self, op: OpId) -> WindowRowOrder {
+        self.row_orders.get(&op).copied().unwrap_or(WindowRowOrder::Time)
     }
 
     /// Records the window that stopped a pass, if one did.
-    pub fn note_fallen(&self, carry: &Carry, fault: Fault) -> Fault {
-        record_order_failure(&self.fallen, carry, fault)
+    pub fn record_order_failure(&self, carry: &Carry, fault: Fault) -> Fault {
+        record_order_failure(&self.order_failure, carry, fault)
     }
 
     /// The sorted outputs that a stream's windows need, each with the stream's index among the streams that were sorted
     /// together.
     pub fn sorted_for(&self, program: &Program, stream: &OpStream, chain: &OpChain) -> Result<Vec<SortedStream>> {
         let mut found = Vec::new();
-        for ChainWindow { op, way, .. } in chain.windows().iter().filter(|window| window.way == WindowRowOrder::Sorted)
+        for ChainWindow { op, row_order, .. } in
+            chain.windows().iter().filter(|window| window.row_order == WindowRowOrder::Sorted)
         {
-            let sorted = self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{way:?} rows are not there")))?;
+            let sorted =
+                self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{row_order:?} rows are not there")))?;
             let before = |known: &OpStream| {
                 known.base == stream.base
                     && stream.ops.starts_with(&known.ops)

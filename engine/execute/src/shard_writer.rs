@@ -17,11 +17,12 @@ use crate::chunk_source::{ChunkPrefetch, RangeReader};
 use crate::column_reuse::{ColumnReuse, ReusedColumns};
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
-    CheckpointHook, OrderedScan, RangeExecution, RangePlan, ReadMode, ScanCursor, SpanTimeline, UnitResults,
-    gaps_message,
+    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor, SpanTimeline,
+    UnitResults, gaps_message,
 };
+use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
 use crate::span_index::WorkUnit;
-use crate::write_pass::{EncodedRowGroup, PreparedChains, RowGroup, RowGroupBuilder, WritePass, WriteResult};
+use crate::write_pass::{PreparedChains, WritePass, WriteResult};
 use crate::write_target::WriteTarget;
 
 /// Puts the new shards, by their first spans, in order with the committed ones.
@@ -90,6 +91,12 @@ struct EncodedPieces {
 }
 
 impl ShardContext<'_> {
+    /// Units of this pass that are to be written.
+    fn pending<'u>(&'u self, units: &'u [WorkUnit]) -> PendingUnits<'u> {
+        let WriteTarget { shape, store, scratch, .. } = *self.target;
+        PendingUnits { line: self.line, operation: shape, store, scratch, units }
+    }
+
     /// What is read of a unit: the spans to open, and the columns to read of them.
     fn spans_to_open(&self, part: &WorkUnit) -> (Range<usize>, ReadMode) {
         let columns = self.staying.get(&part.tasks.start).map_or(ReadMode::All, |stays| stays.columns);
@@ -137,14 +144,14 @@ impl WritePass<'_> {
     /// Writes the missing shards. Later runs keep each shard as long as its spans, and those that its windows reach,
     /// stay the same.
     pub fn write_shards(&self, making: &ShardContext<'_>, parts: Vec<WorkUnit>) -> Result<WriteResult> {
-        let ShardContext { sequence, target, line, .. } = making;
+        let ShardContext { sequence, line, .. } = making;
         let todo: Vec<WorkUnit> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
         // A pass that is not fused covers all spans.
         let of = if making.along.is_some() { 0 } else { line.history.bytes(0..line.tasks.len()) };
         self.watch.on_event(Event::PassReads { bytes, of });
-        let away = self.crewed.map(|crewed| crewed.executor(StageRef::Write { pass: crewed.pass }, self.watch));
-        let done = away.map(|away| sequence.run_on_workers(line, target.shape, target.store, &todo, &away));
+        let workers = self.cluster.map(|cluster| cluster.executor(StageRef::Write { pass: cluster.pass }, self.watch));
+        let done = workers.map(|workers| sequence.run_on_workers(&making.pending(&todo), &workers));
         let shards = |made: &BTreeMap<usize, Shard>| {
             let shard = |part: &WorkUnit| part.known.clone().or_else(|| made.get(&part.tasks.start).cloned());
             let shards = parts.iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
@@ -170,7 +177,8 @@ impl WritePass<'_> {
         all: OrderShardsFn<'_>,
     ) -> Result<UnitResults<Shard>> {
         let ShardContext { sequence, target, line, .. } = making;
-        let ranges = sequence.local_ranges(line, (target.shape, target.store), todo, self.threads)?;
+        let pending = making.pending(todo);
+        let ranges = sequence.local_ranges(&pending, self.threads)?;
         let busy = ranges.len().clamp(1, self.threads.max(1));
         let idle = self.threads.saturating_sub(busy);
         // Idle threads hold no rows of their own.
@@ -205,12 +213,11 @@ impl WritePass<'_> {
         };
         let reads = |range| Box::new(helpers.reader(range)) as Box<dyn RangeReader>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.run_then_work(ranges);
-        let kept_in = (target.store, target.scratch);
         // Idle threads compute partitions of series for the threads with ranges.
         let parts = 1 + idle / ranges.len().max(1);
         let budget = WindowBudget::new(self.memory.states_bytes()).with_parallelism(parts, helpers.parallel_for());
         let each = || {
-            let hands = RangeExecution {
+            let execution = RangeExecution {
                 ranges: &ranges,
                 threads: busy,
                 reads: &reads,
@@ -228,7 +235,7 @@ impl WritePass<'_> {
                 seal(carry)?;
                 complete(shard.add(|state| state.end = Some(end))?).map(Some)
             };
-            helpers.run_scoped(idle, || sequence.run_on_threads(line, target.shape, kept_in, todo, hands, work))
+            helpers.run_scoped(idle, || sequence.run_on_threads(&pending, execution, work))
         };
         let answer = || making.along.map_or(Ok(()), FusedLearner::finalize_lanes);
         let link = || making.along.map_or(Ok(()), |along| along.link_shards(all(&*lock(&made)?)?));
@@ -247,7 +254,8 @@ impl WritePass<'_> {
         &self,
         making: &'m ShardContext<'_>,
         part: &WorkUnit,
-        (carry, seal): (&mut Carry, CheckpointHook<'_>),
+        carry: &mut Carry,
+        seal: CheckpointHook<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<EncodedShard<'m>>> {
         let going = (&mut *carry, &making.sequence as &dyn RangeReader);

@@ -58,11 +58,12 @@ fn plan_shuffle(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slo
     }
     let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
     let SharedSort { windows, stand } = together.clone();
-    let ways: Vec<(OpId, WindowRowOrder)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+    let row_orders: Vec<(OpId, WindowRowOrder)> =
+        pass.gather.known.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect();
     // The findings known when the run began do not change the rows.
     let job = RunSpec { known: Default::default(), ..job.clone() };
     let mut id = IdBuilder::new("exchange");
-    id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, ways, windows, stand, runs, parts, groups]));
+    id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, row_orders, windows, stand, runs, parts, groups]));
     Ok(ShufflePlan { id: id.finish(), windows, stand, runs, parts, groups })
 }
 
@@ -81,7 +82,7 @@ impl ShuffleStage<'_> {
             return Ok(());
         }
         let (sides, strange) =
-            (self.pass.sort_inputs(&self.plan.shared_sort())?, || Fault::internal("an exchange of other rows"));
+            (self.pass.sort_inputs(&self.plan.shared_sort())?, || Fault::internal("a shuffle of other rows"));
         let (side, runs) = (sides.get(number).ok_or_else(strange)?, self.plan.runs.get(number).ok_or_else(strange)?);
         let spans = self.pass.gather.spans(side.flow, &side.columns)?;
         if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
@@ -176,17 +177,17 @@ impl RemoteExecutor<'_> {
     /// Partitions the rows by key on workers, then sorts them and computes over them.
     pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
         let known = pass.gather.known;
-        let exchange = plan_shuffle(pass, together, self.job, self.crew.wait_for_slots(self.interrupt)?)?;
+        let shuffle = plan_shuffle(pass, together, self.run_spec, self.cluster.wait_for_slots(self.interrupt)?)?;
         let mut common = self.stage_context(known);
-        common.exchanges.push(exchange.clone());
-        let sides = exchange.runs.iter().enumerate();
+        common.shuffles.push(shuffle.clone());
+        let sides = shuffle.runs.iter().enumerate();
         let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| TaskKind::Divide { side, run }));
-        let compute = (0..exchange.parts).map(|part| TaskKind::Compute { part });
+        let compute = (0..shuffle.parts).map(|part| TaskKind::Compute { part });
         let mut gaps = 0;
         for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
-            let errand = |what| TaskSpec { cost: 1, after: None, what };
-            let errands = whats.into_iter().map(errand).collect();
-            let done = self.run_tasks(&common, errands, known, &mut |said| {
+            let task = |what| TaskSpec { cost: 1, after: None, what };
+            let tasks = whats.into_iter().map(task).collect();
+            let done = self.run_tasks(&common, tasks, known, &mut |said| {
                 if let TaskEvent::Done { gaps: found, .. } = said {
                     gaps += found;
                 }
@@ -197,7 +198,7 @@ impl RemoteExecutor<'_> {
         if gaps > 0 {
             self.watch.on_event(Event::Warning { message: gaps_message(gaps) });
         }
-        Ok(exchange)
+        Ok(shuffle)
     }
 }
 
@@ -223,7 +224,7 @@ pub fn read_shuffled(
         Ok(true)
     })?;
     more.ok_or_else(|| {
-        let fault = Fault::new(codes::STORAGE, format!("rows of an exchange between workers ({of}/{name}) are gone"));
+        let fault = Fault::new(codes::STORAGE, format!("rows of a shuffle between workers ({of}/{name}) are gone"));
         let fault = fault.hint("nothing is lost: run the same command again");
         match failed {
             Some(failed) => fault.note(failed),

@@ -20,8 +20,10 @@ use forebay_plan::{GatherOp, MatchDirection, PlanOp, PrecomputedOutputs};
 use forebay_threads::lock;
 
 use crate::materialize::{batch_stream, one_time_table};
+use crate::restore_order::RestoreOrder;
 use crate::shuffle::read_shuffled;
-use crate::sorted_pass::{RestoreOrder, SortedFile, SortedPass};
+use crate::sorted_outputs::SortedFile;
+use crate::sorted_pass::SortedPass;
 
 /// The outputs of one of the windows of a shuffle.
 pub struct ShuffleReader {
@@ -32,7 +34,7 @@ pub struct ShuffleReader {
 
 /// The groups that were restored last.
 struct RestoredGroups {
-    exchange: ShufflePlan,
+    shuffle: ShufflePlan,
     store: StateStore,
     back: RestoreOrder,
     /// One layer of outputs for each direction of a join.
@@ -46,25 +48,25 @@ struct RestoredGroups {
 
 impl fmt::Debug for ShuffleReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Assembly({}, {:?})", self.groups.exchange.id, self.columns)
+        write!(f, "Assembly({}, {:?})", self.groups.shuffle.id, self.columns)
     }
 }
 
 impl ShuffleReader {
     /// The outputs of each window of a complete shuffle.
-    pub fn open_all(pass: &SortedPass<'_>, store: &StateStore, exchange: &ShufflePlan) -> Result<Vec<ShuffleReader>> {
-        let together = exchange.shared_sort();
+    pub fn open_all(pass: &SortedPass<'_>, store: &StateStore, shuffle: &ShufflePlan) -> Result<Vec<ShuffleReader>> {
+        let together = shuffle.shared_sort();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
-        let back = pass.restore_order(exchange.stand, pass.gather.engine_context()?, schema, flow)?;
-        let as_of = match &pass.gather.program.bound.ops[exchange.stand].op {
+        let back = pass.restore_order(shuffle.stand, pass.gather.engine_context()?, schema, flow)?;
+        let as_of = match &pass.gather.program.bound.ops[shuffle.stand].op {
             PlanOp::Join(join) => join.as_of(),
             _ => None,
         };
         let layers = if as_of.is_some_and(|as_of| as_of.direction == MatchDirection::Nearest) { 2 } else { 1 };
         let (firsts, latest) = (back.stream_offsets(), Mutex::default());
         let most = pass.gather.threads.max(1);
-        let (exchange, store) = (exchange.clone(), store.clone());
-        let groups = Arc::new(RestoredGroups { exchange, store, back, layers, firsts, latest, most });
+        let (shuffle, store) = (shuffle.clone(), store.clone());
+        let groups = Arc::new(RestoredGroups { shuffle, store, back, layers, firsts, latest, most });
         Ok(pass
             .output_columns(&together)?
             .into_iter()
@@ -82,7 +84,7 @@ impl ShuffleReader {
 impl RestoredGroups {
     /// The outputs of the group that holds a span.
     fn of(&self, task: usize) -> Result<SortedFile> {
-        let group = self.exchange.groups.partition_point(|end| *end <= task);
+        let group = self.shuffle.groups.partition_point(|end| *end <= task);
         // Threads that need the same group wait for it under this lock.
         let mut latest = lock(&self.latest)?;
         if let Some((_, sorted)) = latest.iter().find(|(known, _)| *known == group) {
@@ -98,11 +100,11 @@ impl RestoredGroups {
         let layer = |layer: usize| {
             let stored = |part: usize| {
                 let (names, schema) = (vec![ShufflePlan::output_name(layer, group, part)], self.back.schema.clone());
-                let stored = ShuffleStream { store: self.store.clone(), of: self.exchange.id, names, schema };
+                let stored = ShuffleStream { store: self.store.clone(), of: self.shuffle.id, names, schema };
                 Arc::new(stored) as Arc<dyn PartitionStream>
             };
             let by = || vec![ident(GatherOp::ROW).sort(true, true)];
-            let stored = (0..self.exchange.parts).map(stored).collect();
+            let stored = (0..self.shuffle.parts).map(stored).collect();
             let plan = StreamingTable::try_new(self.back.schema.clone(), stored)
                 .and_then(|stored| one_time_table("outputs", stored.with_sort_order(by())))
                 .and_then(|outputs| LogicalPlanBuilder::from(outputs).sort(by())?.build());
@@ -110,7 +112,7 @@ impl RestoredGroups {
         };
         let layers = (0..self.layers).map(layer).collect::<Result<Vec<_>>>()?;
         let together = layers.into_iter().reduce(SortedFile::with_other_direction);
-        together.ok_or_else(|| Fault::internal("an exchange without outputs"))
+        together.ok_or_else(|| Fault::internal("a shuffle without outputs"))
     }
 }
 

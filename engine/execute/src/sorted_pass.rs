@@ -1,190 +1,34 @@
 //! Windows over rows in no particular order: the inputs are sorted by series and time, with spilling. The outputs are
 //! sorted back to the order of the rows and stored beside them.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, BufWriter};
 use std::ops::Range;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_empty_array};
-use arrow::compute::{SortOptions, cast, concat};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
-use arrow::ipc::reader::FileReader;
-use arrow::ipc::writer::FileWriter;
+use arrow::array::RecordBatch;
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result};
 use forebay_plan::{
-    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, PrecomputedOutputs, SharedSort,
-    WindowOp, canonical_key,
+    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort, WindowOp, canonical_key,
 };
-use forebay_storage::{Event, MemoryBudget, ScratchDir, StorageClient};
+use forebay_storage::Event;
 use forebay_threads::{lock, parallel_map};
-use forebay_window::{InputRows, WindowEngine, WindowFunction, WindowPlan};
 use futures::StreamExt;
-use tempfile::TempPath;
 
-use crate::as_of_join::{AsOfOperator, AsOfRows, as_of_order};
-use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, compressed_ipc, merge_runs};
+use crate::as_of_join::{AsOfOperator, as_of_order};
+use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
-use crate::materialize::{MaterializePass, ROW_BITS, engine_fault};
+use crate::materialize::{MaterializePass, engine_fault};
 use crate::ordered_scan::gaps_message;
-use crate::shuffle_read::ShuffleReader;
-
-/// The outputs of a window for the rows of its input.
-#[derive(Debug)]
-pub enum SortedOutputs {
-    /// A file of this process.
-    Here(SortedFile),
-    /// Partitions that workers committed.
-    Away(ShuffleReader),
-}
-
-impl SortedOutputs {
-    /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
-        match self {
-            SortedOutputs::Here(sorted) => sorted.read(stream, span),
-            SortedOutputs::Away(assembly) => assembly.read(stream, span),
-        }
-    }
-}
-
-/// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
-#[derive(Debug, Clone)]
-pub struct SortedFile {
-    path: Arc<TempPath>,
-    schema: SchemaRef,
-    columns: Range<usize>,
-    /// By span, among the spans of all streams: its first batch and the number of its batches.
-    batches: Arc<BTreeMap<usize, (usize, usize)>>,
-    /// The first span of each stream, among the spans of all streams.
-    firsts: Arc<Vec<usize>>,
-    kind: SortedKind,
-}
-
-/// The operation of the outputs.
-#[derive(Debug, Clone)]
-enum SortedKind {
-    /// A window's, or those of a join by equal keys.
-    Plain,
-    /// An as-of join, with the distance to the matched row as the first column.
-    AsOf,
-    /// An as-of join in both directions; holds the other direction.
-    Nearest(Box<SortedFile>),
-}
-
-/// The outputs for the rows of one span.
-pub struct SortedRows {
-    /// Opened at the first batch, if there is one.
-    reader: Option<FileReader<BufReader<File>>>,
-    schema: SchemaRef,
-    left: usize,
-    batch: Option<RecordBatch>,
-}
-
-impl SortedFile {
-    /// Adds the outputs of the other direction; the nearer match counts.
-    pub fn with_other_direction(self, after: SortedFile) -> SortedFile {
-        SortedFile { kind: SortedKind::Nearest(Box::new(after)), ..self }
-    }
-
-    /// The files: one for each direction.
-    pub fn directions(&self) -> Vec<&SortedFile> {
-        match &self.kind {
-            SortedKind::Nearest(after) => vec![self, after],
-            _ => vec![self],
-        }
-    }
-
-    /// All batches of consecutive spans.
-    pub fn read_spans(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        let (first, count) = self
-            .batches
-            .range(tasks)
-            .fold((None, 0), |(first, count), (_, (begin, batches))| (first.or(Some(*begin)), count + batches));
-        let mut reader = open(&self.path, None)?;
-        if let Some(first) = first {
-            reader.set_index(first)?;
-        }
-        Ok(reader.take(count).map(|batch| Ok(batch?)))
-    }
-
-    /// The columns of one of several windows.
-    pub fn select_columns(&self, columns: Range<usize>) -> Result<SortedFile> {
-        let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
-        Ok(SortedFile { schema, columns, ..self.clone() })
-    }
-
-    /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
-        let rows = self.rows(stream, span)?;
-        Ok(match &self.kind {
-            SortedKind::Plain => Box::new(rows),
-            SortedKind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
-            SortedKind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
-        })
-    }
-
-    fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
-        let (first, left) = self.batches.get(&(self.firsts[stream] + span)).copied().unwrap_or((0, 0));
-        let reader = match left {
-            0 => None,
-            _ => {
-                let mut reader = open(&self.path, Some(self.columns.clone().collect()))?;
-                reader.set_index(first)?;
-                Some(reader)
-            }
-        };
-        Ok(SortedRows { reader, schema: self.schema.clone(), left, batch: None })
-    }
-}
-
-fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>> {
-    let file = File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
-    Ok(FileReader::try_new(BufReader::with_capacity(1 << 18, file), columns)?)
-}
-
-impl PrecomputedOutputs for SortedRows {
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let mut parts: Vec<RecordBatch> = Vec::new();
-        let mut missing = rows;
-        let few = || Fault::internal("there are fewer sorted rows than rows");
-        while missing > 0 {
-            let batch = match self.batch.take() {
-                Some(batch) => batch,
-                None if self.left > 0 => {
-                    self.left -= 1;
-                    self.reader.as_mut().and_then(Iterator::next).ok_or_else(few)??
-                }
-                None => return Err(few()),
-            };
-            let taken = missing.min(batch.num_rows());
-            parts.push(batch.slice(0, taken));
-            if taken < batch.num_rows() {
-                self.batch = Some(batch.slice(taken, batch.num_rows() - taken));
-            }
-            missing -= taken;
-        }
-        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit);
-        wanted
-            .map(|(index, _)| match parts.as_slice() {
-                [part] => Ok(part.column(index).clone()),
-                [] => Ok(new_empty_array(self.schema.field(index).data_type())),
-                parts => {
-                    let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(index).as_ref()).collect();
-                    Ok(concat(&columns)?)
-                }
-            })
-            .collect()
-    }
-}
+use crate::restore_order::{RestoreOrder, check_cancel_flag};
+use crate::sorted_outputs::{SortedFile, SortedKind};
+use crate::window_operator::WindowOperator;
 
 /// Computes the outputs of the next sorted rows.
 pub type BatchFn = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
@@ -251,9 +95,9 @@ impl SortedPass<'_> {
             (PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }), [here, there]) => {
                 let over = || AsOfOperator::new(join, as_of);
                 let one_way = |backward| {
-                    let (rows, by) = as_of_order(join, as_of, backward, (tables(here)?, tables(there)?), &here.keys)
+                    let (rows, by) = as_of_order(join, as_of, backward, tables(here)?, tables(there)?, &here.keys)
                         .map_err(|error| self.engine_fault_at(error, together.stand))?;
-                    self.sort_and_compute(together.stand, (rows, by), Arc::new(over()), flow)
+                    self.sort_and_compute(together.stand, rows, by, Arc::new(over()), flow)
                 };
                 let sorted = match as_of.direction {
                     MatchDirection::Backward => one_way(true)?,
@@ -269,7 +113,7 @@ impl SortedPass<'_> {
                 let time = ident(window.time.as_str()).sort(!window.backward, true);
                 let by = keys.chain([time, ident(GatherOp::ROW).sort(!window.backward, true)]).collect();
                 let over = Arc::new(WindowOperator::new(&window, &rows.columns)?);
-                let sorted = self.sort_and_compute(together.stand, (tables(rows)?, by), over.clone(), flow)?;
+                let sorted = self.sort_and_compute(together.stand, tables(rows)?, by, over.clone(), flow)?;
                 let gaps = *lock(&over.gaps)?;
                 Ok((sorted, gaps))
             }
@@ -359,7 +203,8 @@ impl SortedPass<'_> {
     fn sort_and_compute(
         &self,
         op: OpId,
-        (rows, by): (LogicalPlan, Vec<SortExpr>),
+        rows: LogicalPlan,
+        by: Vec<SortExpr>,
         over: Arc<dyn SortedOperator>,
         flow: &NodeFlow,
     ) -> Result<SortedFile> {
@@ -371,12 +216,12 @@ impl SortedPass<'_> {
         let by_row = SortSpec::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
         let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
         let mut run = over.start();
-        for batch in self.sorted_rows(op, (rows, by), budget_bytes)? {
+        for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
             outputs.push(&run(&batch?)?)?;
             gather.memory.check()?;
             self.check_cancelled()?;
         }
-        let outputs = merge_runs(&by_row, outputs.finish()?, (gather.scratch, budget_bytes))?;
+        let outputs = merge_runs(&by_row, outputs.finish()?, gather.scratch, budget_bytes)?;
         back.write_all(outputs, self.keeps_rows, self.stop)
     }
 
@@ -384,7 +229,8 @@ impl SortedPass<'_> {
     fn sorted_rows(
         &self,
         op: OpId,
-        (rows, by): (LogicalPlan, Vec<SortExpr>),
+        rows: LogicalPlan,
+        by: Vec<SortExpr>,
         budget_bytes: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
         let gather = &self.gather;
@@ -398,7 +244,7 @@ impl SortedPass<'_> {
             sorter.finish()
         };
         let runs = parallel_map(gather.threads.max(1), streams, &sort)?;
-        merge_runs(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
+        merge_runs(&order, runs.into_iter().flatten().collect(), gather.scratch, budget_bytes)
     }
 
     /// Plans how rows are read.
@@ -522,73 +368,6 @@ pub fn typed_join_keys(join: &JoinOp, here: &Schema, there: &Schema) -> Result<(
     Ok(both.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// Writes outputs that arrive in the order of rows.
-pub struct RestoreOrder {
-    io: StorageClient,
-    scratch: ScratchDir,
-    memory: MemoryBudget,
-    context: SessionContext,
-    /// The label of the operation.
-    label: String,
-    /// All outputs, followed by the row's position.
-    pub schema: SchemaRef,
-    /// The number of spans of each stream.
-    spans: Vec<usize>,
-    kind: SortedKind,
-}
-
-impl RestoreOrder {
-    pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<SortedFile> {
-        let place = |error: DataFusionError| engine_fault(error, &self.label);
-        let state = self.context.state();
-        let physical = self.io.block_on(state.create_physical_plan(&outputs))?.map_err(place)?;
-        let mut stream = self
-            .io
-            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
-            .map_err(place)?;
-        let outputs = std::iter::from_fn(|| match self.io.block_on(stream.next()) {
-            Ok(batch) => batch.map(|batch| batch.map_err(place)),
-            Err(fault) => Some(Err(fault)),
-        });
-        self.write_all(outputs, keeps_rows, stop)
-    }
-
-    fn write_all(
-        &self,
-        outputs: impl Iterator<Item = Result<RecordBatch>>,
-        keeps_rows: bool,
-        stop: &AtomicBool,
-    ) -> Result<SortedFile> {
-        let write = || {
-            let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
-            for batch in outputs {
-                writer.write(&batch?)?;
-                self.memory.check()?;
-                check_cancel_flag(stop)?;
-            }
-            writer.finish(&self.spans, self.kind.clone())
-        };
-        write().map_err(|fault| self.scratch.locate_fault(fault))
-    }
-
-    /// The first span of each stream, among the spans of all streams.
-    pub fn stream_offsets(&self) -> Vec<usize> {
-        first_spans(&self.spans)
-    }
-
-    /// The fault for an error of the engine.
-    pub fn fault(&self, error: DataFusionError) -> Fault {
-        engine_fault(error, &self.label)
-    }
-}
-
-fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
-    match stop.load(Ordering::Relaxed) {
-        true => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for these rows")),
-        false => Ok(()),
-    }
-}
-
 pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
     let mut columns: Vec<String> = Vec::new();
     for name in names {
@@ -597,84 +376,6 @@ pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> 
         }
     }
     columns
-}
-
-/// A window over rows sorted by series and time.
-struct WindowOperator {
-    backward: bool,
-    plan: Arc<WindowPlan>,
-    /// Positions of the keys, the time and the inputs in a batch; the row's position is the last column.
-    keys: Vec<usize>,
-    time: usize,
-    inputs: Vec<usize>,
-    /// The outputs and the row's position.
-    schema: SchemaRef,
-    gaps: Arc<Mutex<u64>>,
-}
-
-impl WindowOperator {
-    fn new(window: &WindowOp, columns: &[String]) -> Result<Self> {
-        let place = |name: &String| {
-            let found = columns.iter().position(|column| column == name);
-            found.ok_or_else(|| Fault::internal("a window's column is missing"))
-        };
-        let mut plan = window.plan.as_ref().clone();
-        if window.backward {
-            plan.time = DataType::Int64;
-        }
-        let mut fields: Vec<Field> = window.writes.iter().map(|field| field.clone().with_nullable(true)).collect();
-        fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
-        Ok(WindowOperator {
-            keys: window.keys.iter().map(place).collect::<Result<_>>()?,
-            time: place(&window.time)?,
-            inputs: window.reads.iter().map(place).collect::<Result<_>>()?,
-            backward: window.backward,
-            plan: Arc::new(plan),
-            schema: Arc::new(Schema::new(fields)),
-            gaps: Arc::default(),
-        })
-    }
-}
-
-impl SortedOperator for WindowOperator {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn start(&self) -> BatchFn {
-        let mut engine = WindowEngine::new(self.plan.clone());
-        let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
-        let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());
-        let backward = self.backward;
-        Box::new(move |batch| {
-            let columns =
-                |places: &[usize]| places.iter().map(|place| batch.column(*place).clone()).collect::<Vec<_>>();
-            let (keys, inputs) = (columns(&keys), columns(&inputs));
-            let mut time = batch.column(time).clone();
-            if backward {
-                time = negated(&cast(&time, &DataType::Int64)?);
-            }
-            let rows = InputRows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
-            let mut outputs = engine.push(&rows, &vec![true; plan.functions.len()])?;
-            engine.keep_last();
-            *lock(&gaps)? = engine.gaps();
-            if backward {
-                for (output, function) in outputs.iter_mut().zip(&plan.functions) {
-                    if matches!(function.compute, WindowFunction::LastValidTime { .. }) {
-                        *output = cast(&negated(&cast(output, &DataType::Int64)?), output.data_type())?;
-                    }
-                }
-            }
-            outputs.push(batch.column(batch.num_columns() - 1).clone());
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            Ok(RecordBatch::try_new_with_options(schema.clone(), outputs, &options)?)
-        })
-    }
-}
-
-fn negated(column: &ArrayRef) -> ArrayRef {
-    let negated: Int64Array = column.as_primitive::<Int64Type>().unary(i64::wrapping_neg);
-    Arc::new(negated)
 }
 
 /// The order of some columns of a schema.
@@ -688,59 +389,4 @@ fn sort_spec(schema: SchemaRef, by: &[SortExpr]) -> Result<SortSpec> {
     };
     let columns = by.iter().map(column).collect::<Result<Vec<_>>>()?;
     Ok(SortSpec::new(schema, &columns))
-}
-
-/// Writes outputs in the order of rows.
-struct SortedWriter {
-    writer: FileWriter<BufWriter<File>>,
-    path: TempPath,
-    /// The outputs without the row's position.
-    schema: SchemaRef,
-    /// The number of columns in the file.
-    written: usize,
-    /// The first batch and the number of batches of each span, among the spans of all streams.
-    batches: BTreeMap<usize, (usize, usize)>,
-    count: usize,
-}
-
-impl SortedWriter {
-    fn new(scratch: &ScratchDir, all: &SchemaRef, keeps_rows: bool) -> Result<Self> {
-        let outputs = all.fields().len() - 1;
-        let schema = Arc::new(all.project(&(0..outputs).collect::<Vec<_>>())?);
-        let (file, path) = scratch.file()?.into_parts();
-        let file_schema = if keeps_rows { all } else { &schema };
-        let writer =
-            FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), file_schema, compressed_ipc()?)?;
-        let written = file_schema.fields().len();
-        Ok(SortedWriter { writer, path, schema, written, batches: BTreeMap::new(), count: 0 })
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().values();
-        let outputs = batch.project(&(0..self.written).collect::<Vec<_>>())?;
-        let mut from = 0;
-        while from < positions.len() {
-            let task = positions[from] >> ROW_BITS;
-            let length = positions[from..].partition_point(|row| row >> ROW_BITS == task);
-            self.writer.write(&outputs.slice(from, length))?;
-            self.batches.entry(task as usize).or_insert((self.count, 0)).1 += 1;
-            self.count += 1;
-            from += length;
-        }
-        Ok(())
-    }
-
-    /// `spans` are the numbers of spans of each stream.
-    fn finish(mut self, spans: &[usize], kind: SortedKind) -> Result<SortedFile> {
-        self.writer.finish()?;
-        let columns = 0..self.schema.fields().len();
-        let (path, batches, firsts) = (Arc::new(self.path), Arc::new(self.batches), Arc::new(first_spans(spans)));
-        Ok(SortedFile { path, schema: self.schema, columns, batches, firsts, kind })
-    }
-}
-
-/// The first span of each stream, among the spans of all streams.
-fn first_spans(spans: &[usize]) -> Vec<usize> {
-    let before = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
-    spans.iter().scan(0, before).collect()
 }

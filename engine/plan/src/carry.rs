@@ -158,19 +158,22 @@ impl Carry {
         &mut self,
         op: OpId,
         plan: &Arc<WindowPlan>,
-        way: WindowRowOrder,
+        row_order: WindowRowOrder,
         batches: &[InputRows<'_>],
         emit: &[bool],
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
-        if way == WindowRowOrder::Key {
+        if row_order == WindowRowOrder::Key {
             let keys = self.keys.entry(op).or_default();
             for (number, rows) in batches.iter().enumerate() {
                 keys.check(rows.keys).inspect_err(|_| self.failed = Some(op)).map_err(|fault| (number, fault))?;
             }
         }
         // Series in key order are processed one after the other and use a single partition.
-        let beside =
-            self.held.as_ref().filter(|_| way == WindowRowOrder::Time).and_then(|held| held.budget.beside.as_ref());
+        let beside = self
+            .held
+            .as_ref()
+            .filter(|_| row_order == WindowRowOrder::Time)
+            .and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
         let engine = self.engines.entry(op).or_insert_with(|| WindowEngine::in_parts(plan.clone(), parts));
         let together: &ParallelFor = beside.map_or(&run_sequentially, |(_, together)| together.as_ref());
@@ -179,7 +182,7 @@ impl Carry {
                 self.failed = Some(op);
             }
         })?;
-        match (way, &self.held) {
+        match (row_order, &self.held) {
             (WindowRowOrder::Key, _) => engine.keep_last(),
             (_, Some(held)) => engine.settle(held.budget.bytes_max).map_err(|fault| (0, fault))?,
             _ => {}

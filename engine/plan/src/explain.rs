@@ -116,7 +116,7 @@ pub struct ExplainWindow {
     /// The step.
     pub step: String,
     /// `in order of time`, `key by key` or `sorted`.
-    pub way: &'static str,
+    pub row_order: &'static str,
     /// The reason.
     pub why: &'static str,
 }
@@ -192,17 +192,17 @@ impl ExplainProgram {
             let ops = program.windows_of(scans);
             let ops = ops.into_iter().filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
             let explained = ops.map(|op| {
-                let RowOrderChoice { way, why } =
+                let RowOrderChoice { row_order, why } =
                     choose_row_order(&program.bound, op, &|base| match &program.bound.bases[base] {
                         BaseDataset::Source(name) => datasets.get(name),
                         BaseDataset::Gathered(_) => None,
                     });
-                let way = match way {
+                let row_order = match row_order {
                     WindowRowOrder::Time => "in order of time",
                     WindowRowOrder::Key => "key by key",
                     WindowRowOrder::Sorted => SORTED,
                 };
-                ExplainWindow { step: program.bound.ops[op].label.clone(), way, why }
+                ExplainWindow { step: program.bound.ops[op].label.clone(), row_order, why }
             });
             explained.collect::<Vec<_>>()
         };
@@ -293,7 +293,7 @@ impl ExplainProgram {
                     explained.joins = joins(&program.bound, &work.scans);
                 }
             }
-            let sorts = explained.windows.iter().any(|window| window.way == SORTED)
+            let sorts = explained.windows.iter().any(|window| window.row_order == SORTED)
                 || explained.joins.iter().any(|join| join.method == SHUFFLE_JOIN);
             if sorts && explained.work == "learn" {
                 explained.runs_on = "the coordinator; workers sort the rows";

@@ -113,7 +113,8 @@ impl PipelineBinder<'_> {
     pub(crate) fn start_future(
         &mut self,
         flow: &mut NodeFlow,
-        (gather, future): (GatherOp, FutureRowsOp),
+        gather: GatherOp,
+        future: FutureRowsOp,
         label: &str,
         identity: ContentId,
         at: Option<&SpecLocation>,

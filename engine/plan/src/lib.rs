@@ -6,6 +6,7 @@
 mod analyzer_identity;
 mod bind;
 mod bind_faults;
+mod bound_pipeline;
 mod canonical_floats;
 mod carried;
 mod carry;
@@ -35,7 +36,8 @@ mod sql_text;
 mod transform;
 
 pub use analyzer_identity::analyzer_identities;
-pub use bind::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream, bind};
+pub use bind::bind;
+pub use bound_pipeline::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream};
 pub use canonical_floats::canonical_key;
 pub use carried::CarriedFinding;
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};

@@ -8,7 +8,7 @@ use crate::{BaseId, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowOrderChoice {
     /// The row order.
-    pub way: WindowRowOrder,
+    pub row_order: WindowRowOrder,
     /// The reason, phrased to follow the window's name.
     pub why: &'static str,
 }
@@ -21,30 +21,32 @@ pub fn choose_row_order<'a>(
     dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
 ) -> RowOrderChoice {
     if let PlanOp::Join(_) = &bound.ops[op].op {
-        return RowOrderChoice { way: WindowRowOrder::Sorted, why: "joins rows of another step" };
+        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "joins rows of another step" };
     }
     let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
-        return RowOrderChoice { way: WindowRowOrder::Time, why: "is not a window" };
+        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "is not a window" };
     };
     if window.backward {
-        return RowOrderChoice { way: WindowRowOrder::Sorted, why: "reads series backward" };
+        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "reads series backward" };
     }
     let [stream] = flow.streams.as_slice() else {
-        return RowOrderChoice { way: WindowRowOrder::Time, why: "reads its inputs one after the other" };
+        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads its inputs one after the other" };
     };
     let Some(dataset) = dataset(stream.base) else {
-        return RowOrderChoice { way: WindowRowOrder::Time, why: "reads rows whose order is not known yet" };
+        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads rows whose order is not known yet" };
     };
     let follow = |column: &String| follow_each_other(dataset, &base_column(bound, stream, column)?);
     match (follow(&window.time), window.keys.first().and_then(follow)) {
         (Some(true), _) => {
-            RowOrderChoice { way: WindowRowOrder::Time, why: "reads spans that follow each other in time" }
+            RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads spans that follow each other in time" }
         }
-        (None, _) => RowOrderChoice { way: WindowRowOrder::Time, why: "reads spans whose times are not known" },
+        (None, _) => RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads spans whose times are not known" },
         (Some(false), Some(true)) => {
-            RowOrderChoice { way: WindowRowOrder::Key, why: "reads spans that follow each other by key" }
+            RowOrderChoice { row_order: WindowRowOrder::Key, why: "reads spans that follow each other by key" }
         }
-        (Some(false), _) => RowOrderChoice { way: WindowRowOrder::Sorted, why: "reads spans that overlap in time" },
+        (Some(false), _) => {
+            RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "reads spans that overlap in time" }
+        }
     }
 }
 

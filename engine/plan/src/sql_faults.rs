@@ -11,7 +11,7 @@ const SQL_SHOWN_MAX: usize = 80;
 
 /// A fault of an expression over some columns.
 pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionError) -> Fault {
-    known_fault((text, "expression"), error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
+    known_fault(text, "expression", error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
         let reason = planner_reason(error);
         Fault::new(codes::EXPRESSION, format!("`{}` is not a valid expression: {reason}", shown(text)))
     })
@@ -29,7 +29,7 @@ pub(crate) fn query_fault(query: &str, error: &DataFusionError) -> Fault {
             None => columns_hint(&names),
         })
     };
-    known_fault((query, "query"), error, &unknown).unwrap_or_else(|| {
+    known_fault(query, "query", error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
         Fault::new(codes::EXPRESSION, format!("the query `{}` is not valid: {reason}", shown(query)))
     })
@@ -56,7 +56,7 @@ fn valid_columns(error: &DataFusionError) -> Vec<String> {
 }
 
 /// A fault for an error that is understood; `noun` is what the text is.
-fn known_fault((text, noun): (&str, &str), error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
+fn known_fault(text: &str, noun: &str, error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => schema_fault(error, unknown),
         DataFusionError::SQL(error, _) => Some(syntax_fault(text, noun, &error.to_string())),

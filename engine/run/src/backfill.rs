@@ -126,7 +126,7 @@ impl Session {
         let kept_on_time = self.deadline.is_some() || pipeline.deadline.is_some();
         let memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
         let most = asked.min(intervals).min(self.options.threads).min(memory as usize).max(1);
-        if kept_on_time || self.crew.is_some() { 1 } else { most }
+        if kept_on_time || self.cluster.is_some() { 1 } else { most }
     }
 
     /// Waits until the run before, where several are side by side, has come so far.

@@ -2,7 +2,7 @@
 
 use forebay_commit::DegradationReport;
 use forebay_model::Interval;
-use forebay_plan::RowCounts;
+use forebay_plan::{Pass, PassWork, RowCounts};
 use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
@@ -253,6 +253,26 @@ pub struct PassReport {
 }
 
 impl PassReport {
+    /// The report of a pass that has not begun.
+    pub(crate) fn new(pass: &Pass) -> Self {
+        let work = match &pass.work {
+            PassWork::Learn(_) => "learn",
+            PassWork::Gather(_) => "gather",
+            PassWork::Write(_) => "write",
+        };
+        PassReport {
+            id: pass.id.to_string(),
+            work,
+            reused: false,
+            rows_in: 0,
+            rows_kept: 0,
+            values_kept: 0,
+            rows_filtered: 0,
+            rows_expanded: 0,
+            rows_out: 0,
+        }
+    }
+
     pub(crate) fn count(&mut self, counts: RowCounts) {
         self.rows_in = counts.input;
         self.rows_filtered = counts.filtered;

@@ -18,7 +18,7 @@ use crate::deadline::{
     ARTIFACT, CostHistory, DeadlineMonitor, DeadlineSpec, PlanOption, PlannedPass, Webhook, pass_names, planned_passes,
 };
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
-use crate::executor::{RunExecutor, UncommittedArtifact};
+use crate::executor::{DeadlinePlan, RunExecutor, UncommittedArtifact};
 use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name, naive_passes};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::{PreparedRun, Session};
@@ -63,14 +63,14 @@ impl Session {
         let costs = self.io.get(&history)?.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default();
         let listens = (self.watch.clone(), &self.interrupt);
         let run_id = self.options.run_id.as_deref();
-        let keeper = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, listens)?;
-        let (watch, interrupt) = (keeper.watch(), keeper.interrupt());
+        let monitor = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, listens)?;
+        let (watch, interrupt) = (monitor.watch(), monitor.interrupt());
         let session =
             Session { io: self.io.with_read_cache(self.memory().recent_bytes()), watch, interrupt, ..claimed };
         let mut pipeline = Cow::Borrowed(pipeline);
         let done = loop {
-            match session.run_attempt(&pipeline, goal, interval, &keeper) {
-                Err(_) if keeper.should_restart() => {}
+            match session.run_attempt(&pipeline, goal, interval, &monitor) {
+                Err(_) if monitor.should_restart() => {}
                 Err(fault) => match session.bound_join_of(&pipeline, &fault)? {
                     Some(bounded) if !matches!(goal, RunMode::Apply(_)) => pipeline = Cow::Owned(bounded),
                     _ => break Err(fault),
@@ -78,7 +78,7 @@ impl Session {
                 done => break done,
             }
         };
-        let (on_time, costs) = keeper.finish();
+        let (on_time, costs) = monitor.finish();
         // Forecasts are a courtesy: no run fails because of them. What a run costs beside others tells nothing.
         if let Some(costs) = costs.filter(|_| self.turn.is_none())
             && let Err(fault) = costs.to_json().and_then(|bytes| self.io.put(&history, bytes.into()))
@@ -124,11 +124,11 @@ impl Session {
         whole: &Pipeline,
         goal: RunMode<'_>,
         interval: Option<&Interval>,
-        keeper: &DeadlineMonitor,
+        monitor: &DeadlineMonitor,
     ) -> Result<RunReport> {
-        let rung = keeper.level();
+        let rung = monitor.level();
         if rung == Some(DegradationLevel::Naive) {
-            return self.run_naive(whole, interval, keeper);
+            return self.run_naive(whole, interval, monitor);
         }
         let (pipeline, _) = &skip_optional(whole, rung);
         let artifact = match goal {
@@ -192,7 +192,7 @@ impl Session {
             Ok(known)
         })?;
         later.join_all()?;
-        let last = match (artifact, keeper.deadline(), &whole.deadline) {
+        let last = match (artifact, monitor.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline))
                 if deadline.ladder.iter().any(|rung| *rung > DegradationLevel::SkipOptional) =>
             {
@@ -221,23 +221,24 @@ impl Session {
             }
         }
         known.findings = found;
-        let withins = session.interval_filters(pipeline, &mut program, interval)?;
+        let intervals = session.restrict_to_interval(pipeline, &mut program, interval)?;
         // Workers compile the run themselves; findings of another night are known here alone.
         let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
-        let job = match session.crew.is_some() && is_plain {
+        let run_spec = match session.cluster.is_some() && is_plain {
             true => Some(session.run_spec(pipeline, sinks, answered, interval, &datasets)?),
             false => None,
         };
-        let run = RunExecutor { withins, job, ..RunExecutor::new(session, pipeline, store, scratch, program, known) };
-        let mut ways = session.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
+        let run =
+            RunExecutor { intervals, run_spec, ..RunExecutor::new(session, pipeline, store, scratch, program, known) };
+        let mut options = session.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
         if artifact.is_none() {
             let none = Pipeline::default();
             let runs = matches!(goal, RunMode::Run);
-            add_final_passes(&mut ways, if runs { pipeline } else { &none }, &datasets);
+            add_final_passes(&mut options, if runs { pipeline } else { &none }, &datasets);
         }
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
-        let kept = Some((keeper, ways));
-        let mut run = RunExecutor { keeper: kept, trainings, ladder: ladder.clone(), ..run };
+        let deadline = Some(DeadlinePlan { monitor, options });
+        let mut run = RunExecutor { deadline, trainings, degradation: ladder.clone(), ..run };
         let mut staged = run.run_passes()?;
         let expectations = run.judge_expectations(interval)?;
         session.wait_for_previous_run(BackfillStage::Done)?;
@@ -247,7 +248,7 @@ impl Session {
         let mut outputs = Vec::new();
         let fits = artifact.is_none() && (learns || last.is_none());
         if fits {
-            keeper.begin(ARTIFACT);
+            monitor.begin(ARTIFACT);
             run.begin_artifact()?;
         }
         if !trains || interval.is_some() {
@@ -260,11 +261,11 @@ impl Session {
         };
         let mut passes = std::mem::take(&mut run.report);
         if fits {
-            keeper.end(passes.iter().all(|pass| pass.reused));
+            monitor.end(passes.iter().all(|pass| pass.reused));
         }
         let trained = match &fitted {
             Some(UncommittedArtifact { artifact, .. }) if trains => {
-                session.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
+                session.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, monitor)?
             }
             _ => Vec::new(),
         };
@@ -278,11 +279,11 @@ impl Session {
         let mut forecasts = Vec::new();
         for (plan, sink) in plans.iter().zip(&pipeline.predictions) {
             let name = forecast_pass_name(sink);
-            keeper.begin(&name);
+            monitor.begin(&name);
             let inputs = ForecastInputs { datasets: &datasets, run: &run, ladder: &ladder };
             let mut forecast = session.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
             let own = forecast.passes();
-            keeper.end(own.iter().all(|pass| pass.reused));
+            monitor.end(own.iter().all(|pass| pass.reused));
             passes.extend(own);
             forecasts.push(forecast);
         }
@@ -295,7 +296,7 @@ impl Session {
         };
         let models = trained.into_iter().map(|model| model.publish(session, &run.store)).collect::<Result<Vec<_>>>()?;
         let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
-        std::mem::take(&mut run.later).join_all()?;
+        std::mem::take(&mut run.background).join_all()?;
         Ok(RunReport {
             forecasts,
             pipeline: pipeline.name.clone(),
@@ -341,7 +342,7 @@ impl Session {
         })
     }
 
-    /// The way that a run is on, and those down the ladder that are open.
+    /// The plan of this run, and those of the lower levels that are open to it.
     fn plan_options(
         &self,
         whole: &Pipeline,
@@ -353,16 +354,16 @@ impl Session {
     ) -> Result<Vec<PlanOption>> {
         let mut here = planned_passes(&run.program, run.pipeline, datasets, rung, &run.known);
         if rung > Some(DegradationLevel::SkipOptional) {
-            let withins = run.withins.clone();
+            let intervals = run.intervals.clone();
             let same = run.dry_run_with(run.pipeline, run.program.clone(), run.known.findings.clone());
-            estimate_new_reads(RunExecutor { withins, ..same }, &mut here)?;
+            estimate_new_reads(RunExecutor { intervals, ..same }, &mut here)?;
         }
-        let mut ways = vec![PlanOption { rung, passes: here }];
+        let mut options = vec![PlanOption { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
             if *next == DegradationLevel::Naive {
                 if !whole.predictions.is_empty() {
-                    ways.push(PlanOption { rung: Some(*next), passes: naive_passes() });
+                    options.push(PlanOption { rung: Some(*next), passes: naive_passes() });
                 }
                 continue;
             }
@@ -382,15 +383,15 @@ impl Session {
             if let (Some(answers), DegradationLevel::LastModel) = (answers, next) {
                 let (all, mut findings) = ((0..program.bound.asks.len()).collect(), BTreeMap::new());
                 replace_findings(&mut program, &lesser, &all, &answers, &mut findings)?;
-                let withins = self.interval_filters(&lesser, &mut program, interval)?;
+                let intervals = self.restrict_to_interval(&lesser, &mut program, interval)?;
                 estimate_new_reads(
-                    RunExecutor { withins, ..run.dry_run_with(&lesser, program, findings) },
+                    RunExecutor { intervals, ..run.dry_run_with(&lesser, program, findings) },
                     &mut ahead,
                 )?;
             }
-            ways.push(PlanOption { rung: Some(*next), passes: ahead });
+            options.push(PlanOption { rung: Some(*next), passes: ahead });
         }
-        Ok(ways)
+        Ok(options)
     }
 }
 
@@ -418,20 +419,20 @@ fn estimate_new_reads(mut run: RunExecutor<'_>, ahead: &mut [PlannedPass]) -> Re
     Ok(())
 }
 
-/// Adds what comes after the passes to the ways on which something is learned: the artifact, and trainings.
-fn add_final_passes(ways: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
+/// Adds what follows the passes to each plan: the artifact, trainings and forecasts.
+fn add_final_passes(options: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
     let ahead = |pass, learned| PlannedPass { pass, total, read: None, learned, keeps: false };
-    for way in ways.iter_mut().filter(|way| way.rung < Some(DegradationLevel::Naive)) {
-        if way.rung < Some(DegradationLevel::LastModel) {
-            way.passes.push(ahead(ARTIFACT.to_owned(), false));
+    for option in options.iter_mut().filter(|option| option.rung < Some(DegradationLevel::Naive)) {
+        if option.rung < Some(DegradationLevel::LastModel) {
+            option.passes.push(ahead(ARTIFACT.to_owned(), false));
         }
-        if way.rung < Some(DegradationLevel::ReuseStates) {
+        if option.rung < Some(DegradationLevel::ReuseStates) {
             let trainings = pipeline.trainings.iter().map(training::training_pass_name);
-            way.passes.extend(trainings.map(|name| ahead(name, true)));
+            option.passes.extend(trainings.map(|name| ahead(name, true)));
         }
-        way.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
+        option.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
     }
 }
 

@@ -59,7 +59,7 @@ impl ServingModel {
             let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
             learned.ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
         };
-        let told = ChainContext { finding: &finding, way: &|_| WindowRowOrder::Time };
+        let told = ChainContext { finding: &finding, row_order: &|_| WindowRowOrder::Time };
         let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
         if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;

@@ -22,7 +22,7 @@ use crate::cancellable_source::CancellableSource;
 use crate::carried::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
 use crate::deadline::DeadlineSpec;
-use crate::executor::{RunExecutor, interval_pass_id};
+use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
 use crate::report::RunReport;
 use crate::run::RunMode;
 
@@ -52,7 +52,7 @@ pub struct Session {
     pub(crate) watch: Arc<dyn EventListener>,
     pub(crate) interrupt: CancellationToken,
     pub(crate) deadline: Option<Timestamp>,
-    pub(crate) crew: Option<Arc<Cluster>>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// Its place among runs side by side.
     pub(crate) turn: Option<BackfillTurn>,
     /// Its attempt at a run that has an id.
@@ -88,7 +88,7 @@ impl Session {
         let io = StorageClient::new()?;
         io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
         let interrupt = io.cancellation().clone();
-        let (deadline, crew, turn, claim) = (None, None, None, None);
+        let (deadline, cluster, turn, claim) = (None, None, None, None);
         let (lease, allow_empty, as_of, carried) = (None, false, None, None);
         Ok(Session {
             io,
@@ -99,7 +99,7 @@ impl Session {
             watch,
             interrupt,
             deadline,
-            crew,
+            cluster,
             turn,
             claim,
             lease,
@@ -121,9 +121,9 @@ impl Session {
     }
 
     /// The same, with workers that do what they can do.
-    pub fn with_cluster(self, crew: Cluster) -> Result<Self> {
-        crew.publish_status(self.io.clone(), &self.state()?)?;
-        Ok(Session { crew: Some(Arc::new(crew)), ..self })
+    pub fn with_cluster(self, cluster: Cluster) -> Result<Self> {
+        cluster.publish_status(self.io.clone(), &self.state()?)?;
+        Ok(Session { cluster: Some(Arc::new(cluster)), ..self })
     }
 
     /// Stops runs early: they fail after the batches that they are in.
@@ -316,8 +316,8 @@ impl Session {
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
             store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)
         })?;
-        let withins = self.interval_filters(pipeline, &mut program, interval)?;
-        let mut run = RunExecutor { withins, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
+        let intervals = self.restrict_to_interval(pipeline, &mut program, interval)?;
+        let mut run = RunExecutor { intervals, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
         let mut standing: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
         for pass in run.program.passes.clone() {
             standing.insert(pass.id, run.inspect_pass(&pass)?);
@@ -371,25 +371,26 @@ impl Session {
         Ok(IntervalFilter { column, base, first, last })
     }
 
-    /// Gives the writing passes of an interval names of their own, and tells what each writes.
-    pub(crate) fn interval_filters(
+    /// Restricts the write passes of a program to an interval: gives them ids of their own, and returns the rows that
+    /// each writes.
+    pub(crate) fn restrict_to_interval(
         &self,
         pipeline: &Pipeline,
         program: &mut Program,
         interval: Option<&Interval>,
-    ) -> Result<BTreeMap<ContentId, (Interval, IntervalFilter)>> {
-        let mut withins = BTreeMap::new();
+    ) -> Result<BTreeMap<ContentId, PassInterval>> {
+        let mut intervals = BTreeMap::new();
         for pass in &mut program.passes {
-            // Rows of the future lie after every interval: what shows them is replaced as a whole.
+            // Future rows lie after every interval: outputs of them are replaced as a whole.
             if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work)
                 && work.first_scan == 0
             {
-                let within = self.interval_filter(pipeline, &program.bound, work, interval)?;
-                pass.id = interval_pass_id(pass.id, &within);
-                withins.insert(pass.id, (interval.clone(), within));
+                let filter = self.interval_filter(pipeline, &program.bound, work, interval)?;
+                pass.id = interval_pass_id(pass.id, &filter);
+                intervals.insert(pass.id, PassInterval { interval: interval.clone(), filter });
             }
         }
-        Ok(withins)
+        Ok(intervals)
     }
 
     /// Learns everything and commits the artifact.

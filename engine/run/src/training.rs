@@ -222,19 +222,19 @@ impl Session {
         interval: Option<&Interval>,
         (store, scratch): (&StateStore, &ScratchDir),
         passes: &mut Vec<PassReport>,
-        keeper: &DeadlineMonitor,
+        monitor: &DeadlineMonitor,
     ) -> Result<Vec<UnpublishedModel>> {
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {
             let number = passes.len() + 1;
             let label = training_pass_name(training);
-            keeper.begin(&label);
+            monitor.begin(&label);
             let place = |fault: Fault| fault.at(training.at.as_ref()).pass(format!("{number} of {total} ({label})"));
             let training = TrainingRun { session: self, pipeline, training, artifact, interval, store, scratch };
             let (model, pass) = training.run(number, total, &label).map_err(place)?;
             self.watch.on_event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
-            keeper.end(pass.reused);
+            monitor.end(pass.reused);
             models.push(model);
             passes.push(pass);
         }

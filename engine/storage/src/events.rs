@@ -93,7 +93,7 @@ pub enum Event {
         /// Bytes.
         bytes: u64,
     },
-    /// A worker takes errands of this run.
+    /// A worker takes tasks of this run.
     WorkerJoined {
         /// Its address.
         worker: String,

@@ -31,7 +31,8 @@ fn in_pieces(
     plan: &Arc<WindowPlan>,
     rows: &[SeriesTestRow],
     emit: &[bool],
-    (pieces, engine_parts): (&[(usize, InterimAction)], usize),
+    pieces: &[(usize, InterimAction)],
+    engine_parts: usize,
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
     let mut engine = WindowEngine::in_parts(plan.clone(), engine_parts);
@@ -76,12 +77,12 @@ proptest! {
     ) {
         let plan = Arc::new(plan(functions, gaps));
         let all = vec![true; plan.functions.len()];
-        let (whole, state) = in_pieces(&plan, &rows, &all, (&[(usize::MAX, InterimAction::Nothing)], 1));
-        let (cut, cut_state) = in_pieces(&plan, &rows, &all, (&pieces, parts));
+        let (whole, state) = in_pieces(&plan, &rows, &all, &[(usize::MAX, InterimAction::Nothing)], 1);
+        let (cut, cut_state) = in_pieces(&plan, &rows, &all, &pieces, parts);
         prop_assert_eq!(&whole, &cut);
         prop_assert!(state == cut_state);
         let emit = &emit[..plan.functions.len()];
-        let (some, some_state) = in_pieces(&plan, &rows, emit, (&pieces, parts));
+        let (some, some_state) = in_pieces(&plan, &rows, emit, &pieces, parts);
         let wanted: Vec<_> = whole.iter().zip(emit).filter(|(_, wanted)| **wanted).map(|(output, _)| output.clone()).collect();
         prop_assert_eq!(&wanted, &some);
         prop_assert!(state == some_state);

@@ -121,7 +121,7 @@ impl WorkersArgs {
                 (Some(local), addresses, security)
             }
         };
-        let crew = Cluster::new(ClusterOptions { workers, security, lease, grace }, watch.clone())?;
-        Ok((local, session.with_cluster(crew)?))
+        let cluster = Cluster::new(ClusterOptions { workers, security, lease, grace }, watch.clone())?;
+        Ok((local, session.with_cluster(cluster)?))
     }
 }

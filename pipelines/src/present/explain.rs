@@ -164,7 +164,7 @@ fn joins(out: &mut String, joins: &[ExplainJoin]) {
 }
 
 fn windows(out: &mut String, windows: &[ExplainWindow]) {
-    let row = |window: &ExplainWindow| [window.step.clone(), window.way.to_owned(), format!("it {}", window.why)];
+    let row = |window: &ExplainWindow| [window.step.clone(), window.row_order.to_owned(), format!("it {}", window.why)];
     table(out, "windows", windows.iter().map(row).collect());
 }
 
@@ -327,7 +327,7 @@ mod tests {
                 reads: vec![read("joined.join (gathered)", &long, &["cleaned.filter", "features.standardize"])],
                 windows: vec![ExplainWindow {
                     step: "windows.rolling".into(),
-                    way: "in order of time",
+                    row_order: "in order of time",
                     why: "reads spans that follow each other in time",
                 }],
                 runs_on: "workers",

@@ -236,7 +236,7 @@ impl PipelineInterpreter<'_> {
             let findings = &self.findings;
             let finding = |ask: usize| Ok(findings[ask].clone());
             let way = |op: usize| if self.is_backward(op) { WindowRowOrder::Sorted } else { WindowRowOrder::Time };
-            let told = ChainContext { finding: &finding, way: &way };
+            let told = ChainContext { finding: &finding, row_order: &way };
             OpChain::new(self.bound, stream, &needed, &names, &wants, told)?
         };
         let fields = chain.fields(0).to_vec();
@@ -244,7 +244,7 @@ impl PipelineInterpreter<'_> {
         let sorted: Vec<usize> = chain
             .windows()
             .iter()
-            .filter(|window| window.way == WindowRowOrder::Sorted)
+            .filter(|window| window.row_order == WindowRowOrder::Sorted)
             .map(|window| window.op)
             .collect();
         for op in sorted {

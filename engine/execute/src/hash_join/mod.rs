@@ -74,10 +74,10 @@ impl HashJoin<'_> {
         let outputs = JoinOutputs::new(self, there.plan.schema())?;
         let sorted = OutputSorters::new(self, &outputs.schema);
         match self.partition(&there, self.table_bytes() / 2)? {
-            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, (&outputs, &sorted))?,
+            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, &outputs, &sorted)?,
             Sides::Stored(right) => {
                 let left = self.partition_all(&here)?;
-                self.join_partitions((&here, left), (&there, right), (&outputs, &sorted))?;
+                self.join_partitions(&here, left, &there, right, (&outputs, &sorted))?;
             }
         }
         sorted.merge()
@@ -172,7 +172,8 @@ impl HashJoin<'_> {
         here: &JoinSide,
         there: &JoinSide,
         batches: Vec<RecordBatch>,
-        (outputs, sorted): (&JoinOutputs, &OutputSorters<'_>),
+        outputs: &JoinOutputs,
+        sorted: &OutputSorters<'_>,
     ) -> Result<()> {
         let mut table = JoinTable::default();
         for batch in batches {
@@ -204,8 +205,10 @@ impl HashJoin<'_> {
 
     fn join_partitions(
         &self,
-        (here, left): (&JoinSide, Vec<StoredPartitions>),
-        (there, right): (&JoinSide, Vec<StoredPartitions>),
+        here: &JoinSide,
+        left: Vec<StoredPartitions>,
+        there: &JoinSide,
+        right: Vec<StoredPartitions>,
         to: (&JoinOutputs, &OutputSorters<'_>),
     ) -> Result<()> {
         let need = |part: usize| {
@@ -317,7 +320,7 @@ impl<'a> OutputSorters<'a> {
     fn merge(self) -> Result<BatchIter> {
         let sorters = self.idle.into_inner().map_err(|_| poisoned_lock())?;
         let runs = sorters.into_iter().map(SpillingSorter::finish).collect::<Result<Vec<_>>>()?;
-        merge_runs(&self.order, runs.into_iter().flatten().collect(), (self.scratch, self.budget_bytes))
+        merge_runs(&self.order, runs.into_iter().flatten().collect(), self.scratch, self.budget_bytes)
     }
 }
 

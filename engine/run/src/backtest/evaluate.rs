@@ -50,7 +50,7 @@ impl Evaluation<'_> {
     /// Joins and adds up, with `dir` for what is written on the way.
     pub fn run(&self, dir: &Path) -> Result<Scores> {
         let pipeline = self.scoring_pipeline(dir)?;
-        let session = Session { deadline: None, crew: None, ..self.session.clone() };
+        let session = Session { deadline: None, cluster: None, ..self.session.clone() };
         let report = session.allowing_empty(true).run(&pipeline)?;
         let output = report.outputs.first().ok_or_else(|| Fault::internal("scores that were not written"))?;
         let source = self.session.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;

@@ -139,7 +139,7 @@ impl Session {
         let session = Session {
             as_of: Some(TimeCutoff::before(&origin.known_before)),
             deadline: None,
-            crew: None,
+            cluster: None,
             ..self.clone()
         };
         let most = plans.iter().map(|plan| plan.forecasters.len()).max().unwrap_or(0);

@@ -34,12 +34,12 @@ pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool,
     if fits(here) {
         return DeadlineAction::OnTime;
     }
-    let ways = || left.iter().enumerate().skip(1).filter_map(|(way, left)| Some((way, (*left)?)));
-    if let Some((way, _)) = ways().find(|(_, left)| fits(*left)) {
-        return DeadlineAction::Take(way);
+    let options = || left.iter().enumerate().skip(1).filter_map(|(option, left)| Some((option, (*left)?)));
+    if let Some((option, _)) = options().find(|(_, left)| fits(*left)) {
+        return DeadlineAction::Take(option);
     }
-    match ways().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
-        Some((way, left)) if left < here * (1.0 - SAVES_MIN) => DeadlineAction::Take(way),
+    match options().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
+        Some((option, left)) if left < here * (1.0 - SAVES_MIN) => DeadlineAction::Take(option),
         _ => DeadlineAction::Late,
     }
 }
@@ -59,9 +59,9 @@ mod tests {
                     for two in lefts {
                         for known in [false, true] {
                             for fail in [false, true] {
-                                let ways = [*here, one, two];
-                                let verdict = decide(now, 100.0, &ways, known, fail);
-                                check(now, &ways, known, fail, verdict);
+                                let options = [*here, one, two];
+                                let verdict = decide(now, 100.0, &options, known, fail);
+                                check(now, &options, known, fail, verdict);
                                 seen.insert(format!("{verdict:?}"));
                             }
                         }
@@ -72,22 +72,22 @@ mod tests {
         assert_eq!(seen.len(), 5, "{seen:?}");
     }
 
-    fn check(now: f64, ways: &[Option<f64>], known: bool, fail: bool, verdict: DeadlineAction) {
-        let context = format!("{now} {ways:?} {known} {fail} {verdict:?}");
-        let fits = |way: usize| ways[way].is_some_and(|left| now + 1.1 * left <= 100.0);
+    fn check(now: f64, options: &[Option<f64>], known: bool, fail: bool, verdict: DeadlineAction) {
+        let context = format!("{now} {options:?} {known} {fail} {verdict:?}");
+        let fits = |option: usize| options[option].is_some_and(|left| now + 1.1 * left <= 100.0);
         match verdict {
             DeadlineAction::Stop => assert!(fail && now >= 100.0, "{context}"),
             DeadlineAction::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
-            DeadlineAction::Take(way) => {
-                assert!(!fits(0) && ways[way].is_some() && way > 0, "{context}");
+            DeadlineAction::Take(option) => {
+                assert!(!fits(0) && options[option].is_some() && option > 0, "{context}");
                 // In order: nothing before it would do, unless nothing does at all.
-                let first = (1..ways.len()).find(|way| fits(*way));
-                assert!(first.is_none_or(|first| first == way), "{context}");
-                assert!(ways[way] < ways[0], "{context}");
+                let first = (1..options.len()).find(|option| fits(*option));
+                assert!(first.is_none_or(|first| first == option), "{context}");
+                assert!(options[option] < options[0], "{context}");
             }
             DeadlineAction::Late => {
-                assert!((0..ways.len()).all(|way| !fits(way)), "{context}");
-                let quicker = ways[1..].iter().flatten().any(|left| *left < 0.9 * ways[0].unwrap());
+                assert!((0..options.len()).all(|option| !fits(option)), "{context}");
+                let quicker = options[1..].iter().flatten().any(|left| *left < 0.9 * options[0].unwrap());
                 assert!(!quicker, "{context}");
             }
         }

@@ -74,7 +74,7 @@ pub(crate) struct RunForecast {
     deadline: Option<f64>,
     fail: bool,
     /// The one that the run is on, then those further down the ladder.
-    ways: Vec<PlanOption>,
+    options: Vec<PlanOption>,
     current: Option<CurrentPass>,
     /// Work that is done, in expected seconds.
     done: f64,
@@ -99,15 +99,15 @@ impl RunForecast {
     }
 
     /// The ways that are open from here, and the passes of the first that are done already.
-    pub fn plan<'p>(&mut self, now: f64, mut ways: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
+    pub fn plan<'p>(&mut self, now: f64, mut options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         // What was done for a way that was left took its time all the same.
         self.done = self.trail.back().map_or(0.0, |(worked, _)| *worked);
         let done: BTreeSet<String> = done.map(str::to_owned).collect();
-        if let Some(way) = ways.first_mut() {
-            way.passes.retain(|pass| !done.contains(&pass.pass));
+        if let Some(option) = options.first_mut() {
+            option.passes.retain(|pass| !done.contains(&pass.pass));
         }
         self.finished.extend(done);
-        self.ways = ways;
+        self.options = options;
         self.current = None;
         // It was another way that looked late.
         self.late_since = None;
@@ -147,8 +147,8 @@ impl RunForecast {
             let (rows, course) = (current.moments.rows(), current.moments.course(seconds));
             self.spent.push(PassCost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
         }
-        if let Some(way) = self.ways.first_mut() {
-            way.passes.retain(|pass| pass.pass != ahead.pass);
+        if let Some(option) = self.options.first_mut() {
+            option.passes.retain(|pass| pass.pass != ahead.pass);
         }
         self.finished.insert(ahead.pass);
         self.record_progress(now);
@@ -176,9 +176,9 @@ impl RunForecast {
             return RunEstimate { left, verdict: DeadlineAction::OnTime };
         };
         let by = |pace: f64| {
-            let ways: Vec<Option<f64>> =
-                (0..self.ways.len()).map(|way| Some(self.remaining_seconds(way) * pace)).collect();
-            decide(now, deadline, &ways, known, self.fail)
+            let options: Vec<Option<f64>> =
+                (0..self.options.len()).map(|option| Some(self.remaining_seconds(option) * pace)).collect();
+            decide(now, deadline, &options, known, self.fail)
         };
         let verdict = by(pace);
         let is_sure = now >= deadline || self.costs.is_known() && by(1.0) != DeadlineAction::OnTime;
@@ -197,13 +197,13 @@ impl RunForecast {
     }
 
     /// The way down the ladder that [`DeadlineAction::Take`] names.
-    pub fn level_of(&self, way: usize) -> Option<DegradationLevel> {
-        self.ways.get(way)?.rung
+    pub fn level_of(&self, option: usize) -> Option<DegradationLevel> {
+        self.options.get(option)?.rung
     }
 
     /// The pass that is under way, as far as it is known by now.
     fn current_plan(&self, current: &CurrentPass) -> Option<PlannedPass> {
-        let pass = self.ways.first()?.passes.iter().find(|pass| pass.pass == current.pass)?;
+        let pass = self.options.first()?.passes.iter().find(|pass| pass.pass == current.pass)?;
         let read = (current.looked_at > 0).then(|| {
             // What was not looked at yet is like what was.
             let share = current.read as f64 / current.looked_at as f64;
@@ -213,12 +213,12 @@ impl RunForecast {
     }
 
     /// Whether nothing stands on a way of what was done of a pass.
-    fn starts_over(&self, way: usize, ahead: &PlannedPass) -> bool {
-        ahead.learned && self.ways.get(way).is_some_and(|way| way.rung == Some(DegradationLevel::LastModel))
+    fn starts_over(&self, option: usize, ahead: &PlannedPass) -> bool {
+        ahead.learned && self.options.get(option).is_some_and(|option| option.rung == Some(DegradationLevel::LastModel))
     }
 
-    fn expected(&self, way: usize, ahead: &PlannedPass) -> PassEstimate<'_> {
-        match self.finished.contains(&ahead.pass) && !self.starts_over(way, ahead) {
+    fn expected(&self, option: usize, ahead: &PlannedPass) -> PassEstimate<'_> {
+        match self.finished.contains(&ahead.pass) && !self.starts_over(option, ahead) {
             true => PassEstimate { seconds: 0.0, rows: None },
             false => self.costs.estimate(ahead),
         }
@@ -249,13 +249,13 @@ impl RunForecast {
     }
 
     /// Work that is left on a way, in expected seconds.
-    fn remaining_seconds(&self, way: usize) -> f64 {
-        let passes = self.ways.get(way).map(|way| way.passes.as_slice()).unwrap_or_default();
+    fn remaining_seconds(&self, option: usize) -> f64 {
+        let passes = self.options.get(option).map(|option| option.passes.as_slice()).unwrap_or_default();
         let current = self.current.as_ref().and_then(|current| self.current_plan(current));
         let (done, all) = self.current_seconds();
         let left = |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass) {
-            Some(_) if way == 0 || pass.keeps && !self.starts_over(way, pass) => all - done,
-            _ => self.expected(way, pass).seconds,
+            Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => all - done,
+            _ => self.expected(option, pass).seconds,
         };
         passes.iter().map(left).sum()
     }
@@ -388,8 +388,8 @@ mod tests {
                         }
                         let outlook = forecast.estimate(self.now);
                         foretold.extend(outlook.left.map(|left| (self.now, self.now + left)));
-                        if let DeadlineAction::Take(way) = outlook.verdict {
-                            rungs.push(forecast.level_of(way).unwrap());
+                        if let DeadlineAction::Take(option) = outlook.verdict {
+                            rungs.push(forecast.level_of(option).unwrap());
                             continue 'ladder;
                         }
                     }

@@ -79,7 +79,7 @@ impl DeadlineMonitor {
             bell: Condvar::new(),
         });
         let looker = shared.clone();
-        let thread = std::thread::Builder::new().name("forebay-keeper".into()).spawn(move || looker.live());
+        let thread = std::thread::Builder::new().name("forebay-monitor".into()).spawn(move || looker.live());
         let thread = thread.map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
         Ok(DeadlineMonitor { shared, thread: Some(thread) })
     }
@@ -89,7 +89,7 @@ impl DeadlineMonitor {
         self.shared.clone()
     }
 
-    /// What stops the run: the user, or the keeper.
+    /// What stops the run: the user, or the monitor.
     pub fn interrupt(&self) -> CancellationToken {
         self.shared.interrupt.clone()
     }
@@ -105,9 +105,9 @@ impl DeadlineMonitor {
     }
 
     /// The ways that are open from here, and the passes that are done already; decides at once.
-    pub fn plan<'p>(&self, ways: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
+    pub fn plan<'p>(&self, options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         let now = self.shared.now();
-        self.shared.state().forecast.plan(now, ways, done);
+        self.shared.state().forecast.plan(now, options, done);
         self.shared.look();
     }
 
@@ -136,7 +136,7 @@ impl DeadlineMonitor {
             let RunEstimate { left, verdict } = state.forecast.estimate(now);
             let enough = match verdict {
                 DeadlineAction::OnTime => state.rung,
-                DeadlineAction::Take(way) => state.forecast.level_of(way),
+                DeadlineAction::Take(option) => state.forecast.level_of(option),
                 DeadlineAction::Late | DeadlineAction::Stop => rung,
             };
             rung = rung.min(enough);
@@ -230,7 +230,7 @@ impl MonitorInner {
         let settled = state.next.is_some() || self.interrupt.is_deadline_passed();
         if self.deadline.is_some() && !settled {
             let action = match verdict {
-                DeadlineAction::Take(way) => state.forecast.level_of(way).map(DegradationLevel::word),
+                DeadlineAction::Take(option) => state.forecast.level_of(option).map(DegradationLevel::word),
                 DeadlineAction::Late if !state.said_late => Some("none"),
                 DeadlineAction::Stop => Some("stop"),
                 DeadlineAction::OnTime | DeadlineAction::Late => None,
@@ -239,8 +239,8 @@ impl MonitorInner {
                 events.extend(self.at_risk(&mut state, end, action));
             }
             match verdict {
-                DeadlineAction::Take(way) => {
-                    state.next = state.forecast.level_of(way).map(|rung| (rung, state.forecast.finished_passes()));
+                DeadlineAction::Take(option) => {
+                    state.next = state.forecast.level_of(option).map(|rung| (rung, state.forecast.finished_passes()));
                     self.interrupt.set_degrade_requested(true);
                 }
                 DeadlineAction::Stop => self.interrupt.set_deadline_passed(),

@@ -134,7 +134,7 @@ impl Session {
         interval: Option<&Interval>,
     ) -> Result<FeedSource> {
         let fed = self.plan_local_feed(pipeline, artifact, config, interval)?;
-        let Some(crew) = &self.crew else { return Ok(fed) };
+        let Some(cluster) = &self.cluster else { return Ok(fed) };
         if let Some(artifact) = artifact {
             artifact.ensure_written(&self.io, &self.state()?, self.options.threads)?;
         }
@@ -149,7 +149,7 @@ impl Session {
             batch_rows: self.options.batch_rows,
             datasets: fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint()).collect(),
         };
-        fed.away(crew, job, &self.interrupt)
+        fed.away(cluster, job, &self.interrupt)
     }
 
     /// The same without workers.
@@ -387,8 +387,8 @@ impl FeedPlanner<'_> {
             let chain = self.chain(stream, &ops, &base_columns, &columns, part.clone())?;
             let request = self.request(scan, base_columns)?;
             let input = self.known.input(self.program, scan.base)?.clone();
-            let (way, places) = (RowTransform::Chain(Box::new(chain)), places.clone());
-            readings.push(ScanPlan { input, request, way, places, flagged });
+            let (transform, places) = (RowTransform::Chain(Box::new(chain)), places.clone());
+            readings.push(ScanPlan { input, request, transform, places, flagged });
         }
         Ok(readings)
     }
@@ -414,7 +414,7 @@ impl FeedPlanner<'_> {
     ) -> Result<OpChain> {
         let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part };
         let finding = |ask| self.known.finding(self.program, ask);
-        let told = ChainContext { finding: &finding, way: &|op| self.known.way(op) };
+        let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
         OpChain::new(self.bound(), stream, ops, base_columns, &[want], told)
     }
 
@@ -492,8 +492,8 @@ impl FeedPlanner<'_> {
             let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
             let input = self.known.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;
-            let way = RowTransform::Chain(Box::new(chain));
-            readings.push(ScanPlan { input, request, way, places: Vec::new(), flagged: false });
+            let transform = RowTransform::Chain(Box::new(chain));
+            readings.push(ScanPlan { input, request, transform, places: Vec::new(), flagged: false });
         }
         Ok(changes.then_some(readings))
     }

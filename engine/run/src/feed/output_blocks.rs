@@ -30,16 +30,16 @@ struct PartCondition {
 
 /// The same readings with nothing but what decides which rows there are; `None` where nothing does.
 pub(super) fn counting_plans(readings: &[ScanPlan]) -> Option<Vec<ScanPlan>> {
-    let parted = readings.iter().map(|reading| match &reading.way {
+    let parted = readings.iter().map(|reading| match &reading.transform {
         RowTransform::Kept(Some(RowCondition { kernel, output, reads })) => {
             let columns = reads.iter().map(|place| reading.request.columns[*place].clone()).collect();
-            let way = RowTransform::Kept(Some(RowCondition {
+            let transform = RowTransform::Kept(Some(RowCondition {
                 kernel: kernel.clone(),
                 output: *output,
                 reads: (0..reads.len()).collect(),
             }));
             let request = ScanRequest { columns, ..reading.request.clone() };
-            Some(ScanPlan { input: reading.input.clone(), request, way, places: Vec::new(), flagged: false })
+            Some(ScanPlan { input: reading.input.clone(), request, transform, places: Vec::new(), flagged: false })
         }
         _ => None,
     });
@@ -130,7 +130,7 @@ impl FeedPlanner<'_> {
         let CommittedOutput { input, parting, .. } = committed;
         let (mut columns, places) = distinct(columns);
         let (input, flagged) = (input.clone(), flagged && parting.is_some());
-        let way = match parting {
+        let transform = match parting {
             None => RowTransform::Kept(None),
             Some(PartCondition { op, output, reads }) => {
                 let PlanOp::Map(map) = &self.bound().ops[*op].op else {
@@ -153,7 +153,7 @@ impl FeedPlanner<'_> {
             batch_rows: self.session.options.batch_rows.min(READ_ROWS_MAX),
             row_keys: false,
         };
-        Ok(ScanPlan { input, request, way, places, flagged })
+        Ok(ScanPlan { input, request, transform, places, flagged })
     }
 
     /// How rows of a part can be told among those of a step: by columns that come out as they went in.

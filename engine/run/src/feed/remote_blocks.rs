@@ -18,7 +18,7 @@ const STREAMS_MAX: usize = 64;
 
 /// Blocks of a dataset, by workers.
 struct RemoteBlocks {
-    crew: Arc<Cluster>,
+    cluster: Arc<Cluster>,
     asks: Arc<StageSpec>,
     /// The dataset's number.
     number: usize,
@@ -31,15 +31,15 @@ impl FeedSource {
     /// The same rows, read by workers.
     pub(super) fn away(
         mut self,
-        crew: &Arc<Cluster>,
+        cluster: &Arc<Cluster>,
         job: FeedSpec,
         interrupt: &CancellationToken,
     ) -> Result<FeedSource> {
-        self.streams = crew.wait_for_slots(interrupt)?.min(STREAMS_MAX);
+        self.streams = cluster.wait_for_slots(interrupt)?.min(STREAMS_MAX);
         let asks = Arc::new(StageSpec::Feed(Box::new(job)));
         let away = |(number, here)| {
-            let (crew, asks, interrupt) = (crew.clone(), asks.clone(), interrupt.clone());
-            Arc::new(RemoteBlocks { crew, asks, number, here, interrupt }) as Arc<dyn BlockSource>
+            let (cluster, asks, interrupt) = (cluster.clone(), asks.clone(), interrupt.clone());
+            Arc::new(RemoteBlocks { cluster, asks, number, here, interrupt }) as Arc<dyn BlockSource>
         };
         self.blocks = self.blocks.into_iter().enumerate().map(away).collect();
         Ok(self)
@@ -53,8 +53,8 @@ impl BlockSource for RemoteBlocks {
 
     fn read(&self, block: u32, _: &[String], rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>) -> Result<Duration> {
         let cost = self.here.dataset().block(block).bytes.max(1);
-        let errand = TaskSpec { cost, after: None, what: TaskKind::Read { dataset: self.number, block } };
-        self.crew.read_rows(&self.asks, errand, &self.interrupt, rows)
+        let task = TaskSpec { cost, after: None, what: TaskKind::Read { dataset: self.number, block } };
+        self.cluster.read_rows(&self.asks, task, &self.interrupt, rows)
     }
 
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {

@@ -36,7 +36,7 @@ pub(super) struct RowCondition {
 pub(super) struct ScanPlan {
     pub input: SourceInput,
     pub request: ScanRequest,
-    pub way: RowTransform,
+    pub transform: RowTransform,
     /// For each column that is fed, its place among those of the way.
     pub places: Vec<usize>,
     /// Rows of other parts are given as well, and told apart: by the last column of a chain, or by the
@@ -63,7 +63,7 @@ impl ScanPlan {
         for chunk in self.input.source.open(io, span, &self.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut flow = ControlFlow::Continue(());
-            match &self.way {
+            match &self.transform {
                 RowTransform::Chain(chain) => {
                     chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
                         flow = match input.columns.split_last().filter(|_| self.flagged) {

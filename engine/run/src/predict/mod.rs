@@ -216,7 +216,7 @@ impl Session {
         let known = RunState { sources, findings, ..RunState::default() };
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
-        run.ladder.clone_from(ladder);
+        run.degradation.clone_from(ladder);
         let staged = run.run_passes()?;
         Ok(UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() })
     }
@@ -232,7 +232,7 @@ impl UnpublishedForecast<'_> {
     pub fn publish(mut self) -> Result<ForecastReport> {
         let staged = std::mem::take(&mut self.staged);
         let mut outputs = self.run.publish(staged)?;
-        std::mem::take(&mut self.run.later).join_all()?;
+        std::mem::take(&mut self.run.background).join_all()?;
         let output = outputs.pop().ok_or_else(|| Fault::internal("a forecast without an output"))?;
         let future = self.run.future.pop().ok_or_else(|| Fault::internal("a forecast of no series"))?;
         Ok(ForecastReport {

@@ -171,11 +171,11 @@ impl Session {
         &self,
         pipeline: &Pipeline,
         interval: Option<&Interval>,
-        keeper: &DeadlineMonitor,
+        monitor: &DeadlineMonitor,
     ) -> Result<RunReport> {
         let rung = Some(DegradationLevel::Naive);
-        keeper.plan(vec![PlanOption { rung, passes: naive_passes() }], std::iter::empty());
-        keeper.begin(NAIVE);
+        monitor.plan(vec![PlanOption { rung, passes: naive_passes() }], std::iter::empty());
+        monitor.begin(NAIVE);
         let ladder = degradation_report(pipeline, rung).map(|ladder| {
             let left_out = pipeline.sinks.iter().chain(&pipeline.trainings).map(|sink| sink.name.clone());
             DegradationReport { skipped: left_out.collect(), ..ladder }
@@ -184,7 +184,7 @@ impl Session {
         let NaiveForecasts { forecasts, passes, scratch } =
             self.run_naive_plans(&plans, pipeline, interval, &ladder)?;
         self.wait_for_previous_run(BackfillStage::Done)?;
-        keeper.end(false);
+        monitor.end(false);
         let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
         Ok(RunReport {
             pipeline: pipeline.name.clone(),
@@ -243,7 +243,7 @@ impl Session {
             })?;
             let known = RunState { sources: sources.clone(), findings, ..RunState::default() };
             let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
-            let mut run = RunExecutor { ladder: ladder.clone(), ..run };
+            let mut run = RunExecutor { degradation: ladder.clone(), ..run };
             let staged = run.run_passes()?;
             let mut forecast = UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() };
             passes.extend(forecast.passes());

@@ -28,12 +28,13 @@ impl FeedService {
         &self,
         session: &Session,
         job: &FeedSpec,
-        (dataset, block): (usize, u32),
+        dataset: usize,
+        block: u32,
         out: &MessageSink,
         leaves: &dyn Fn() -> bool,
     ) -> Result<TaskOutcome> {
         let fed = self.open_feed(session, job)?;
-        step("take", "an errand");
+        step("take", "a task");
         let blocks = fed.blocks.get(dataset).filter(|blocks| (block as usize) < blocks.dataset().blocks());
         let blocks = blocks.ok_or_else(|| Fault::internal("a block that there is not"))?;
         let (mut first_row, mut sent) = (0, Ok(TaskOutcome::Done(0)));

@@ -204,11 +204,12 @@ impl WorkerState {
         if let Err(fault) = request.check() {
             return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
-        let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
+        let TaskRequest { job, work, row_orders, shuffles, what, beat_ms } = request;
         let (order, ended) =
             QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
-        let failed = |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), fallen: None });
-        match self.submit_task(job, |job| StageKey { job, work: work.room(), ways, exchanges }, order) {
+        let failed =
+            |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), order_failure: None });
+        match self.submit_task(job, |job| StageKey { job, work: work.room(), row_orders, shuffles }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
@@ -232,7 +233,7 @@ impl WorkerState {
         let leaves = || self.leaves.load(Ordering::Relaxed);
         let deliver = || match leaves() {
             true => Ok(TaskOutcome::HandedBack),
-            false => self.feeds.send_block(&session, &job, (dataset, block), out, &leaves),
+            false => self.feeds.send_block(&session, &job, dataset, block, out, &leaves),
         };
         let ended = self.hands.install(|| with_heartbeat(out, beat, &meter, deliver));
         out.send_outcome(ended, meter.progress(), || None);

@@ -36,8 +36,8 @@ pub(super) struct StageKey {
     /// Lanes of a pass share a stage session.
     pub work: StageRef,
     /// How rows reach each window.
-    pub ways: Vec<(OpId, WindowRowOrder)>,
-    pub exchanges: Vec<ShufflePlan>,
+    pub row_orders: Vec<(OpId, WindowRowOrder)>,
+    pub shuffles: Vec<ShufflePlan>,
 }
 
 /// A handle to a stage session.
@@ -101,14 +101,14 @@ impl QueuedTask {
     fn perform(
         &self,
         perform: impl FnOnce(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome>,
-        fallen: impl FnOnce() -> Option<OpId>,
+        order_failure: impl FnOnce() -> Option<OpId>,
     ) {
         let TaskReporter { out, meter, beat, .. } = &self.heard;
         let ended = with_heartbeat(out, *beat, meter, || {
-            step("take", "an errand");
+            step("take", "a task");
             perform(self.work, &self.what, &self.heard)
         });
-        out.send_outcome(ended, meter.progress(), fallen);
+        out.send_outcome(ended, meter.progress(), order_failure);
     }
 }
 
@@ -140,7 +140,10 @@ impl StageSession {
                 });
                 // Tasks that were submitted after the stage session ended, or that could not be run.
                 for order in orders.try_iter() {
-                    order.heard.out.send(WorkerMessage::Failed { fault: Box::new((&fault).into()), fallen: None });
+                    order
+                        .heard
+                        .out
+                        .send(WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: None });
                 }
             })
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
@@ -194,21 +197,21 @@ fn run_stage(
     let store = StateStore::new(session.io.clone(), session.state()?);
     let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
     let mut known = prepared.known;
-    known.ways = key.ways.iter().copied().collect();
+    known.row_orders = key.row_orders.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));
     let mut program =
         compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
-    let withins = session.interval_filters(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
     let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
     let scans: Vec<ColumnScan> = match &pass.work {
         PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
         PassWork::Write(work) => work.scans.clone(),
         PassWork::Gather(_) => Vec::new(),
     };
-    let mut run = RunExecutor { withins, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, known) };
+    let mut run = RunExecutor { intervals, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, known) };
     run.on_worker = true;
     let sorts = match key.work {
-        StageRef::Sort { .. } => key.exchanges.last(),
+        StageRef::Sort { .. } => key.shuffles.last(),
         _ => None,
     };
     match sorts {
@@ -218,14 +221,14 @@ fn run_stage(
             scans.iter().map(|scan| scan.base).collect(),
             mapped,
         )?,
-        Some(exchange) => {
-            let streams = shuffle_input_streams(&run, exchange);
+        Some(shuffle) => {
+            let streams = shuffle_input_streams(&run, shuffle);
             let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
             load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), mapped)?;
         }
     }
-    let sorted = key.exchanges.iter().filter(|exchange| Some(*exchange) != sorts);
-    sorted.clone().try_for_each(|exchange| run.open_shuffle(exchange))?;
+    let sorted = key.shuffles.iter().filter(|shuffle| Some(*shuffle) != sorts);
+    sorted.clone().try_for_each(|shuffle| run.open_shuffle(shuffle))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
         // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
@@ -233,7 +236,7 @@ fn run_stage(
             while let Ok(order) = orders.recv_timeout(IDLE) {
                 scope.spawn(|_| {
                     let order = order;
-                    order.perform(perform, || run.known.fallen.lock().ok()?.take().map(|(op, _)| op));
+                    order.perform(perform, || run.known.order_failure.lock().ok()?.take().map(|(op, _)| op));
                 });
             }
         });
@@ -245,20 +248,20 @@ fn run_stage(
             let memory = learn.memory.states_bytes() / turns.count();
             let runs: Vec<OnceLock<LaneExecution<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
             let partials: Vec<OnceLock<IncrementalLane<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
-            serve(&|work_of, what, errands| {
+            serve(&|work_of, what, control| {
                 let strange = || other("another program");
                 let StageRef::Learn { lane, .. } = work_of else { return Err(strange()) };
                 let about = work.lanes.get(lane).ok_or_else(strange)?;
                 let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
                 let partials =
                     get_or_init(&partials[lane], || IncrementalLane::new(&learn, run, &turns)?.ok_or_else(strange))?;
-                partials.run_task(what, errands)
+                partials.run_task(what, control)
             });
             Ok(())
         }
         (_, StageRef::Sort { .. }) => {
-            let exchange = sorts.ok_or_else(|| other("another program"))?;
-            serve(&|_, what, errands| run.run_shuffle_task(exchange, what, errands));
+            let shuffle = sorts.ok_or_else(|| other("another program"))?;
+            serve(&|_, what, control| run.run_shuffle_task(shuffle, what, control));
             Ok(())
         }
         (PassWork::Write(work), StageRef::Write { .. }) => {
@@ -268,7 +271,7 @@ fn run_stage(
             let prepared = write.prepare(work)?;
             let target = run.write_target(work, pass.id, sink.as_ref(), &out)?;
             write.serve_tasks(&work.scans, &prepared, &target, |perform| {
-                serve(&|_, what, errands| perform(what, errands));
+                serve(&|_, what, control| perform(what, control));
             })
         }
         _ => Err(other("another program")),
@@ -285,9 +288,9 @@ fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Resul
 }
 
 /// What rows go through before they are sorted.
-fn shuffle_input_streams(run: &RunExecutor<'_>, exchange: &ShufflePlan) -> Vec<OpStream> {
+fn shuffle_input_streams(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> Vec<OpStream> {
     let bound = &run.program.bound;
-    let flows = [bound.window_inputs.get(&exchange.stand), bound.join_inputs.get(&exchange.stand)];
+    let flows = [bound.window_inputs.get(&shuffle.stand), bound.join_inputs.get(&shuffle.stand)];
     flows.into_iter().flatten().flat_map(|flow| flow.streams.clone()).collect()
 }
 

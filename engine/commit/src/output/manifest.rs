@@ -1,0 +1,222 @@
+//! The manifest of an output: the file that makes its data visible.
+
+use arrow::datatypes::Schema;
+use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
+use forebay_storage::{ObjectVersion, StorageClient, StorageLocation};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::shard::{DATA, OutputFile, Shard, intact_shards};
+use crate::degradation_report::DegradationReport;
+use crate::output_layout::visible_location;
+use crate::visible_files::check_replaceable;
+
+/// The name of manifests.
+pub const MANIFEST: &str = "_manifest.json";
+
+/// The version of manifests.
+pub(super) const FORMAT: u32 = 3;
+
+/// The oldest version that is read: it names no removed directories.
+const FORMAT_MIN: u32 = 2;
+
+/// The manifest of an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of this file.
+    pub format: u32,
+    /// The pass that wrote the data.
+    pub pass: String,
+    /// The directory of all files, relative to the root of the output, or the one above theirs.
+    pub data: RelativePath,
+    /// Columns: name and type.
+    pub columns: Vec<(String, String)>,
+    /// Rows of all files.
+    pub rows: u64,
+    /// In row order.
+    pub shards: Vec<Shard>,
+    /// Where the output was written interval by interval: those that are there, in order of time.
+    /// Each has the next of the shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<IntervalEntry>,
+    /// How the run was degraded to be on time, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<DegradationReport>,
+    /// Directories of the previous manifest. They are kept because readers may still have them open.
+    #[serde(default)]
+    pub previous: Vec<RelativePath>,
+    /// In a bucket, directories that are being removed. No later manifest names their files. Each stays here until it
+    /// is seen to be empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<RelativePath>,
+    /// The number of this manifest among those of the output, from 1: no two of them are equal.
+    #[serde(default)]
+    pub publication: u64,
+}
+
+/// The rows of an interval of time in an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalEntry {
+    /// Its start, as it was given.
+    pub from: String,
+    /// Its end, as it was given.
+    pub to: String,
+    /// Its first tick in the column of times.
+    pub first: i64,
+    /// Its last tick.
+    pub last: i64,
+    /// The pass that wrote it.
+    pub pass: String,
+    /// How many shards it has.
+    pub shards: usize,
+}
+
+impl Manifest {
+    /// The manifest of a pass.
+    pub fn new(pass: ContentId, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
+        let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
+        Manifest::from_columns(pass, columns.collect(), shards)
+    }
+
+    pub(super) fn from_columns(pass: ContentId, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
+        let data = match shards.as_slice() {
+            [shard] => shard.directory()?,
+            _ => RelativePath::new(DATA)?,
+        };
+        let files = shards.iter().flat_map(|shard| &shard.files);
+        Ok(Manifest {
+            format: FORMAT,
+            pass: pass.to_string(),
+            data,
+            columns,
+            rows: files.map(|file| file.rows).sum(),
+            shards,
+            intervals: Vec::new(),
+            ladder: None,
+            previous: Vec::new(),
+            removed: Vec::new(),
+            publication: 0,
+        })
+    }
+
+    /// Makes the names of its files durable. The contents of the files are durable already.
+    pub fn sync_names(&self, out: &StorageLocation) -> Result<()> {
+        let Some(local) = &out.local else { return Ok(()) };
+        match std::fs::File::open(local.join("_data")).and_then(|data| data.sync_all()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Fault::disk("the names of an output's files cannot be kept", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All files, in row order.
+    pub fn files(&self) -> impl Iterator<Item = &OutputFile> {
+        self.shards.iter().flat_map(|shard| &shard.files)
+    }
+
+    /// Whether every file is there with its size.
+    pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
+        Ok(intact_shards(io, out, &self.shards)?.into_iter().all(|whole| whole))
+    }
+
+    /// The manifest of an output, if there is one.
+    pub fn read(io: &StorageClient, out: &StorageLocation) -> Result<Option<Manifest>> {
+        Ok(Manifest::read_versioned(io, out)?.0)
+    }
+
+    /// The manifest of an output, and the version of the file that should hold it.
+    pub(super) fn read_versioned(
+        io: &StorageClient,
+        out: &StorageLocation,
+    ) -> Result<(Option<Manifest>, Option<ObjectVersion>)> {
+        let place = out.join(MANIFEST);
+        let Some(file) = io.get_versioned(&place)? else { return Ok((None, None)) };
+        let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
+        Ok((Some(manifest), Some(file.version)))
+    }
+
+    /// Reads a manifest. One that cannot be read is never taken for an absent one: publishing would replace it.
+    fn decode(bytes: &[u8]) -> Result<Manifest> {
+        #[derive(Deserialize)]
+        struct ManifestVersion {
+            format: u32,
+        }
+        let decoded = serde_json::from_slice::<Manifest>(bytes);
+        let format = match &decoded {
+            Ok(manifest) => Some(manifest.format),
+            Err(_) => serde_json::from_slice::<ManifestVersion>(bytes).ok().map(|version| version.format),
+        };
+        if let Some(other) = format.filter(|format| !(FORMAT_MIN..=FORMAT).contains(format)) {
+            let message = format!("the manifest has format {other}, this program reads {FORMAT_MIN} to {FORMAT}");
+            let fault = Fault::new(codes::STATE_VERSION, message);
+            return Err(fault.hint("use the version of Forebay that wrote it, or write to another directory"));
+        }
+        decoded
+            .map_err(|error| Fault::new(codes::CORRUPT, "the manifest cannot be read").cause(error))
+            .and_then(Manifest::validated)
+            .map_err(|fault| fault.hint("restore the file, or move the output away and run again: it is written anew"))
+    }
+
+    /// The manifest in the record of a pass.
+    pub fn from_record(record: &Value) -> Result<Manifest> {
+        serde_json::from_value(record["manifest"].clone())
+            .map_err(|error| Fault::new(codes::STATE_VERSION, "the record of a pass cannot be read").cause(error))
+            .and_then(Manifest::validated)
+    }
+
+    /// Refuses paths outside the data directories: files that a manifest names are read, and removed later.
+    fn validated(self) -> Result<Manifest> {
+        let is_directory = |path: &RelativePath| {
+            let name = path.strip_prefix(DATA).and_then(|name| name.strip_prefix('/'));
+            name.is_some_and(|name| !name.contains('/'))
+        };
+        let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
+        let wrong = self.previous.iter().chain(&self.removed).find(|path| !is_directory(path));
+        let wrong = wrong.or(Some(&self.data).filter(|data| ***data != *DATA && !is_directory(data)));
+        let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
+        match wrong {
+            Some(path) => {
+                Err(Fault::new(codes::CORRUPT, format!("the manifest names `{path}`, which is no data of an output")))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// Refuses to mix intervals with an output that was written whole, and the other way round.
+    pub fn check_interval_mode(&self, interval: bool) -> Result<()> {
+        let (is, hint) = match (interval, self.intervals.is_empty()) {
+            (true, true) => ("whole", "run without --interval"),
+            (false, false) => ("interval by interval", "run with --interval"),
+            _ => return Ok(()),
+        };
+        let fault = Fault::new(codes::OUTPUT_CLASH, format!("the output was written {is}"));
+        Err(fault.hint(format!("{hint}, or write to another directory")))
+    }
+
+    /// The directories of its shards.
+    pub fn directories(&self) -> Result<Vec<RelativePath>> {
+        self.shards.iter().map(Shard::directory).collect()
+    }
+
+    /// Refuses a location where readers could not see the output.
+    pub fn check_place(io: &StorageClient, out: &StorageLocation) -> Result<()> {
+        let visible = if out.local.is_some() { Manifest::read(io, out)? } else { None };
+        check_replaceable(out, visible.iter().flat_map(Manifest::files))
+    }
+
+    /// Where users find its files: the visible directory, or the data directory in a bucket.
+    pub fn shown_at(&self, out: &StorageLocation) -> String {
+        match &out.local {
+            Some(_) => visible_location(out).shown,
+            None => out.join(&self.data).shown,
+        }
+    }
+}
+
+/// Whether the data that a pass's record names is whole.
+pub fn record_is_intact(io: &StorageClient, out: &StorageLocation, record: &Value) -> Result<bool> {
+    // A record that this program cannot read names nothing: the pass is done again.
+    let Ok(manifest) = Manifest::from_record(record) else { return Ok(false) };
+    Ok(!manifest.is_being_removed(&Manifest::removed_directories(io, out)?)? && manifest.intact(io, out)?)
+}

@@ -1,0 +1,15 @@
+//! Output directories. `output_layout.rs` describes where their files lie.
+
+mod manifest;
+mod publish;
+mod removal;
+mod shard;
+mod writer;
+
+pub use manifest::{IntervalEntry, Manifest, record_is_intact};
+pub(crate) use removal::lock_output;
+pub use removal::remove_directory;
+pub(crate) use shard::DATA;
+pub use shard::{OutputFile, Shard, intact_shards, shard_directory, unique_shard_directory};
+pub use writer::OutputWriter;
+pub(crate) use writer::{ATTEMPT, attempt_dir};

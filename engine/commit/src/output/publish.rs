@@ -1,0 +1,239 @@
+//! Publishing of manifests: the files first, then the manifest that makes them visible.
+//!
+//! On local disks a lock keeps other runs from publishing while files are removed. Buckets have no locks. There a
+//! manifest also names the directories that are being removed, and no later manifest takes one of them back. Each
+//! attempt to write a shard has a directory of its own, so that rows that are computed again never lie in one of these.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use forebay_model::{Fault, IdBuilder, RelativePath, Result, codes};
+use forebay_storage::{BackgroundTasks, ObjectVersion, StorageClient, StorageLocation};
+
+use super::manifest::{FORMAT, IntervalEntry, MANIFEST, Manifest};
+use super::removal::{lock_output, remove_directory};
+use super::shard::{Shard, intact_shards};
+use crate::visible_files::{check_replaceable, is_shown, show};
+
+/// The number of times that other runs may publish between reading the manifest and replacing it.
+const PUBLISHED_MEANWHILE_MAX: usize = 100;
+
+impl Manifest {
+    /// Refuses an interval that does not fit among the published ones.
+    pub fn check_interval(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        stretch: Option<&IntervalEntry>,
+    ) -> Result<()> {
+        let Some(stretch) = stretch else { return Ok(()) };
+        self.clone().merge_interval(stretch.clone(), Manifest::read(io, out)?, out).map(drop)
+    }
+
+    /// Adds an interval to the published ones, or replaces the one of the same bounds.
+    fn merge_interval(
+        self,
+        stretch: IntervalEntry,
+        visible: Option<Manifest>,
+        out: &StorageLocation,
+    ) -> Result<Manifest> {
+        let mut all: Vec<(IntervalEntry, Vec<Shard>)> = Vec::new();
+        if let Some(visible) = visible {
+            if visible.columns != self.columns {
+                let message = "the intervals that are there have other columns";
+                let hint = "write to another directory, and backfill it";
+                return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+            }
+            let mut shards = visible.shards.into_iter();
+            for known in visible.intervals {
+                let of_it: Vec<Shard> = shards.by_ref().take(known.shards).collect();
+                if (known.first, known.last) == (stretch.first, stretch.last) {
+                    continue;
+                }
+                if known.first <= stretch.last && stretch.first <= known.last {
+                    let message = format!("the interval overlaps that from {} to {}", known.from, known.to);
+                    let hint = "give the same interval again to replace it";
+                    return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+                }
+                all.push((known, of_it));
+            }
+        }
+        all.push((stretch, self.shards));
+        all.sort_by_key(|(stretch, _)| stretch.first);
+        let mut id = IdBuilder::new("intervals");
+        all.iter().for_each(|(stretch, _)| {
+            id.text(&stretch.pass);
+        });
+        let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        let whole = Manifest::from_columns(id.finish(), self.columns, shards.into_iter().flatten().collect())?;
+        Ok(Manifest { intervals, ladder: self.ladder, ..whole })
+    }
+
+    /// Publishes the data in one atomic step: as the whole output, or as one interval among the published ones.
+    /// If another run publishes concurrently, the step is repeated on top of its manifest. `may` checks that this
+    /// run may still publish. It is called after the visible manifest was read: a run that publishes later makes the
+    /// replacement fail. Unused directories are removed by a background task in `later`.
+    pub fn publish(
+        self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        stretch: Option<&IntervalEntry>,
+        (may, later): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
+    ) -> Result<Manifest> {
+        let lock = lock_output(out)?;
+        for _ in 0..PUBLISHED_MEANWHILE_MAX {
+            let (visible, version) = Manifest::read_versioned(io, out)?;
+            may()?;
+            let whole = match stretch {
+                Some(stretch) => self.clone().merge_interval(stretch.clone(), visible.clone(), out)?,
+                None => self.clone(),
+            };
+            let same = |visible: &Manifest| {
+                (&visible.pass, &visible.shards, &visible.ladder) == (&whole.pass, &whole.shards, &whole.ladder)
+            };
+            let shown = visible.as_ref().is_some_and(same);
+            if shown {
+                whole.show_again(out)?;
+                return Ok(whole);
+            }
+            whole.check_present(io, out, visible.as_ref())?;
+            if let Some(gone) = whole.replace(visible, version.as_ref(), io, out)? {
+                if !gone.is_empty() {
+                    let io = io.clone();
+                    later.spawn(move || {
+                        // The lock keeps other runs from publishing during the removal.
+                        let _lock = lock;
+                        gone.iter().try_for_each(|place| remove_directory(&io, place))
+                    });
+                }
+                return Ok(whole);
+            }
+        }
+        let fault = Fault::new(codes::LOST_RACE, "other runs publish to this output all the time").file(&out.shown);
+        Err(fault.hint("its rows are kept; run the same command again to show them"))
+    }
+
+    /// Fails where files are missing or being removed: another run, a collection with another state directory, or a
+    /// person may have removed them since they were found. Files of the visible manifest and the one before it are
+    /// kept by all runs; on local disks a lost directory of them is noticed.
+    fn check_present(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
+        let mut kept: BTreeSet<RelativePath> = BTreeSet::new();
+        if let Some(visible) = visible {
+            kept.extend(visible.directories()?.into_iter().chain(visible.previous.clone()));
+        }
+        let is_lost = |directory: &RelativePath| match &out.local {
+            Some(local) => !local.join(&**directory).is_dir(),
+            None => visible.is_some_and(|visible| visible.removed.contains(directory)),
+        };
+        let (mut lost, mut unkept) = (None, Vec::new());
+        for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
+            let directory = shard.directory()?;
+            if is_lost(&directory) {
+                lost.get_or_insert(directory);
+            } else if !kept.contains(&directory) {
+                unkept.push((shard, directory));
+            }
+        }
+        if lost.is_none() {
+            let whole = intact_shards(io, out, unkept.iter().map(|(shard, _)| *shard))?;
+            lost = whole.into_iter().zip(unkept).find(|(whole, _)| !whole).map(|(_, (_, directory))| directory);
+        }
+        match lost {
+            Some(directory) => {
+                let fault = Fault::new(codes::LOST_RACE, "data of the output was removed before it was published");
+                Err(fault.file(out.join(&directory).shown).hint("run the same command again: it is written anew"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the files visible, if a run ended between writing the manifest and doing so.
+    fn show_again(&self, out: &StorageLocation) -> Result<()> {
+        match &out.local {
+            Some(local) if !is_shown(local, self.files())? => show(local, self.files()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the visible manifest, unless another run has replaced it. Returns the directories that only the manifest
+    /// before the previous one names.
+    fn replace(
+        &self,
+        visible: Option<Manifest>,
+        version: Option<&ObjectVersion>,
+        io: &StorageClient,
+        out: &StorageLocation,
+    ) -> Result<Option<Vec<StorageLocation>>> {
+        self.sync_names(out)?;
+        check_replaceable(out, visible.iter().flat_map(Manifest::files))?;
+        let previous = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
+        let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(previous.clone()).collect();
+        let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
+        let mut gone = match &visible {
+            Some(visible) => visible.unemptied_directories(io, out)?,
+            None => Vec::new(),
+        };
+        gone.extend(visible.map(|old| old.previous).unwrap_or_default());
+        gone.retain(|old| !needed.contains(old));
+        // The lock of a local output is held until they are removed.
+        let removed = if out.local.is_some() { Vec::new() } else { gone.clone() };
+        let named = Manifest { format: FORMAT, previous, removed, publication, ..self.clone() };
+        // Every night reads and writes the whole manifest: no whitespace.
+        let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        let place = out.join(MANIFEST);
+        match &out.local {
+            Some(local) => {
+                io.put_durable(&place, &bytes)?;
+                show(local, self.files())?;
+            }
+            None if !io.put_if(&place, Bytes::from(bytes), version)? => return Ok(None),
+            None => {}
+        }
+        Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
+    }
+}
+
+#[cfg(test)]
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use arrow::datatypes::Schema;
+    use forebay_model::ContentId;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A shard of one file, which is there.
+    fn shard(out: &Path, name: &str) -> Shard {
+        let path = format!("_data/{name}/part-00000.parquet");
+        std::fs::create_dir_all(out.join("_data").join(name)).unwrap();
+        std::fs::write(out.join(&path), name).unwrap();
+        let file = json!({ "path": path, "rows": 1, "bytes": name.len(), "digest": "0".repeat(32) });
+        serde_json::from_value(json!({
+            "id": name, "spans": [], "rows_in": 1, "rows_filtered": 0, "rows_expanded": 0, "files": [file]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn removed_files_are_not_published_again() {
+        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let out = io.resolve(folder.path().to_str().unwrap()).unwrap();
+        let publish = |name: &str, shard: &Shard| {
+            let manifest =
+                Manifest::new(ContentId::of(name.as_bytes()), &Schema::empty(), vec![shard.clone()]).unwrap();
+            let mut later = BackgroundTasks::default();
+            manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.join_all())
+        };
+        let shards = ["a", "b", "c"].map(|name| shard(folder.path(), name));
+        shards.iter().for_each(|shard| publish("once", shard).unwrap());
+        assert!(!folder.path().join("_data/a").exists(), "two manifests later");
+        let fault = publish("again", &shards[0]).unwrap_err();
+        assert_eq!(fault.code(), codes::LOST_RACE);
+        let visible = Manifest::read(&io, &out).unwrap().unwrap();
+        assert!(visible.intact(&io, &out).unwrap());
+        // The manifest before keeps its files.
+        publish("again", &shards[1]).unwrap();
+    }
+}

@@ -1,0 +1,100 @@
+//! The files of an output, grouped in shards.
+
+use forebay_model::{ContentId, RelativePath, Result};
+use forebay_plan::RowCounts;
+use forebay_storage::{StorageClient, StorageLocation};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Where the files of an output lie, each shard's in a directory of its own.
+pub const DATA: &str = "_data";
+
+/// A finished file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    /// Relative to the output.
+    pub path: RelativePath,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// XXH3 of the bytes, 128 bits, hexadecimal.
+    pub digest: String,
+}
+
+impl OutputFile {
+    /// A file of a directory, seen from the output.
+    pub fn in_directory(self, directory: &RelativePath) -> OutputFile {
+        OutputFile { path: directory.join(&self.path), ..self }
+    }
+}
+
+/// Files that were made from consecutive spans. They are kept as long as those spans stay the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// The id of everything that determines its rows.
+    pub id: String,
+    /// The contents of the spans.
+    pub spans: Vec<String>,
+    /// Rows that were read.
+    pub rows_in: u64,
+    /// Rows that filters removed.
+    pub rows_filtered: u64,
+    /// Rows that expansions added.
+    pub rows_expanded: i64,
+    /// In row order.
+    pub files: Vec<OutputFile>,
+}
+
+impl Shard {
+    /// The directory of its files, relative to the output. Each attempt of a worker has a directory of its own.
+    pub fn directory(&self) -> Result<RelativePath> {
+        let of = |file: &OutputFile| file.path.parent_of(2);
+        self.files.first().and_then(of).map_or_else(|| shard_directory(&self.id), Ok)
+    }
+
+    /// The counts of the rows that were read for it.
+    pub fn counts(&self) -> RowCounts {
+        RowCounts { input: self.rows_in, filtered: self.rows_filtered, expanded: self.rows_expanded }
+    }
+
+    /// Both shards together, without the id of the other one.
+    pub fn merged_with(mut self, other: Shard) -> Shard {
+        self.rows_in += other.rows_in;
+        self.rows_filtered += other.rows_filtered;
+        self.rows_expanded += other.rows_expanded;
+        self.files.extend(other.files);
+        self
+    }
+
+    /// Whether every file is there with its size.
+    pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
+        Ok(intact_shards(io, out, [self])? == [true])
+    }
+}
+
+/// For each shard, whether every file of it is there with its size.
+pub fn intact_shards<'s>(
+    io: &StorageClient,
+    out: &StorageLocation,
+    shards: impl IntoIterator<Item = &'s Shard>,
+) -> Result<Vec<bool>> {
+    let shards: Vec<&Shard> = shards.into_iter().collect();
+    let places = shards.iter().flat_map(|shard| &shard.files).map(|file| out.join(&file.path)).collect();
+    let mut found = io.sizes(places)?.into_iter();
+    let whole = |shard: &&Shard| {
+        let there = found.by_ref().take(shard.files.len()).zip(&shard.files);
+        there.filter(|(size, file)| *size == Some(file.bytes)).count() == shard.files.len()
+    };
+    Ok(shards.iter().map(whole).collect())
+}
+
+/// The directory of a shard's files, relative to the output.
+pub fn shard_directory(name: impl std::fmt::Display) -> Result<RelativePath> {
+    RelativePath::new(format!("{DATA}/{name}"))
+}
+
+/// A directory that only one attempt to write a shard ever has.
+pub fn unique_shard_directory(id: ContentId) -> Result<RelativePath> {
+    shard_directory(format_args!("{id}.{}", &Uuid::new_v4().simple().to_string()[..8]))
+}

@@ -1,0 +1,270 @@
+//! Writes the files of an output.
+
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use forebay_model::{Fault, RelativePath, Result};
+use forebay_storage::failpoint::step;
+use forebay_storage::{EncodedBatch, FileWriter, ScratchDir, Sink, StorageClient, StorageLocation};
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::shard::OutputFile;
+use crate::output_layout::DATA_SUFFIX;
+
+/// The limit of files of partitions that are open at a time. Beyond it, the file that was not written to for longest is
+/// closed.
+const OPEN_FILES_MAX: usize = 64;
+
+/// The buffer of a file: little is left to be written at its end, for which other threads wait.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
+
+/// The prefix of directories in which files grow.
+pub const ATTEMPT: &str = ".attempt-";
+
+/// The files of an output while they are written. On local disks they grow in a directory of this attempt, which gets
+/// its final name when all files are whole. In buckets each file is uploaded when it is whole.
+pub struct OutputWriter<'a> {
+    io: &'a StorageClient,
+    sink: &'a dyn Sink,
+    schema: SchemaRef,
+    metadata: Vec<(String, String)>,
+    directory: RelativePath,
+    data: StorageLocation,
+    attempt: OutputStaging,
+    open: BTreeMap<String, OpenOutputFile>,
+    counters: BTreeMap<String, usize>,
+    clock: u64,
+    done: Vec<OutputFile>,
+}
+
+enum OutputStaging {
+    Local { dir: tempfile::TempDir, target: PathBuf },
+    Remote(ScratchDir),
+}
+
+struct OpenOutputFile {
+    writer: Box<dyn FileWriter>,
+    sums: Arc<Mutex<FileChecksum>>,
+    file: NamedTempFile,
+    path: String,
+    rows: u64,
+    used: u64,
+}
+
+#[derive(Default)]
+struct FileChecksum {
+    bytes: u64,
+    digest: Xxh3,
+    failed: Option<std::io::Error>,
+}
+
+/// Counts and digests the bytes of a file.
+struct ChecksummedFile {
+    inner: BufWriter<std::fs::File>,
+    sums: Arc<Mutex<FileChecksum>>,
+}
+
+impl Write for ChecksummedFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        step("write", "a file of rows");
+        let written = self.inner.write(bytes)?;
+        if let Ok(mut sums) = self.sums.lock() {
+            sums.bytes += written as u64;
+            sums.digest.update(&bytes[..written]);
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl Drop for ChecksummedFile {
+    fn drop(&mut self) {
+        // The writer above may drop us without a flush; its failure must not get lost.
+        if let (Err(error), Ok(mut sums)) = (self.inner.flush(), self.sums.lock()) {
+            sums.failed = Some(error);
+        }
+    }
+}
+
+impl<'a> OutputWriter<'a> {
+    /// Begins an attempt to write a directory of an output.
+    pub fn begin(
+        io: &'a StorageClient,
+        sink: &'a dyn Sink,
+        (schema, metadata): (SchemaRef, Vec<(String, String)>),
+        (out, directory): (&StorageLocation, RelativePath),
+        scratch: &ScratchDir,
+    ) -> Result<Self> {
+        let data = out.join(&directory);
+        let attempt = match &data.local {
+            None => OutputStaging::Remote(scratch.clone()),
+            Some(target) => {
+                let parent = target.parent().ok_or_else(|| Fault::internal("a data directory without a parent"))?;
+                let dir = std::fs::create_dir_all(parent)
+                    .and_then(|()| attempt_dir(parent))
+                    .map_err(|error| Fault::disk("the output directory cannot be made", error).file(&data.shown))?;
+                OutputStaging::Local { dir, target: target.clone() }
+            }
+        };
+        Ok(OutputWriter {
+            io,
+            sink,
+            schema,
+            metadata,
+            directory,
+            data,
+            attempt,
+            open: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            clock: 0,
+            done: Vec::new(),
+        })
+    }
+
+    fn close_all(&mut self) -> Result<()> {
+        self.open.keys().cloned().collect::<Vec<_>>().iter().try_for_each(|partition| self.close(partition))
+    }
+
+    /// Adds encoded rows to a partition's file; starts and ends files as the layout asks.
+    pub fn append(&mut self, partition: &str, part: EncodedBatch, ends_file: bool) -> Result<()> {
+        self.clock += 1;
+        if !self.open.contains_key(partition) {
+            if self.open.len() >= OPEN_FILES_MAX {
+                let oldest = self.open.iter().min_by_key(|(_, file)| file.used).map(|(name, _)| name.clone());
+                if let Some(oldest) = oldest {
+                    self.close(&oldest)?;
+                }
+            }
+            let file = self.start(partition)?;
+            self.open.insert(partition.to_owned(), file);
+        }
+        let Some(file) = self.open.get_mut(partition) else { return Ok(()) };
+        file.rows += part.rows;
+        file.used = self.clock;
+        let place = || self.data.join(&file.path).shown;
+        file.writer.append(part).map_err(|fault| fault.file(place()))?;
+        if ends_file || file.writer.bytes() >= self.sink.layout().file_bytes_target {
+            self.close(partition)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, partition: &str) -> Result<OpenOutputFile> {
+        let counter = self.counters.entry(partition.to_owned()).or_default();
+        let suffix = if self.data.local.is_some() { DATA_SUFFIX } else { "" };
+        let name = format!("part-{counter:05}.{}{suffix}", self.sink.extension());
+        *counter += 1;
+        let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
+        let failed = |error| Fault::disk("an output file cannot be made", error);
+        let file = match &self.attempt {
+            OutputStaging::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
+            OutputStaging::Remote(scratch) => scratch.file()?,
+        };
+        let sums: Arc<Mutex<FileChecksum>> = Arc::default();
+        let inner = BufWriter::with_capacity(WRITTEN_AT_ONCE, file.reopen().map_err(failed)?);
+        let out = Box::new(ChecksummedFile { inner, sums: sums.clone() });
+        let writer = self.sink.open_writer(&self.schema, &self.metadata, out)?;
+        Ok(OpenOutputFile { writer, sums, file, path, rows: 0, used: self.clock })
+    }
+
+    fn close(&mut self, partition: &str) -> Result<()> {
+        let Some(open) = self.open.remove(partition) else { return Ok(()) };
+        let OpenOutputFile { writer, sums, file, path, rows, .. } = open;
+        let place = self.data.join(&path).shown;
+        writer.finish().map_err(|fault| fault.file(&place))?;
+        let sums = Arc::try_unwrap(sums)
+            .ok()
+            .and_then(|sums| sums.into_inner().ok())
+            .ok_or_else(|| Fault::internal("a file is still written to after its end"))?;
+        let failed = |error| Fault::disk("an output file cannot be written", error).file(&place);
+        if let Some(error) = sums.failed {
+            return Err(failed(error));
+        }
+        file.as_file().sync_data().map_err(failed)?;
+        let dir = match &self.attempt {
+            OutputStaging::Local { dir, .. } => Some(dir.path()),
+            OutputStaging::Remote(_) => None,
+        };
+        match dir {
+            Some(dir) => {
+                let target = dir.join(&path);
+                if let Some(parent) = target.parent() {
+                    std::fs::create_dir_all(parent).map_err(failed)?;
+                }
+                step("name", "a file of rows");
+                file.persist(&target).map_err(|error| failed(error.error))?;
+            }
+            None => self.io.upload_file(&self.data.join(&path), file.path())?,
+        }
+        let path = RelativePath::new(path)?;
+        self.done.push(OutputFile {
+            path,
+            rows,
+            bytes: sums.bytes,
+            digest: format!("{:032x}", sums.digest.digest128()),
+        });
+        Ok(())
+    }
+
+    /// Ends all files and gives the data directory its final name. The returned paths are relative to the output. With
+    /// `keep_columns`, an output without rows gets one empty file, which holds the columns.
+    pub fn finish(mut self, keep_columns: bool) -> Result<Vec<OutputFile>> {
+        let none = self.done.is_empty() && self.open.is_empty();
+        if keep_columns && none && self.sink.layout().partition_by.is_empty() {
+            let file = self.start("")?;
+            self.open.insert(String::new(), file);
+        }
+        self.close_all()?;
+        self.done.sort_by(|a, b| a.path.cmp(&b.path));
+        let done = self.done.iter().map(|file| file.clone().in_directory(&self.directory)).collect();
+        if let OutputStaging::Local { dir, target } = self.attempt {
+            let failed = |error| Fault::disk("the output directory cannot be put in place", error);
+            // Equal names mean equal rows: files that another attempt finished stay, for their readers.
+            let whole = |file: &OutputFile| {
+                std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes)
+            };
+            if target.exists() && self.done.iter().all(whole) {
+                return Ok(done);
+            }
+            step("name", &self.data.shown);
+            if target.exists() {
+                std::fs::remove_dir_all(&target).map_err(failed)?;
+            }
+            let attempt = dir.keep();
+            std::fs::rename(&attempt, &target).map_err(failed)?;
+            step("have named", &self.data.shown);
+        }
+        Ok(done)
+    }
+}
+
+/// Temporary files are private by default; outputs are for others to read.
+#[cfg(unix)]
+pub fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix(ATTEMPT).permissions(mode).tempdir_in(parent)
+}
+
+#[cfg(unix)]
+fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o644)).tempfile_in(dir)
+}
+
+#[cfg(not(unix))]
+pub fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix(ATTEMPT).tempdir_in(parent)
+}
+
+#[cfg(not(unix))]
+fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
+    NamedTempFile::new_in(dir)
+}

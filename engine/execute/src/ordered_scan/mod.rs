@@ -1,0 +1,172 @@
+//! The rows of a pass in order: spans one after another, read through chains of operations whose windows remember the
+//! rows before.
+
+mod ranges;
+mod read;
+mod relay;
+mod run;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use forebay_model::{Chunk, Fault, Result};
+use forebay_plan::{Carry, ChainPath, ColumnScan, OpChain, OpId, Program, WindowRowOrder};
+use forebay_storage::{MemoryBudget, StorageClient, WrittenFile};
+use forebay_window::WindowPlan;
+
+pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min};
+pub use self::relay::WindowRestore;
+pub use self::run::{CheckpointHook, PendingUnits, RangeExecution, UnitResults};
+pub use self::timeline::SpanTimeline;
+use crate::chunk_groups::for_each_group;
+use crate::chunk_source::RangeReader;
+use crate::read_ahead::ReadAhead;
+use crate::run_state::{RunState, chunk_rows_max, group_rows_max};
+
+/// A span of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanRef {
+    pub scan: usize,
+    pub span: usize,
+}
+
+/// Which columns of a span are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// All columns that the chain needs.
+    All,
+    /// The columns of one of the narrow paths.
+    Narrow(usize),
+    /// The columns of a narrow path, for a whole work unit, from a file that an earlier run wrote.
+    Written(usize),
+    /// The columns that windows remember.
+    Remembered,
+}
+
+/// A file that an earlier run wrote, read instead of the spans that it was made of.
+pub struct PriorFile {
+    /// The narrow path that its rows take.
+    pub path: usize,
+    pub stored: Arc<dyn WrittenFile>,
+    pub shown: String,
+}
+
+/// The window state, and the source of the next rows.
+pub type ScanCursor<'g> = (&'g mut Carry, &'g dyn RangeReader);
+
+/// Takes consecutive chunks of a scan.
+pub type ScanChunksFn<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
+
+/// The scans of a pass with their chains, as one sequence of rows.
+pub struct OrderedScan<'a> {
+    pub io: &'a StorageClient,
+    pub program: &'a Program,
+    pub known: &'a RunState,
+    pub memory: MemoryBudget,
+    pub batch_rows: usize,
+    pub threads: usize,
+    pub scans: &'a [ColumnScan],
+    /// The first scan whose rows count. The scans before it only warm up window state.
+    pub first_scan: usize,
+    pub chains: Vec<&'a OpChain>,
+    /// Paths through the only chain for work units whose other columns are reused.
+    pub narrow: Vec<ChainPath>,
+    /// Files that are read instead of spans.
+    pub written: Vec<PriorFile>,
+    /// The share of the work on its rows that a range does itself where idle threads take over the rest.
+    pub computing: f64,
+    /// The spans that are read next.
+    pub ahead: ReadAhead<(SpanRef, ReadMode)>,
+}
+
+impl OrderedScan<'_> {
+    /// All spans in order.
+    pub fn span_refs(&self) -> Result<Vec<SpanRef>> {
+        let mut tasks = Vec::new();
+        for (index, scan) in self.scans.iter().enumerate() {
+            let spans = self.known.input(self.program, scan.base)?.dataset.spans.len();
+            tasks.extend((0..spans).map(|span| SpanRef { scan: index, span }));
+        }
+        Ok(tasks)
+    }
+
+    /// Whether the output of a row depends on the rows before it.
+    pub fn is_ordered(&self) -> bool {
+        self.chains.iter().any(|chain| chain.is_ordered())
+    }
+
+    /// The windows whose state is checkpointed; `None` where there are none, or where the rows of some do not come in
+    /// order of time.
+    pub fn checkpointed_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
+        let mut kept = BTreeMap::new();
+        for window in self.chains.iter().flat_map(|chain| chain.windows()) {
+            match (&window.plan, window.row_order) {
+                (Some(plan), WindowRowOrder::Time) => kept.insert(window.op, plan.clone()),
+                _ => return None,
+            };
+        }
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    /// Attaches the outputs of sorted windows to the rows of a span.
+    pub fn attach_sorted(&self, task: SpanRef, carry: &mut Carry) -> Result<()> {
+        let stream = self.scans[task.scan].streams.first();
+        let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
+        let sorted = self.known.sorted_for(self.program, stream, self.chains[task.scan])?;
+        sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))
+    }
+
+    /// Advances the window state over the rows of some spans; false if the pass was stopped.
+    pub fn advance_over(&self, tasks: &[SpanRef], (carry, reads): ScanCursor<'_>, stop: &AtomicBool) -> Result<bool> {
+        self.for_each_chunk_group(tasks, ReadMode::Remembered, (carry, reads), stop, &mut |scan, chunks, carry| {
+            let advanced = self.chains[scan].advance(chunks, carry);
+            advanced.map_err(|fault| self.known.record_order_failure(carry, fault))?;
+            self.memory.check()
+        })
+    }
+
+    /// Passes the chunks of some spans to `take`, with their scans, in groups; false if the pass was stopped.
+    pub fn for_each_chunk_group(
+        &self,
+        tasks: &[SpanRef],
+        columns: ReadMode,
+        (carry, reads): ScanCursor<'_>,
+        stop: &AtomicBool,
+        take: ScanChunksFn<'_>,
+    ) -> Result<bool> {
+        for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
+            let scan = tasks[0].scan;
+            let chain = self.chains[scan];
+            let rows_max = group_rows_max(self.chunk_rows_max(chain), chain, self.memory, self.threads);
+            let mut open = |task: &SpanRef, carry: &mut Carry| {
+                self.attach_sorted(*task, carry)?;
+                reads.chunks(*task, columns)
+            };
+            let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
+            if !for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut take)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The path that rows with these columns take, if it is a narrow one.
+    pub fn column_path(&self, columns: ReadMode) -> Option<&ChainPath> {
+        match columns {
+            ReadMode::Narrow(path) => self.narrow.get(path),
+            ReadMode::Written(at) => self.written.get(at).and_then(|written| self.narrow.get(written.path)),
+            ReadMode::All | ReadMode::Remembered => None,
+        }
+    }
+
+    fn chunk_rows_max(&self, chain: &OpChain) -> usize {
+        chunk_rows_max(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
+    }
+}
+
+/// The warning about gaps between the rows of series.
+pub fn gaps_message(gaps: u64) -> String {
+    format!("{gaps} steps from one row of a series to the next were not the declared period")
+}

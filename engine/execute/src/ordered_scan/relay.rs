@@ -1,0 +1,91 @@
+//! Window state at the starts of ranges, handed from range to range.
+
+use std::sync::atomic::AtomicBool;
+
+use forebay_cluster::WindowInit;
+use forebay_model::{ContentId, Fault, Result};
+use forebay_plan::{Carry, WindowBudget};
+use forebay_threads::HandOff;
+
+use super::{OrderedScan, RangePlan, SpanRef};
+use crate::chunk_source::RangeReader;
+
+/// Loads a checkpoint of window state by its id; `None` if it is corrupt or gone.
+pub type LoadCarryFn<'a> = &'a (dyn Fn(ContentId) -> Result<Option<Carry>> + Sync);
+
+/// How window state is restored: the checkpoints, the memory that it may take, and the flag that stops the pass.
+pub struct WindowRestore<'a> {
+    pub budget: &'a WindowBudget,
+    pub kept: LoadCarryFn<'a>,
+    pub stop: &'a AtomicBool,
+}
+
+/// Hands the window state at the start of a range from the thread that reads the rows before it to the thread that
+/// executes the range.
+pub struct CarryRelay<'a> {
+    pub sequence: &'a OrderedScan<'a>,
+    pub tasks: &'a [SpanRef],
+    pub ranges: &'a [RangePlan],
+    pub restore: WindowRestore<'a>,
+    pub found: HandOff<Carry>,
+}
+
+impl CarryRelay<'_> {
+    /// The window state at the start of a range; `None` if the pass was stopped.
+    pub fn carry_at(&self, range: usize, reads: &dyn RangeReader) -> Result<Option<Carry>> {
+        let RangePlan { start, from, .. } = &self.ranges[range];
+        if *start != WindowInit::Carried {
+            return self.sequence.init_windows(self.tasks, start, *from, &self.restore, reads);
+        }
+        let advance = |mut carry: Carry, from: usize, to: usize| {
+            let is_whole = self.sequence.advance_over(&self.tasks[from..to], (&mut carry, reads), self.restore.stop)?;
+            Ok(is_whole.then_some(carry))
+        };
+        self.found.state_at(*from, || self.first_carry(), advance, Carry::fork)
+    }
+
+    /// The window state from which the first handed-over state is computed: the nearest checkpoint, or none.
+    fn first_carry(&self) -> Result<(usize, Carry)> {
+        let first = self.ranges.iter().position(|range| range.start == WindowInit::Carried).unwrap_or(0);
+        for known in self.ranges[..first].iter().rev() {
+            let WindowInit::Kept(id) = &known.start else { continue };
+            if let Some(kept) = (self.restore.kept)(*id)? {
+                return Ok((known.from, kept));
+            }
+        }
+        Ok((0, Carry::new(self.restore.budget)))
+    }
+}
+
+impl OrderedScan<'_> {
+    /// The window state before the span `from`, computed without other ranges; `None` if the pass was stopped.
+    pub fn init_windows(
+        &self,
+        tasks: &[SpanRef],
+        start: &WindowInit,
+        from: usize,
+        restore: &WindowRestore<'_>,
+        reads: &dyn RangeReader,
+    ) -> Result<Option<Carry>> {
+        let mut carry = Carry::new(restore.budget);
+        let all = 0..from;
+        let before = match start {
+            WindowInit::Fresh => return Ok(Some(carry)),
+            WindowInit::Halo(halo) => halo.as_slice(),
+            WindowInit::Kept(id) => match (restore.kept)(*id)? {
+                Some(carry) => return Ok(Some(carry)),
+                // The checkpoint is corrupt: compute the state from the rows.
+                None => std::slice::from_ref(&all),
+            },
+            WindowInit::Carried => {
+                return Err(Fault::internal("a range that continues another range was started alone"));
+            }
+        };
+        for tasks in before.iter().map(|before| &tasks[before.clone()]) {
+            if !self.advance_over(tasks, (&mut carry, reads), restore.stop)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(carry))
+    }
+}

@@ -1,0 +1,176 @@
+//! The outputs of windows and joins over sorted rows, stored in the order of the rows.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
+use arrow::compute::concat;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::reader::FileReader;
+use forebay_model::{Fault, Result};
+use forebay_plan::PrecomputedOutputs;
+use tempfile::TempPath;
+
+use crate::as_of_join::AsOfRows;
+use crate::shuffle_read::ShuffleReader;
+
+/// The outputs of a window for the rows of its input.
+#[derive(Debug)]
+pub enum SortedOutputs {
+    /// A file of this process.
+    Here(SortedFile),
+    /// Partitions that workers committed.
+    Away(ShuffleReader),
+}
+
+impl SortedOutputs {
+    /// The outputs for the rows of a span of one of the streams that were sorted together.
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
+        match self {
+            SortedOutputs::Here(sorted) => sorted.read(stream, span),
+            SortedOutputs::Away(assembly) => assembly.read(stream, span),
+        }
+    }
+}
+
+/// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
+#[derive(Debug, Clone)]
+pub struct SortedFile {
+    pub path: Arc<TempPath>,
+    pub schema: SchemaRef,
+    pub columns: Range<usize>,
+    /// By span, among the spans of all streams: its batches in the file.
+    pub batches: Arc<BTreeMap<usize, BatchRange>>,
+    /// The first span of each stream, among the spans of all streams.
+    pub firsts: Arc<Vec<usize>>,
+    pub kind: SortedKind,
+}
+
+/// Consecutive batches of a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BatchRange {
+    pub first: usize,
+    pub count: usize,
+}
+
+/// The operation of the outputs.
+#[derive(Debug, Clone)]
+pub enum SortedKind {
+    /// A window's, or those of a join by equal keys.
+    Plain,
+    /// An as-of join, with the distance to the matched row as the first column.
+    AsOf,
+    /// An as-of join in both directions; holds the other direction.
+    Nearest(Box<SortedFile>),
+}
+
+impl SortedFile {
+    /// Adds the outputs of the other direction; the nearer match counts.
+    pub fn with_other_direction(self, after: SortedFile) -> SortedFile {
+        SortedFile { kind: SortedKind::Nearest(Box::new(after)), ..self }
+    }
+
+    /// The files: one for each direction.
+    pub fn directions(&self) -> Vec<&SortedFile> {
+        match &self.kind {
+            SortedKind::Nearest(after) => vec![self, after],
+            _ => vec![self],
+        }
+    }
+
+    /// All batches of consecutive spans.
+    pub fn read_spans(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let (first, count) = self
+            .batches
+            .range(tasks)
+            .fold((None, 0), |(first, count), (_, own)| (first.or(Some(own.first)), count + own.count));
+        let mut reader = open(&self.path, None)?;
+        if let Some(first) = first {
+            reader.set_index(first)?;
+        }
+        Ok(reader.take(count).map(|batch| Ok(batch?)))
+    }
+
+    /// The columns of one of several windows.
+    pub fn select_columns(&self, columns: Range<usize>) -> Result<SortedFile> {
+        let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
+        Ok(SortedFile { schema, columns, ..self.clone() })
+    }
+
+    /// The outputs for the rows of a span of one of the streams that were sorted together.
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
+        let rows = self.rows(stream, span)?;
+        Ok(match &self.kind {
+            SortedKind::Plain => Box::new(rows),
+            SortedKind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
+            SortedKind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
+        })
+    }
+
+    fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
+        let BatchRange { first, count: left } =
+            self.batches.get(&(self.firsts[stream] + span)).copied().unwrap_or_default();
+        let reader = match left {
+            0 => None,
+            _ => {
+                let mut reader = open(&self.path, Some(self.columns.clone().collect()))?;
+                reader.set_index(first)?;
+                Some(reader)
+            }
+        };
+        Ok(SortedRows { reader, schema: self.schema.clone(), left, batch: None })
+    }
+}
+
+/// The outputs for the rows of one span.
+pub struct SortedRows {
+    /// Opened at the first batch, if there is one.
+    reader: Option<FileReader<BufReader<File>>>,
+    schema: SchemaRef,
+    left: usize,
+    batch: Option<RecordBatch>,
+}
+
+fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>> {
+    let file = File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
+    Ok(FileReader::try_new(BufReader::with_capacity(1 << 18, file), columns)?)
+}
+
+impl PrecomputedOutputs for SortedRows {
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        let mut parts: Vec<RecordBatch> = Vec::new();
+        let mut missing = rows;
+        let few = || Fault::internal("there are fewer sorted rows than rows");
+        while missing > 0 {
+            let batch = match self.batch.take() {
+                Some(batch) => batch,
+                None if self.left > 0 => {
+                    self.left -= 1;
+                    self.reader.as_mut().and_then(Iterator::next).ok_or_else(few)??
+                }
+                None => return Err(few()),
+            };
+            let taken = missing.min(batch.num_rows());
+            parts.push(batch.slice(0, taken));
+            if taken < batch.num_rows() {
+                self.batch = Some(batch.slice(taken, batch.num_rows() - taken));
+            }
+            missing -= taken;
+        }
+        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit);
+        wanted
+            .map(|(index, _)| match parts.as_slice() {
+                [part] => Ok(part.column(index).clone()),
+                [] => Ok(new_empty_array(self.schema.field(index).data_type())),
+                parts => {
+                    let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(index).as_ref()).collect();
+                    Ok(concat(&columns)?)
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,122 @@
+//! Rows of several inputs: unions, gathers and queries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, codes};
+
+use super::PipelineBinder;
+use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
+use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns};
+
+impl PipelineBinder<'_> {
+    pub(super) fn union(&mut self, names: &[String], doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
+        let flows = names.iter().map(|name| self.node(name)).collect::<BindResult<Vec<_>>>()?;
+        names.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
+        let future = FutureFlow::union(&flows)?;
+        let mut flows = flows.into_iter();
+        let Some(mut all) = flows.next() else {
+            return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input").into());
+        };
+        for (flow, name) in flows.zip(&names[1..]) {
+            let shape = |schema: &Schema| {
+                schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
+            };
+            if shape(&flow.schema) != shape(&all.schema) {
+                if !doubt.is_empty() {
+                    return Err(BindStop::Reported);
+                }
+                let message = format!("`{}` and `{name}` have different columns", names[0]);
+                let fault = Fault::new(codes::COLUMN_TYPE, message).fragment(name, 0);
+                return Err(fault.hint(union_hint(&all.schema, &flow.schema)).into());
+            }
+            all.streams.extend(flow.streams);
+            all.parts &= flow.parts;
+            if all.series != flow.series {
+                all.series = SeriesColumns::default();
+            }
+        }
+        all.future = future.map(Arc::new);
+        Ok(all)
+    }
+
+    pub(super) fn gather(
+        &mut self,
+        own: Option<&NodeFlow>,
+        gather: GatherOp,
+        label: &str,
+        identity: ContentId,
+        at: Option<&SpecLocation>,
+    ) -> BindResult<NodeFlow> {
+        let mut inputs = Vec::new();
+        if let (Some(flow), false) = (own, gather.alone) {
+            let mut flow = flow.clone();
+            if let GatherBy::GroupBy(op) = &gather.lower {
+                let read = flow.schema.project(&op.read_columns(&flow.schema)).map_err(Fault::from)?;
+                flow.schema = Arc::new(read);
+            }
+            inputs.push(("this".to_owned(), flow));
+        }
+        for name in &gather.others {
+            let mut flow = self.node(name)?;
+            if let GatherBy::Join { join, .. } = &gather.lower {
+                let read = |name: &String| join.columns_there().any(|column| column == name);
+                let fields = flow.schema.fields().iter().filter(|field| read(field.name()));
+                flow.schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
+            }
+            inputs.push((name.clone(), flow));
+        }
+        let schema = gather.schema.clone();
+        let id = self.bound.ops.len();
+        self.bound.ops.push(BoundOp {
+            label: label.to_owned(),
+            identity,
+            op: PlanOp::Gather(gather),
+            asks: Vec::new(),
+            at: at.cloned(),
+        });
+        self.bound.gather_inputs.insert(id, inputs);
+        Ok(self.base(BaseDataset::Gathered(id), &schema))
+    }
+
+    pub(super) fn query(&mut self, node: &PipelineNode, query: &str, doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
+        let at = field_location(node.at.as_ref(), "sql");
+        let place = |fault: Fault| fault.at(at.as_ref());
+        let mut tables = BTreeMap::new();
+        for table in self.sql.tables(query).map_err(place)? {
+            let flow = self.node(&table).map_err(|stop| match stop {
+                BindStop::Fault(fault) => place(fault.fragment(&table, 0)).into(),
+                BindStop::Reported => stop,
+            })?;
+            self.doubts.get(&table).into_iter().for_each(|other| doubt.merge(other));
+            tables.insert(table, flow.schema);
+        }
+        let gather = self.sql.query(query, &tables).map_err(|fault| match doubt.covers(&fault) {
+            true => BindStop::Reported,
+            false => place(fault).into(),
+        })?;
+        let mut identity = IdBuilder::new("query");
+        identity.text(query);
+        self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())
+    }
+}
+
+/// The first column in which two inputs of a union differ.
+fn union_hint(first: &Schema, other: &Schema) -> String {
+    let missing = first.fields().iter().find(|field| other.field_with_name(field.name()).is_err());
+    let extra = other.fields().iter().find(|field| first.field_with_name(field.name()).is_err());
+    let typed = first.fields().iter().find_map(|field| {
+        let there = other.field_with_name(field.name()).ok()?;
+        (there.data_type() != field.data_type()).then(|| (field, there.data_type()))
+    });
+    match (missing, extra, typed) {
+        (Some(field), _, _) => format!("`{}` is in the first one only: `select` the same columns", field.name()),
+        (_, Some(field), _) => format!("`{}` is in the second one only: `select` the same columns", field.name()),
+        (_, _, Some((field, other))) => {
+            let (name, data_type) = (field.name(), field.data_type());
+            format!("`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them")
+        }
+        _ => "`select` the columns in the same order".to_owned(),
+    }
+}

@@ -1,0 +1,214 @@
+//! Name and type resolution: every node becomes streams of operations over base datasets.
+
+mod inputs;
+mod split_columns;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use forebay_model::{
+    ContentId, Dataset, Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes, logical_type,
+    nearest_word,
+};
+
+use crate::bind_faults::{BindResult, BindStop, ColumnDoubt};
+use crate::column_selector::unknown_column;
+use crate::leakage::check_leakage;
+use crate::{
+    BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns, SqlCompiler,
+    TransformRegistry,
+};
+
+/// Binds a pipeline to the schemas of its sources. The fault holds all problems; those that only follow from others,
+/// and steps that read a source without a dataset, are left out.
+pub fn bind(
+    pipeline: &Pipeline,
+    registry: &TransformRegistry,
+    sql: &SqlCompiler,
+    datasets: &BTreeMap<String, Dataset>,
+) -> Result<BoundPipeline> {
+    let mut binder = PipelineBinder {
+        pipeline,
+        registry,
+        sql,
+        bound: BoundPipeline::default(),
+        open: Vec::new(),
+        faults: Vec::new(),
+        failed: BTreeSet::new(),
+        doubts: BTreeMap::new(),
+    };
+    for source in &pipeline.sources {
+        let Some(dataset) = datasets.get(&source.name) else {
+            binder.failed.insert(source.name.clone());
+            continue;
+        };
+        let mut flow = binder.base(BaseDataset::Source(source.name.clone()), &dataset.schema);
+        let meant = |name: &String| nearest_column(name, &dataset.schema);
+        let keys = Some(source.keys.iter().map(meant).collect::<Vec<_>>()).filter(|keys| !keys.is_empty());
+        flow.series = SeriesColumns { time: source.time.as_ref().map(meant), keys };
+        for name in source.time.iter().chain(&source.keys) {
+            if dataset.schema.field_with_name(name).is_err() {
+                let fault = unknown_column(name, &dataset.schema);
+                binder.faults.push(fault.at(source.at.as_ref()));
+                binder.doubts.entry(source.name.clone()).or_default().add_column(name);
+            }
+        }
+        binder.bound.flows.insert(source.name.clone(), flow);
+    }
+    for node in &pipeline.nodes {
+        // A fault is reported where it occurs.
+        let _ = binder.node(&node.name);
+    }
+    binder.check_split();
+    match Fault::combine(std::mem::take(&mut binder.faults)) {
+        Some(fault) => Err(fault),
+        None => {
+            check_leakage(pipeline, &binder.bound)?;
+            Ok(binder.bound)
+        }
+    }
+}
+
+pub(crate) struct PipelineBinder<'a> {
+    pub(crate) pipeline: &'a Pipeline,
+    registry: &'a TransformRegistry,
+    sql: &'a SqlCompiler,
+    pub(crate) bound: BoundPipeline,
+    /// Nodes being bound, to detect cycles.
+    open: Vec<String>,
+    faults: Vec<Fault>,
+    /// Nodes without a flow, for a reason that is reported, and sources without a dataset.
+    failed: BTreeSet<String>,
+    /// Nodes of which a step failed, and those that read them.
+    doubts: BTreeMap<String, ColumnDoubt>,
+}
+
+impl PipelineBinder<'_> {
+    fn base(&mut self, base: BaseDataset, schema: &Schema) -> NodeFlow {
+        let fields: Vec<Field> = schema
+            .fields()
+            .iter()
+            .map(|field| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()))
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        self.bound.bases.push(base);
+        self.bound.base_schemas.push(schema.clone());
+        let streams = vec![OpStream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
+        let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default(), future: None };
+        self.add_split_columns(&mut flow);
+        flow
+    }
+
+    fn push(
+        &mut self,
+        flow: &mut NodeFlow,
+        op: PlanOp,
+        label: String,
+        identity: ContentId,
+        at: Option<SpecLocation>,
+    ) -> OpId {
+        let id = self.bound.ops.len();
+        // Future rows go through a copy of the operation: its windows have more inputs.
+        let copy = flow.future.is_some().then(|| op.clone());
+        self.bound.ops.push(BoundOp { label: label.clone(), identity, op, asks: Vec::new(), at: at.clone() });
+        flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
+        if let (Some(op), Some(future)) = (copy, &mut flow.future) {
+            self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
+            Arc::make_mut(future).push(id + 1);
+        }
+        id
+    }
+
+    /// The flow of a node or source.
+    fn node(&mut self, name: &str) -> BindResult<NodeFlow> {
+        if let Some(flow) = self.bound.flows.get(name) {
+            return Ok(flow.clone());
+        }
+        if self.failed.contains(name) {
+            return Err(BindStop::Reported);
+        }
+        let Some(node) = self.pipeline.node(name) else {
+            return Err(unknown_node(name, self.pipeline).into());
+        };
+        if let Some(from) = self.open.iter().position(|open| open == name) {
+            let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
+            let message = match from + 1 == self.open.len() {
+                true => format!("`{name}` reads itself"),
+                false => format!("steps depend on each other: {circle}"),
+            };
+            return Err(Fault::new(codes::CYCLE, message)
+                .hint("let one of them read a source")
+                .at(node.at.as_ref())
+                .into());
+        }
+        self.open.push(name.to_owned());
+        let flow = self.bind_node(node);
+        self.open.pop();
+        match flow {
+            Ok(flow) => {
+                self.bound.flows.insert(name.to_owned(), flow.clone());
+                Ok(flow)
+            }
+            Err(stop) => {
+                if let BindStop::Fault(fault) = stop {
+                    self.faults.extend(fault.into_each().into_iter().map(|fault| fault.at(node.at.as_ref())));
+                }
+                self.failed.insert(name.to_owned());
+                Err(BindStop::Reported)
+            }
+        }
+    }
+
+    fn bind_node(&mut self, node: &PipelineNode) -> BindResult<NodeFlow> {
+        let mut doubt = ColumnDoubt::default();
+        let mut flow = match &node.input {
+            NodeInput::From(name) => {
+                let flow = self.node(name)?;
+                doubt = self.doubts.get(name).cloned().unwrap_or_default();
+                flow
+            }
+            NodeInput::Union(names) => self.union(names, &mut doubt)?,
+            NodeInput::Sql(query) => self.query(node, query, &mut doubt)?,
+        };
+        for step in &node.steps {
+            let label = format!("{}.{}", node.name, step.kind);
+            let mut read = Vec::new();
+            let bound = self.append_step(&mut flow, node, step, &label, &mut read);
+            read.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
+            let Err(stop) = bound else { continue };
+            if let BindStop::Fault(fault) = stop {
+                let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
+                let new = fault.into_each().into_iter().filter(|fault| !doubt.covers(fault)).map(place);
+                self.faults.extend(new);
+            }
+            doubt.add_step(step);
+        }
+        if !doubt.is_empty() {
+            self.doubts.insert(node.name.clone(), doubt);
+        }
+        Ok(flow)
+    }
+}
+
+/// The column of this name, or else the nearest one, so that the steps that read it are still checked.
+fn nearest_column(name: &String, schema: &Schema) -> String {
+    let mut names = schema.fields().iter().map(|field| field.name());
+    if names.any(|known| known == name) {
+        return name.clone();
+    }
+    let names = schema.fields().iter().map(|field| field.name().as_str());
+    nearest_word(name, names).unwrap_or(name).to_owned()
+}
+
+/// A fault for an unknown step or source, with the nearest known name as hint.
+fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
+    let names = pipeline.nodes.iter().map(|node| &node.name);
+    let names = names.chain(pipeline.sources.iter().map(|source| &source.name));
+    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+    match nearest_word(name, names.map(String::as_str)) {
+        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+        None => fault,
+    }
+}

@@ -1,0 +1,273 @@
+//! Compilation of a stream's operations into a chain.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Fault, Finding, Result};
+
+use super::{
+    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction, OpChain,
+    WindowAction, reads, writes,
+};
+use crate::future::is_hidden;
+use crate::op::WindowOp;
+use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
+
+/// Outputs that a path computes.
+#[derive(Clone, Copy)]
+enum PathOutputs<'a> {
+    /// All taps.
+    All,
+    /// No taps: only the window state advances.
+    Nothing,
+    /// Some columns of the first tap, and some of the other taps.
+    Some(&'a [usize], &'a [bool]),
+}
+
+impl OpChain {
+    /// Compiles the operations in `needed`. `base_columns` are the columns of chunks, in order.
+    pub fn new(
+        bound: &BoundPipeline,
+        stream: &OpStream,
+        needed: &[usize],
+        base_columns: &[String],
+        wants: &[ColumnTap],
+        context: ChainContext<'_>,
+    ) -> Result<OpChain> {
+        let base = &bound.base_schemas[stream.base];
+        let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
+        for (register, name) in base_columns.iter().enumerate() {
+            names.insert(name.clone(), (register, base.field_with_name(name)?.clone()));
+        }
+        let mut builder = ChainBuilder {
+            names,
+            registers: base_columns.len(),
+            vector_bytes: 0,
+            steps: Vec::new(),
+            fields: Vec::new(),
+            windows: Vec::new(),
+        };
+        builder.fields = vec![Vec::new(); wants.len()];
+        let last = wants.iter().map(|want| want.after).max().unwrap_or(0);
+        for position in 0..=last {
+            for (index, want) in wants.iter().enumerate().filter(|(_, want)| want.after == position) {
+                builder.give(index, want)?;
+            }
+            if position < last && needed.binary_search(&position).is_ok() {
+                let (id, op) = (stream.ops[position], &bound.ops[stream.ops[position]]);
+                let findings = op.asks.iter().map(|ask| (context.finding)(*ask)).collect::<Result<Vec<_>>>()?;
+                let added = match &op.op {
+                    PlanOp::Window(window) => builder.window(id, op, window, (context.row_order)(id)),
+                    PlanOp::Join(join) => {
+                        let fields: Vec<Field> = join.writes().cloned().collect();
+                        builder.given(id, op, &fields);
+                        Ok(())
+                    }
+                    _ => builder.op(op, &findings),
+                };
+                added.map_err(|fault| fault.step(&op.label).at(op.at.as_ref()))?;
+            }
+        }
+        Ok(builder.finish(base_columns))
+    }
+
+    /// Compiles a path that computes the given columns of the first tap (by index), and those other taps for which
+    /// `others` is true. The window state advances as in the full path.
+    pub fn narrow(&self, columns: &[usize], others: &[bool]) -> ChainPath {
+        compile_path(&self.steps, self.registers, &self.base_columns, PathOutputs::Some(columns, others))
+    }
+}
+
+struct ChainBuilder {
+    names: BTreeMap<String, (usize, Field)>,
+    registers: usize,
+    vector_bytes: usize,
+    steps: Vec<LabeledAction>,
+    fields: Vec<Vec<Field>>,
+    windows: Vec<ChainWindow>,
+}
+
+impl ChainBuilder {
+    fn reads(&self, names: &[String]) -> Result<Vec<usize>> {
+        let missing = |name: &String| Fault::internal(format!("column `{name}` is read before it is written"));
+        names.iter().map(|name| self.names.get(name).map(|known| known.0).ok_or_else(|| missing(name))).collect()
+    }
+
+    fn writes(&mut self, fields: &[Field]) -> Vec<usize> {
+        let from = self.registers;
+        for field in fields {
+            if let DataType::FixedSizeList(item, width) = field.data_type() {
+                let value = item.data_type().primitive_width().unwrap_or(size_of::<u64>());
+                self.vector_bytes += value * usize::try_from(*width).unwrap_or(0);
+            }
+            self.names.insert(field.name().clone(), (self.registers, field.clone()));
+            self.registers += 1;
+        }
+        (from..self.registers).collect()
+    }
+
+    fn give(&mut self, index: usize, want: &ColumnTap) -> Result<()> {
+        let reads = self.reads(&want.columns)?;
+        let part = self.reads(want.part.as_slice())?.first().copied();
+        self.fields[index] =
+            want.columns.iter().filter_map(|name| self.names.get(name).map(|known| known.1.clone())).collect();
+        let action = ChainAction::Give { want: index, reads, part };
+        self.steps.push(LabeledAction { action, label: Arc::from("output"), at: None });
+        Ok(())
+    }
+
+    /// Adds an operation over single rows.
+    fn op(&mut self, op: &BoundOp, findings: &[Arc<Finding>]) -> Result<()> {
+        let action = match &op.op {
+            PlanOp::Map(map) => {
+                let lowered = (map.lower)(findings)?;
+                let reads = self.reads(&map.reads)?;
+                let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
+                ChainAction::Map { kernel: lowered.kernel, reads, writes }
+            }
+            PlanOp::Keep(keep) => ChainAction::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
+            PlanOp::Expand(expand) => {
+                let reads = self.reads(&expand.reads)?;
+                ChainAction::Expand { kernel: expand.kernel.clone(), reads, writes: self.writes(&expand.writes) }
+            }
+            PlanOp::Project(columns) => {
+                let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
+                for (from, to) in columns {
+                    // Columns that are not needed were never computed.
+                    if let Some((register, field)) = self.names.get(from) {
+                        names.insert(to.clone(), (*register, field.clone().with_name(to)));
+                    }
+                }
+                let hidden = self.names.iter().filter(|(name, _)| is_hidden(name));
+                names.extend(hidden.map(|(name, known)| (name.clone(), known.clone())));
+                self.names = names;
+                return Ok(());
+            }
+            PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Gather(_) => {
+                return Err(Fault::internal("the operation cannot run in a chain"));
+            }
+        };
+        self.push(op, action);
+        Ok(())
+    }
+
+    fn push(&mut self, op: &BoundOp, action: ChainAction) {
+        self.steps.push(LabeledAction { action, label: Arc::from(op.label.as_str()), at: op.at.clone() });
+    }
+
+    /// Adds a window, or merges it with an earlier one.
+    fn window(&mut self, id: OpId, op: &BoundOp, window: &WindowOp, row_order: WindowRowOrder) -> Result<()> {
+        if row_order == WindowRowOrder::Sorted {
+            self.given(id, op, &window.writes);
+            return Ok(());
+        }
+        let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
+        let time = self.reads(std::slice::from_ref(&window.time))?;
+        let time = time.first().copied().ok_or_else(|| Fault::internal("a window without a time column"))?;
+        let writes = self.writes(&window.writes);
+        let action =
+            WindowAction { op: id, plan: window.plan.clone(), row_order, keys, time, inputs, writes, emit: Vec::new() };
+        match self.place_of(&action) {
+            None => {
+                self.windows.push(ChainWindow { op: id, row_order, plan: Some(action.plan.clone()) });
+                self.push(op, ChainAction::Window(action));
+            }
+            Some((index, moves)) => {
+                let LabeledAction { action: known, label, at } = self.steps.remove(index);
+                let ChainAction::Window(known) = known else { return Err(Fault::internal("a step is not a window")) };
+                let both = known.merge(&action);
+                if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
+                    window.plan = Some(both.plan.clone());
+                }
+                let index = if moves { self.steps.len() } else { index };
+                self.steps.insert(index, LabeledAction { action: ChainAction::Window(both), label, at });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a window that can be merged with `other`, so that series are resolved and stored once for both. The
+    /// window stays in place if all inputs of the other one exist there. Otherwise it moves down to the other one,
+    /// unless its outputs are read before. Returns its index, and whether it moves.
+    fn place_of(&self, other: &WindowAction) -> Option<(usize, bool)> {
+        let mut written: Vec<usize> = Vec::new();
+        let mut read: Vec<usize> = Vec::new();
+        for (index, LabeledAction { action, .. }) in self.steps.iter().enumerate().rev() {
+            match action {
+                ChainAction::Keep { .. } | ChainAction::Expand { .. } => return None,
+                ChainAction::Window(known) if known.is_alike(other) => {
+                    written.extend(&known.writes);
+                    let reads = other.reads();
+                    let is_late = |registers: &[usize]| registers.iter().any(|register| written.contains(register));
+                    let moves = is_late(&reads);
+                    let stuck = reads.iter().chain(&read).any(|register| known.writes.contains(register));
+                    return (!moves || !stuck).then_some((index, moves));
+                }
+                _ => {
+                    written.extend(writes(action));
+                    read.extend(reads(action));
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds an operation whose outputs are precomputed.
+    fn given(&mut self, id: OpId, op: &BoundOp, fields: &[Field]) {
+        let writes = self.writes(fields);
+        self.windows.push(ChainWindow { op: id, row_order: WindowRowOrder::Sorted, plan: None });
+        self.push(op, ChainAction::Given { op: id, writes, emit: Vec::new() });
+    }
+
+    fn finish(self, base_columns: &[String]) -> OpChain {
+        let ChainBuilder { registers, vector_bytes, steps, fields, windows, .. } = self;
+        let path = |gives| compile_path(&steps, registers, base_columns, gives);
+        let (full, light) = (path(PathOutputs::All), path(PathOutputs::Nothing));
+        OpChain { full, light, registers, vector_bytes, base_columns: base_columns.to_vec(), steps, fields, windows }
+    }
+}
+
+/// Compiles a path by a backward liveness analysis. For a partial path, only windows, row filters, expansions and
+/// requested taps are roots; other actions whose outputs are not live are dropped.
+fn compile_path(
+    steps: &[LabeledAction],
+    registers: usize,
+    base_columns: &[String],
+    gives: PathOutputs<'_>,
+) -> ChainPath {
+    let is_whole = matches!(gives, PathOutputs::All);
+    let mut live = vec![false; registers];
+    let mut instructions = Vec::new();
+    for step in steps.iter().rev() {
+        let mut action = step.action.clone();
+        let after = live.clone();
+        let writes = writes(&action);
+        if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } = &mut action {
+            *emit = writes.iter().map(|register| after[*register]).collect();
+        }
+        if let (ChainAction::Give { want: 0, reads, .. }, PathOutputs::Some(columns, _)) = (&mut action, gives) {
+            *reads = columns.iter().filter_map(|column| reads.get(*column).copied()).collect();
+        }
+        let idle = match (&action, gives) {
+            (_, PathOutputs::All) => false,
+            (ChainAction::Give { .. }, PathOutputs::Nothing) => true,
+            (ChainAction::Give { want, .. }, PathOutputs::Some(_, others)) => {
+                want.checked_sub(1).is_some_and(|other| others.get(other) != Some(&true))
+            }
+            (ChainAction::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
+            (ChainAction::Given { emit, .. }, _) => !emit.contains(&true),
+            (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => false,
+        };
+        if idle {
+            continue;
+        }
+        writes.iter().for_each(|register| live[*register] = false);
+        reads(&action).into_iter().for_each(|register| live[register] = true);
+        instructions.push(ChainInstruction { step: LabeledAction { action, ..step.clone() }, live: after });
+    }
+    instructions.reverse();
+    let registers: Vec<usize> = (0..base_columns.len()).filter(|register| is_whole || live[*register]).collect();
+    let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
+    ChainPath { instructions, columns, registers }
+}

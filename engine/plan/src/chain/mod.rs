@@ -1,0 +1,239 @@
+//! Executable operations: a register machine over batches.
+
+mod compile;
+mod run;
+
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use forebay_model::{Finding, Result, SpecLocation};
+use forebay_window::WindowPlan;
+use serde::{Deserialize, Serialize};
+
+use crate::op::{ColumnKernel, ExpandKernel};
+use crate::{AnalyzerId, OpId, WindowRowOrder};
+
+/// Columns requested at a point of a stream, optionally of one part of the split.
+#[derive(Debug, Clone)]
+pub struct ColumnTap {
+    /// Number of the stream's operations before the point.
+    pub after: usize,
+    /// Column names.
+    pub columns: Vec<String>,
+    /// Hidden column that restricts the rows to a part.
+    pub part: Option<String>,
+}
+
+/// Row counts of a chain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowCounts {
+    /// Rows read.
+    pub input: u64,
+    /// Rows that conditions removed.
+    pub filtered: u64,
+    /// Rows added by expansions; negative if empty lists remove rows.
+    pub expanded: i64,
+}
+
+impl RowCounts {
+    /// Adds the counts of other rows.
+    pub fn add(&mut self, other: RowCounts) {
+        self.input += other.input;
+        self.filtered += other.filtered;
+        self.expanded += other.expanded;
+    }
+}
+
+#[derive(Clone)]
+enum ChainAction {
+    Map {
+        kernel: ColumnKernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Keep {
+        kernel: ColumnKernel,
+        reads: Vec<usize>,
+    },
+    Expand {
+        kernel: ExpandKernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Window(WindowAction),
+    /// Precomputed outputs, of which some are read.
+    Given {
+        op: OpId,
+        writes: Vec<usize>,
+        emit: Vec<bool>,
+    },
+    Give {
+        want: usize,
+        reads: Vec<usize>,
+        part: Option<usize>,
+    },
+}
+
+#[derive(Clone)]
+struct WindowAction {
+    op: OpId,
+    plan: Arc<WindowPlan>,
+    row_order: WindowRowOrder,
+    keys: Vec<usize>,
+    time: usize,
+    inputs: Vec<usize>,
+    writes: Vec<usize>,
+    /// Which outputs are read later.
+    emit: Vec<bool>,
+}
+
+impl WindowAction {
+    /// Whether both receive the same rows of the same series in the same order.
+    fn is_alike(&self, other: &WindowAction) -> bool {
+        (self.row_order, &self.keys, self.time) == (other.row_order, &other.keys, other.time)
+            && self.plan.shares_state_with(&other.plan)
+    }
+
+    /// Merges two windows under this one's id.
+    fn merge(mut self, other: &WindowAction) -> WindowAction {
+        let (inputs, plan) = self.plan.merge(&self.inputs, &other.plan, &other.inputs);
+        (self.inputs, self.plan) = (inputs, Arc::new(plan));
+        self.writes.extend(&other.writes);
+        self
+    }
+
+    fn reads(&self) -> Vec<usize> {
+        self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
+    }
+}
+
+/// Registers read by an action.
+fn reads(action: &ChainAction) -> Vec<usize> {
+    match action {
+        ChainAction::Map { reads, .. } | ChainAction::Expand { reads, .. } | ChainAction::Keep { reads, .. } => {
+            reads.clone()
+        }
+        ChainAction::Window(window) => window.reads(),
+        ChainAction::Given { .. } => Vec::new(),
+        ChainAction::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
+    }
+}
+
+/// Registers written by an action.
+fn writes(action: &ChainAction) -> Vec<usize> {
+    match action {
+        ChainAction::Map { writes, .. } | ChainAction::Expand { writes, .. } | ChainAction::Given { writes, .. } => {
+            writes.clone()
+        }
+        ChainAction::Window(window) => window.writes.clone(),
+        ChainAction::Keep { .. } | ChainAction::Give { .. } => Vec::new(),
+    }
+}
+
+struct ChainInstruction {
+    step: LabeledAction,
+    /// Registers that are read later; all others are cleared.
+    live: Vec<bool>,
+}
+
+/// A compiled selection of a chain's outputs, with the input columns that it needs.
+pub struct ChainPath {
+    instructions: Vec<ChainInstruction>,
+    /// Input columns of chunks, in order.
+    columns: Vec<String>,
+    /// Registers of the input columns.
+    registers: Vec<usize>,
+}
+
+/// An action with its label and its location in the spec.
+#[derive(Clone)]
+struct LabeledAction {
+    action: ChainAction,
+    label: Arc<str>,
+    at: Option<SpecLocation>,
+}
+
+/// A stream's operations with their findings, compiled to run over chunks.
+pub struct OpChain {
+    full: ChainPath,
+    /// Advances window state without computing outputs.
+    light: ChainPath,
+    registers: usize,
+    vector_bytes: usize,
+    base_columns: Vec<String>,
+    steps: Vec<LabeledAction>,
+    /// Fields of each tap's columns, after learning.
+    fields: Vec<Vec<Field>>,
+    windows: Vec<ChainWindow>,
+}
+
+impl ChainPath {
+    /// Input columns of chunks, in order.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+}
+
+/// Windows that share one push, with the same row order.
+#[derive(Debug, Clone)]
+pub struct ChainWindow {
+    /// Id of the first window.
+    pub op: OpId,
+    /// Order in which rows reach them.
+    pub row_order: WindowRowOrder,
+    /// The merged plan; `None` if the outputs are precomputed.
+    pub plan: Option<Arc<WindowPlan>>,
+}
+
+/// Inputs of chain compilation: findings, and the row order of each window.
+#[derive(Clone, Copy)]
+pub struct ChainContext<'a> {
+    /// Returns the finding of an analyzer.
+    pub finding: &'a dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
+    /// Returns the row order of a window.
+    pub row_order: &'a dyn Fn(OpId) -> WindowRowOrder,
+}
+
+impl OpChain {
+    /// Fields of a tap's columns.
+    pub fn fields(&self, want: usize) -> &[Field] {
+        &self.fields[want]
+    }
+
+    /// The windows, in order.
+    pub fn windows(&self) -> &[ChainWindow] {
+        &self.windows
+    }
+
+    /// Whether the output of a row depends on earlier rows.
+    pub fn is_ordered(&self) -> bool {
+        self.windows.iter().any(|window| window.row_order != WindowRowOrder::Sorted)
+    }
+
+    /// Whether all series keep their state from chunk to chunk. Large chunks are then faster: the state of a series
+    /// is loaded once for more rows.
+    pub fn gains_by_rows(&self) -> bool {
+        self.windows.iter().any(|window| window.row_order == WindowRowOrder::Time)
+    }
+
+    /// Number of registers: an upper bound of the columns held per chunk.
+    pub fn columns_max(&self) -> usize {
+        self.registers
+    }
+
+    /// Bytes per row of all computed vectors, whose widths are known after learning.
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
+    /// Input columns of chunks for `advance`, in order.
+    pub fn advance_columns(&self) -> &[String] {
+        &self.light.columns
+    }
+
+    /// Whether groups of chunks are faster: windows in time order then load the state of a series once for its rows
+    /// in all chunks of a group.
+    pub fn gains_by_chunks(&self) -> bool {
+        !self.windows.is_empty() && self.windows.iter().all(|window| window.row_order == WindowRowOrder::Time)
+    }
+}

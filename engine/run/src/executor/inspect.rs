@@ -1,0 +1,90 @@
+//! What earlier runs left of each pass.
+
+use std::collections::BTreeMap;
+
+use forebay_commit::{ReuseDecision, record_is_intact};
+use forebay_model::{ContentId, Result};
+use forebay_plan::{ColumnScan, OpId, Pass, PassReuse, PassWork, PlanOp, WindowRowOrder};
+use forebay_storage::StorageLocation;
+use forebay_window::WindowReach;
+use serde_json::Value;
+
+use super::RunExecutor;
+
+/// The record of a pass in the state store, and whether its results can be used again.
+pub(super) struct RecordedPass {
+    pub decision: ReuseDecision,
+    pub record: Option<Value>,
+}
+
+impl Default for RecordedPass {
+    fn default() -> Self {
+        RecordedPass { decision: ReuseDecision::Work, record: None }
+    }
+}
+
+impl RunExecutor<'_> {
+    /// The records of all write passes.
+    pub(super) fn recorded_writes(&self) -> Result<BTreeMap<ContentId, RecordedPass>> {
+        let mut recorded = BTreeMap::new();
+        for pass in &self.program.passes {
+            if let PassWork::Write(work) = &pass.work {
+                let out = self.session.output(self.pipeline, work.sink)?;
+                recorded.insert(pass.id, self.recorded_pass(pass.id, &out)?);
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// The record of a pass whose data lie below a location.
+    pub(super) fn recorded_pass(&self, pass: ContentId, out: &StorageLocation) -> Result<RecordedPass> {
+        let (decision, record) =
+            self.store.pass_record(pass, |record| record_is_intact(&self.session.io, out, record))?;
+        Ok(RecordedPass { decision, record })
+    }
+
+    /// How much of a pass earlier runs have done. A pass that depends on statistics that are not known yet counts as
+    /// not done.
+    pub fn inspect_pass(&mut self, pass: &Pass) -> Result<PassReuse> {
+        let scans: Vec<&ColumnScan> = match &pass.work {
+            PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
+            PassWork::Write(work) => work.scans.iter().collect(),
+            PassWork::Gather(_) => {
+                let before = self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
+                return Ok(PassReuse { done: before.decision == ReuseDecision::Reuse, ..PassReuse::default() });
+            }
+        };
+        let windows = self.program.windows_of(scans);
+        for op in &windows {
+            self.known.row_orders.insert(*op, self.choose_row_order(*op));
+        }
+        match &pass.work {
+            PassWork::Write(work) => {
+                let sink = self.session.sink(self.pipeline, work.sink)?;
+                let out = self.session.output(self.pipeline, work.sink)?;
+                let before = self.recorded_pass(pass.id, &out)?;
+                let is_bounded = |op: OpId| match &self.program.bound.ops[op].op {
+                    PlanOp::Window(window) if self.known.row_order(op) == WindowRowOrder::Time => {
+                        window.plan.reach() != WindowReach::Unbounded
+                    }
+                    _ => true,
+                };
+                let beside = self.intervals.contains_key(&pass.id).then(|| windows.iter().copied().all(is_bounded));
+                if before.decision == ReuseDecision::Reuse {
+                    return Ok(PassReuse { done: true, to_read: None, beside });
+                }
+                let write = self.write_pass(sink.as_ref(), &windows, None);
+                let to_read = write.prepare(work).and_then(|prepared| {
+                    let target = self.write_target(work, pass.id, sink.as_ref(), &out)?;
+                    write.spans_to_read(&work.scans, &prepared, &target)
+                });
+                Ok(PassReuse { done: false, to_read: to_read.ok(), beside })
+            }
+            PassWork::Learn(work) => {
+                let to_read = self.learn_pass(&windows, None).to_read(&work.lanes).ok();
+                Ok(PassReuse { to_read, ..PassReuse::default() })
+            }
+            PassWork::Gather(_) => Ok(PassReuse::default()),
+        }
+    }
+}

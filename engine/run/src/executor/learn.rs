@@ -1,0 +1,114 @@
+//! Learn passes, and the write passes that are fused into them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_commit::{Manifest, ReuseDecision, Shard};
+use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, LearnPass, LearnResult};
+use forebay_model::{ContentId, Result};
+use forebay_plan::{BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops};
+
+use super::inspect::RecordedPass;
+use super::{FusedWrite, RunExecutor};
+use crate::report::PassReport;
+
+/// A write pass that a learn pass can execute on the way.
+struct FusableWrite {
+    pass: ContentId,
+    work: SinkWork,
+}
+
+impl RunExecutor<'_> {
+    /// Runs the learn pass at `pass_index` and keeps its findings.
+    pub(super) fn run_learn(
+        &mut self,
+        work: &LearnWork,
+        pass: ContentId,
+        recorded: &BTreeMap<ContentId, RecordedPass>,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        if work.lanes.is_empty() {
+            report.reused = true;
+            return Ok(());
+        }
+        let fusable = self.fusable_write(recorded);
+        let result = self.learn(work, fusable)?;
+        self.known.findings.extend(result.findings);
+        report.count(result.counts);
+        report.rows_kept = result.rows_kept;
+        self.assemble_early()?;
+        self.store.put_learn_record(pass, &result.kept)
+    }
+
+    /// Answers the analyzers of a pass. A fusable write pass is executed on the way where that saves a second read.
+    fn learn(&mut self, work: &LearnWork, fusable: Option<FusableWrite>) -> Result<LearnResult> {
+        let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+        windows.extend(fusable.iter().flat_map(|write| self.program.windows_of(&write.work.scans)));
+        let (result, fused) = self.retry_with_fallback(&windows, |run| {
+            let learner = run.learn_pass(&windows, run.cluster_for(run.pass_index, &windows));
+            let Some(FusableWrite { pass, work: write_work }) = &fusable else {
+                return Ok((learner.run(&work.lanes, None)?, None));
+            };
+            let sink = run.session.sink(run.pipeline, write_work.sink)?;
+            let out = run.session.output(run.pipeline, write_work.sink)?;
+            let write = run.write_pass(sink.as_ref(), &windows, None);
+            let prepared = write.prepare(write_work)?;
+            let target = run.write_target(write_work, *pass, sink.as_ref(), &out)?;
+            let is_whole = !run.intervals.contains_key(pass);
+            let sync = |shards: Vec<Shard>| match is_whole {
+                true => Manifest::new(*pass, &prepared.schema, shards)?.sync_names(&out),
+                false => Ok(()),
+            };
+            let mut written = None;
+            let write_and_learn: FusedLearnFn<'_> = &mut |lanes, answer| {
+                written = write.write_and_learn(write_work, &prepared, &target, (lanes, answer, &sync))?;
+                if written.is_none() { answer(FusedCoverage::default()) } else { Ok(()) }
+            };
+            let result = learner.run(&work.lanes, Some(write_and_learn))?;
+            let schema = prepared.schema.clone();
+            Ok((result, written.map(|result| (*pass, FusedWrite { schema, result }))))
+        })?;
+        self.fused_writes.extend(fused);
+        Ok(result)
+    }
+
+    /// The first write pass after the current pass that needs no finding of it, and whose windows all get their rows
+    /// in order of time.
+    fn fusable_write(&self, recorded: &BTreeMap<ContentId, RecordedPass>) -> Option<FusableWrite> {
+        if self.session.cluster.is_some() || self.session.turn.is_some() {
+            return None;
+        }
+        let bound = &self.program.bound;
+        let is_known = |ask| self.known.findings.contains_key(&self.program.state_ids[ask]);
+        let suits = |work: &SinkWork| {
+            let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
+            let in_time_order = |op| self.row_order_of(op) == WindowRowOrder::Time;
+            needed_ops(&work.scans).flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
+                && work.scans.iter().all(is_source)
+                && self.program.windows_of(&work.scans).into_iter().all(in_time_order)
+        };
+        self.program.passes[self.pass_index..].iter().find_map(|pass| match &pass.work {
+            PassWork::Write(work) if recorded.get(&pass.id)?.decision != ReuseDecision::Reuse && suits(work) => {
+                Some(FusableWrite { pass: pass.id, work: work.clone() })
+            }
+            _ => None,
+        })
+    }
+
+    pub fn learn_pass<'r>(&'r self, windows: &BTreeSet<OpId>, cluster: Option<ClusterHandle<'r>>) -> LearnPass<'r> {
+        let session = self.session;
+        LearnPass {
+            io: &session.io,
+            pipeline: self.pipeline,
+            program: &self.program,
+            known: &self.known,
+            store: &self.store,
+            scratch: &self.scratch,
+            memory: session.memory(),
+            threads: self.threads(windows),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+            cluster,
+            on_worker: self.on_worker,
+        }
+    }
+}

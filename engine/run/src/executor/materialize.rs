@@ -1,0 +1,158 @@
+//! Gather passes: intermediate datasets in the state store.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay_commit::{Manifest, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory};
+use forebay_execute::{MaterializePass, SourceInput};
+use forebay_model::{ContentId, Fault, Result};
+use forebay_plan::{BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program};
+use forebay_storage::{StorageLocation, literal_path};
+use serde_json::{Value, json};
+
+use super::RunExecutor;
+use super::row_order::windows_behind;
+use crate::leak_check::time_text;
+use crate::report::{FutureReport, PassReport};
+
+impl RunExecutor<'_> {
+    /// Runs a gather pass. Where no later pass reads its rows, only its future rows are counted.
+    pub(super) fn run_gather(
+        &mut self,
+        op: OpId,
+        pass: ContentId,
+        is_needed: bool,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        if is_needed {
+            self.materialize(op, pass, report)?;
+        } else {
+            report.reused = true;
+        }
+        let future = self.count_future(op)?;
+        self.future.extend(future);
+        Ok(())
+    }
+
+    fn materialize(&mut self, op: OpId, pass: ContentId, report: &mut PassReport) -> Result<()> {
+        let session = self.session;
+        let place = self.store.materialized_location(pass);
+        let before = self.recorded_pass(pass, &place)?;
+        if before.decision == ReuseDecision::Reuse {
+            report.reused = true;
+            report.rows_out = before.record.and_then(|record| record["manifest"]["rows"].as_u64()).unwrap_or(0);
+            return self.open_materialized(op);
+        }
+        let bound = &self.program.bound;
+        let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+        let needed =
+            inputs.map(|(_, flow)| windows_behind(bound, flow, flow.schema.fields().iter().map(|field| field.name())));
+        let windows: BTreeSet<OpId> = needed.flatten().collect();
+        let manifest = self.retry_with_fallback(&windows, |run| run.write_gathered(op, pass, &place))?;
+        report.rows_out = manifest.rows;
+        session.check_fence()?;
+        let check = |record: &Value| record_is_intact(&session.io, &place, record);
+        self.store.put_pass_record(pass, before.decision, &json!({ "manifest": manifest }), check)?;
+        self.open_materialized(op)
+    }
+
+    /// Writes the rows of a gather below a location of the state store.
+    fn write_gathered(&self, op: OpId, pass: ContentId, place: &StorageLocation) -> Result<Manifest> {
+        let session = self.session;
+        let directory = shard_directory(pass)?;
+        let config = session.connectors.canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
+        let sink = session.connectors.sink("parquet", &config)?;
+        let gathering = self.materialize_pass().open(op)?;
+        let schema = gathering.schema.clone();
+        let content = (schema.clone(), Vec::new());
+        let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, (place, directory), &self.scratch)?;
+        let mut waiting = Vec::new();
+        let (mut rows, mut bytes) = (0, 0);
+        let bytes_max = session.memory().output_bytes();
+        let total = self.materialize_pass().run(gathering, &mut |batch| {
+            session.interrupt.check()?;
+            rows += batch.num_rows();
+            bytes += batch.get_array_memory_size();
+            waiting.push(batch);
+            if rows >= sink.layout().group_rows_max || bytes > bytes_max {
+                files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
+                (rows, bytes) = (0, 0);
+            }
+            Ok(())
+        })?;
+        if !waiting.is_empty() {
+            files.append("", sink.encode(&schema, &waiting)?, false)?;
+        }
+        let shard = Shard { id: pass.to_string(), files: files.finish(true)?, ..Shard::default() };
+        let manifest = Manifest::new(pass, &schema, vec![shard])?;
+        if manifest.rows != total {
+            return Err(Fault::internal(format!("{total} gathered rows, of which {} were written", manifest.rows)));
+        }
+        Ok(manifest)
+    }
+
+    pub(super) fn materialize_pass(&self) -> MaterializePass<'_> {
+        let session = self.session;
+        let threads = session.options.threads.max(1);
+        // Each thread of a worker has a share of its memory.
+        let (memory, threads) =
+            if self.on_worker { (session.memory().one_of(threads), 1) } else { (session.memory(), threads) };
+        MaterializePass {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory,
+            threads,
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.clone(),
+            scratch: &self.scratch,
+        }
+    }
+
+    /// Opens an intermediate dataset that is committed.
+    pub fn open_materialized(&mut self, op: OpId) -> Result<()> {
+        let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
+        let pass = self.program.passes.iter().find(gathers);
+        let id = pass.ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?.id;
+        let session = self.session;
+        let place = self.store.materialized_location(id);
+        let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
+        let source = session.connectors.source("parquet", &path)?;
+        let dataset = Arc::new(source.discover(&session.io, &row_order_columns(&self.program, op))?);
+        self.program.bound.set_gathered_schema(op, &dataset.schema);
+        self.known
+            .gathered
+            .insert(op, SourceInput { dataset, source: session.cancellable(source), in_time_order: false });
+        Ok(())
+    }
+
+    /// The series that a gather continues, if it makes future rows.
+    fn count_future(&self, op: OpId) -> Result<Option<FutureReport>> {
+        let (bound, own) = (&self.program.bound, &self.program.bound.ops[op]);
+        let PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) = &own.op else { return Ok(None) };
+        let latest = own.asks.first().ok_or_else(|| Fault::internal("future rows of no series"))?;
+        let finding = self.known.finding(&self.program, *latest)?;
+        let FutureSeries { active, ended, known_until } = (future.count)(&finding)?;
+        let base = bound.bases.iter().position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
+        let schema = base.map(|base| &bound.base_schemas[base]);
+        let schema = schema.ok_or_else(|| Fault::internal("future rows without columns"))?;
+        let time = schema.field_with_name(&future.time)?;
+        let known_until = known_until.map(|tick| time_text(tick, time)).transpose()?;
+        Ok(Some(FutureReport { step: own.label.clone(), series: active, steps: future.steps, ended, known_until }))
+    }
+}
+
+/// The columns of an intermediate dataset whose extents determine the row order of windows over it.
+fn row_order_columns(program: &Program, op: OpId) -> Vec<String> {
+    let bound = &program.bound;
+    let reads_it = |flow: &NodeFlow| {
+        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], BaseDataset::Gathered(base) if base == op))
+    };
+    let mut columns = BTreeSet::new();
+    for (window, _) in bound.window_inputs.iter().filter(|(_, flow)| reads_it(flow)) {
+        if let PlanOp::Window(window) = &bound.ops[*window].op {
+            columns.extend(window.keys.first().into_iter().chain([&window.time]).cloned());
+        }
+    }
+    columns.into_iter().collect()
+}

@@ -1,0 +1,248 @@
+//! The executor of a program: runs its passes in order, each with the results of earlier passes and of earlier runs.
+
+mod artifact;
+mod inspect;
+mod learn;
+mod materialize;
+mod publish;
+mod row_order;
+mod write;
+
+pub(crate) use artifact::UncommittedArtifact;
+pub(crate) use publish::StagedOutput;
+pub(crate) use write::interval_pass_id;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use forebay_cluster::RunSpec;
+use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
+use forebay_execute::{ClusterHandle, IntervalFilter, RunState, SortedOutputs, WriteResult};
+use forebay_model::{ContentId, Finding, Interval, Pipeline, Result};
+use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
+use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
+use forebay_threads::lock;
+
+use self::inspect::RecordedPass;
+use crate::backfill::BackfillStage;
+use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, pass_names};
+use crate::report::{FutureReport, PassReport};
+use crate::session::Session;
+
+/// One run of a program.
+pub(crate) struct RunExecutor<'a> {
+    /// The rows of an interval that write passes are restricted to, by pass.
+    pub intervals: BTreeMap<ContentId, PassInterval>,
+    pub session: &'a Session,
+    pub pipeline: &'a Pipeline,
+    pub store: StateStore,
+    pub scratch: ScratchDir,
+    pub program: Program,
+    pub known: RunState,
+    pub report: Vec<PassReport>,
+    /// The future rows that passes made.
+    pub future: Vec<FutureReport>,
+    pub deadline: Option<DeadlinePlan<'a>>,
+    /// The number of trainings that follow the passes.
+    pub trainings: usize,
+    /// How the run is degraded, if it is.
+    pub degradation: Option<DegradationReport>,
+    /// What workers need to compile the same program; `None` without workers.
+    pub run_spec: Option<RunSpec>,
+    pub on_worker: bool,
+    /// The index of the current pass.
+    pub pass_index: usize,
+    /// Write passes that a learn pass has executed already, by pass.
+    pub fused_writes: BTreeMap<ContentId, FusedWrite>,
+    /// The artifact and its files, while they are assembled in the background.
+    pub artifact_task: Option<BackgroundTask<(Artifact, ArtifactFiles)>>,
+    /// Background work that outlives the passes. The run joins it before it reports success.
+    pub background: BackgroundTasks,
+}
+
+/// The rows of an interval, for a pass that writes only those.
+#[derive(Debug, Clone)]
+pub(crate) struct PassInterval {
+    pub interval: Interval,
+    pub filter: IntervalFilter,
+}
+
+/// The monitor of the deadline, and the plans that are open to it.
+pub(crate) struct DeadlinePlan<'a> {
+    pub monitor: &'a DeadlineMonitor,
+    pub options: Vec<PlanOption>,
+}
+
+/// A write pass that ran inside of a learn pass.
+pub(crate) struct FusedWrite {
+    pub schema: SchemaRef,
+    pub result: WriteResult,
+}
+
+impl<'a> RunExecutor<'a> {
+    /// A run over all rows, without a deadline.
+    pub fn new(
+        session: &'a Session,
+        pipeline: &'a Pipeline,
+        store: StateStore,
+        scratch: ScratchDir,
+        program: Program,
+        known: RunState,
+    ) -> Self {
+        RunExecutor {
+            intervals: BTreeMap::new(),
+            session,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            report: Vec::new(),
+            future: Vec::new(),
+            deadline: None,
+            trainings: 0,
+            degradation: None,
+            run_spec: None,
+            on_worker: false,
+            pass_index: 0,
+            fused_writes: BTreeMap::new(),
+            artifact_task: None,
+            background: BackgroundTasks::default(),
+        }
+    }
+
+    /// An executor of another program over the same sources with other findings. It serves inspection only.
+    pub fn dry_run_with<'b>(
+        &'b self,
+        pipeline: &'b Pipeline,
+        program: Program,
+        findings: BTreeMap<ContentId, Arc<Finding>>,
+    ) -> RunExecutor<'b> {
+        let known = RunState { sources: self.known.sources.clone(), findings, ..RunState::default() };
+        RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
+    }
+
+    /// Runs all passes in order. Returns the outputs, which the caller publishes.
+    pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
+        let done = self.run_each_pass().and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
+        // Data that workers shared with each other serves this run only.
+        let shared = std::mem::take(&mut *lock(&self.known.shared)?);
+        let mut unused = self.known.shuffles.iter().map(|shuffle| shuffle.id).chain(shared);
+        let dropped = unused.try_for_each(|id| self.store.drop_shared(id));
+        done.and_then(|outputs| dropped.map(|()| outputs))
+    }
+
+    fn run_each_pass(&mut self) -> Result<Vec<StagedOutput>> {
+        let mut recorded = self.recorded_writes()?;
+        let gathers = self
+            .program
+            .needed_gathers(&|id| recorded.get(&id).is_none_or(|before| before.decision != ReuseDecision::Reuse));
+        let names = pass_names(&self.program, self.pipeline);
+        let monitor = self.plan_deadline(&names, &gathers, &recorded);
+        // Concurrent intervals learn in order: each continues the states of the previous interval.
+        self.session.wait_for_previous_run(BackfillStage::Learned)?;
+        let learns = |pass: &Pass| !matches!(pass.work, PassWork::Write(_));
+        let first_write = self.program.passes.iter().rposition(learns).map_or(0, |last| last + 1);
+        let total = self.program.passes.len() + self.trainings;
+        let mut outputs = Vec::new();
+        for (index, pass) in self.program.passes.clone().iter().enumerate() {
+            self.session.interrupt.check()?;
+            self.session.check_fence()?;
+            if let Some(turn) = self.session.turn.as_ref().filter(|_| index == first_write) {
+                turn.advance_to(BackfillStage::Learned);
+            }
+            self.pass_index = index;
+            let label = self.pass_label(&pass.work);
+            let (number, id, bytes) = (index + 1, pass.id.to_string(), self.pass_bytes(&pass.work));
+            self.session.watch.on_event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            if let Some(monitor) = monitor {
+                monitor.begin(&names[index]);
+            }
+            let label = format!("{number} of {total} ({label})");
+            let mut report = PassReport::new(pass);
+            let done = match &pass.work {
+                PassWork::Learn(work) => self.run_learn(work, pass.id, &recorded, &mut report).map(|()| None),
+                PassWork::Gather(op) => self.run_gather(*op, pass.id, gathers.contains(op), &mut report).map(|()| None),
+                PassWork::Write(work) => {
+                    let recorded = recorded.remove(&pass.id).unwrap_or_default();
+                    self.write(work, pass.id, recorded, &mut report).map(Some)
+                }
+            };
+            let staged = done.map_err(|fault| fault.pass(&label))?;
+            outputs.extend(staged.map(|staged| StagedOutput { label, ..staged }));
+            self.session.watch.on_event(Event::PassDone {
+                number,
+                reused: report.reused,
+                rows: report.rows_in,
+                filtered: report.rows_filtered,
+            });
+            if let Some(monitor) = monitor {
+                monitor.end(report.reused);
+            }
+            self.report.push(report);
+        }
+        Ok(outputs)
+    }
+
+    /// Tells the monitor of the deadline which passes need no work, and hands it over to the pass loop.
+    fn plan_deadline(
+        &mut self,
+        names: &[String],
+        gathers: &BTreeSet<OpId>,
+        recorded: &BTreeMap<ContentId, RecordedPass>,
+    ) -> Option<&'a DeadlineMonitor> {
+        let DeadlinePlan { monitor, options } = self.deadline.take()?;
+        let is_done = |pass: &Pass| match &pass.work {
+            PassWork::Learn(work) => work.lanes.is_empty(),
+            PassWork::Gather(op) => !gathers.contains(op),
+            PassWork::Write(_) => recorded.get(&pass.id).is_some_and(|before| before.decision == ReuseDecision::Reuse),
+        };
+        let passes = &self.program.passes;
+        let done = passes.iter().zip(names).filter(|(pass, _)| is_done(pass)).map(|(_, name)| name.as_str());
+        monitor.plan(options, done.chain(passes.iter().all(is_done).then_some(ARTIFACT)));
+        Some(monitor)
+    }
+
+    /// The workers for a pass. `None` where rows were sorted in this process, or windows need the memory of one
+    /// thread: workers cannot execute such a pass.
+    fn cluster_for(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<ClusterHandle<'_>> {
+        let is_local = |op| matches!(self.known.sorted.get(op).map(Arc::as_ref), Some(SortedOutputs::Here(_)));
+        let (cluster, run_spec) = (self.session.cluster.as_deref()?, self.run_spec.as_ref()?);
+        let is_possible = !windows.iter().any(is_local) && self.known.single_threaded.is_disjoint(windows);
+        is_possible.then_some(ClusterHandle { cluster, run_spec, pass, interrupt: &self.session.interrupt })
+    }
+
+    /// What progress messages and faults call a pass.
+    fn pass_label(&self, work: &PassWork) -> String {
+        match work {
+            PassWork::Learn(work) => {
+                let count = work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
+                format!("learn {count} statistics")
+            }
+            PassWork::Gather(op) => format!("gather {}", self.program.bound.ops[*op].label),
+            PassWork::Write(work) => format!("write {}", self.pipeline.sinks[work.sink].name),
+        }
+    }
+
+    /// The bytes that a pass reads, where they are known before it begins.
+    fn pass_bytes(&self, work: &PassWork) -> Option<u64> {
+        match work {
+            PassWork::Learn(work) => {
+                Some(work.lanes.iter().map(|lane| lane.bytes).sum()).filter(|bytes: &u64| *bytes > 0)
+            }
+            PassWork::Gather(_) => None,
+            PassWork::Write(work) => self.scan_bytes(work),
+        }
+    }
+
+    fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
+        let bytes = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.bytes());
+        work.scans.iter().map(|scan| bytes(scan.base)).sum()
+    }
+
+    /// How many threads read rows with these windows.
+    fn threads(&self, windows: &BTreeSet<OpId>) -> usize {
+        if self.known.single_threaded.is_disjoint(windows) { self.session.options.threads.max(1) } else { 1 }
+    }
+}

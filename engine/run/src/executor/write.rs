@@ -1,0 +1,168 @@
+//! Write passes: the files of an output, and the record that makes them reusable.
+
+use std::collections::BTreeSet;
+
+use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts, record_is_intact};
+use forebay_execute::{ClusterHandle, IntervalFilter, WritePass, WriteTarget};
+use forebay_model::{ContentId, Fault, IdBuilder, Result};
+use forebay_plan::{OpId, RowCounts, SinkWork, config_without_path, operation_id};
+use forebay_storage::{Event, Sink, StorageLocation};
+use serde::Serialize;
+use serde_json::json;
+
+use super::inspect::RecordedPass;
+use super::{FusedWrite, RunExecutor, StagedOutput};
+use crate::backfill::BackfillStage;
+use crate::report::PassReport;
+
+impl RunExecutor<'_> {
+    /// Runs the write pass at `pass_index`, unless its recorded files can be used again.
+    pub(super) fn write(
+        &mut self,
+        work: &SinkWork,
+        pass: ContentId,
+        recorded: RecordedPass,
+        report: &mut PassReport,
+    ) -> Result<StagedOutput> {
+        let out = self.session.output(self.pipeline, work.sink)?;
+        let manifest = match recorded {
+            RecordedPass { decision: ReuseDecision::Reuse, record: Some(record) } => {
+                report.reused = true;
+                Manifest::from_record(&record)?
+            }
+            RecordedPass { decision, .. } => self.write_files(work, pass, (decision, &out), report)?,
+        };
+        let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
+            sums.add(shard.counts());
+            sums
+        });
+        report.count(sums);
+        if report.reused {
+            report.rows_kept = report.rows_in;
+        }
+        report.rows_out = manifest.rows;
+        let expected = sums.input as i64 - sums.filtered as i64 + sums.expanded;
+        if work.part.is_none() && expected != manifest.rows as i64 {
+            return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
+        }
+        // Rows of other parts count as filtered, so that in = out + filtered.
+        report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let manifest = Manifest { ladder: self.degradation.clone(), ..manifest };
+        let interval = self.intervals.get(&pass).map(|own| IntervalEntry {
+            from: own.interval.from.clone(),
+            to: own.interval.to.clone(),
+            first: own.filter.first,
+            last: own.filter.last,
+            pass: pass.to_string(),
+            shards: manifest.shards.len(),
+        });
+        Ok(StagedOutput { work: work.clone(), out, manifest, interval, rows_in: sums.input, label: String::new() })
+    }
+
+    /// Writes the files of an output, or takes those that a learn pass has written, and records them.
+    fn write_files(
+        &mut self,
+        work: &SinkWork,
+        pass: ContentId,
+        (decision, out): (ReuseDecision, &StorageLocation),
+        report: &mut PassReport,
+    ) -> Result<Manifest> {
+        let session = self.session;
+        let FusedWrite { schema, result } = match self.fused_writes.remove(&pass) {
+            Some(fused) => {
+                session.watch.on_event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
+                fused
+            }
+            None => {
+                let sink = session.sink(self.pipeline, work.sink)?;
+                let windows = self.program.windows_of(&work.scans);
+                self.retry_with_fallback(&windows, |run| {
+                    let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(run.pass_index, &windows));
+                    let prepared = write.prepare(work)?;
+                    let target = run.write_target(work, pass, sink.as_ref(), out)?;
+                    if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
+                        session.wait_for_previous_run(BackfillStage::Done)?;
+                    }
+                    let result = write.run(&work.scans, &prepared, &target)?;
+                    Ok(FusedWrite { schema: prepared.schema.clone(), result })
+                })?
+            }
+        };
+        (report.rows_kept, report.values_kept) = (result.rows_kept, result.values_kept);
+        let manifest = Manifest::new(pass, &schema, result.shards)?;
+        let carries = id_texts(&result.carry.into_iter().collect());
+        let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
+        session.check_fence()?;
+        self.store.put_pass_record(pass, decision, &record, |record| record_is_intact(&session.io, out, record))?;
+        Ok(manifest)
+    }
+
+    pub fn write_pass<'w>(
+        &'w self,
+        sink: &'w dyn Sink,
+        windows: &BTreeSet<OpId>,
+        cluster: Option<ClusterHandle<'w>>,
+    ) -> WritePass<'w> {
+        let session = self.session;
+        WritePass {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory: session.memory(),
+            threads: self.threads(windows),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+            sink,
+            cluster,
+        }
+    }
+
+    pub fn write_target<'w>(
+        &'w self,
+        work: &SinkWork,
+        pass: ContentId,
+        sink: &'w dyn Sink,
+        out: &'w StorageLocation,
+    ) -> Result<WriteTarget<'w>> {
+        // Only outputs in shards need this id; hashing all findings can take a while.
+        let in_shards = self.known.in_shards(&self.program, &work.scans)?;
+        let shape = if in_shards { self.shard_operation_id(work)? } else { None }.unwrap_or(pass);
+        let within = self.intervals.get(&pass).map(|own| own.filter.clone());
+        let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
+        let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
+        let shared = self.on_worker || out.local.is_none();
+        let removed = Manifest::removed_directories(io, out)?;
+        Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, shared, removed })
+    }
+
+    /// The id of what the write pass of a sink does with the rows of each span. `None` where the result depends on more
+    /// than single spans.
+    fn shard_operation_id(&self, work: &SinkWork) -> Result<Option<ContentId>> {
+        let sink = &self.pipeline.sinks[work.sink];
+        let mut id = IdBuilder::new("shards");
+        id.text(&sink.format).json(&config_without_path(&sink.config)).json(&json!([work.columns, work.part]));
+        let digest = |ask| self.known.digest(&self.program, ask);
+        for scan in &work.scans {
+            match operation_id(&self.program.bound, self.pipeline, scan, &digest)? {
+                Some(shape) => id.id(shape),
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(id.finish()))
+    }
+}
+
+/// The id of a pass that is restricted to the rows of an interval.
+pub(crate) fn interval_pass_id(pass: ContentId, within: &IntervalFilter) -> ContentId {
+    let mut id = IdBuilder::new("within");
+    id.id(pass).text(&within.column).bytes(&within.first.to_le_bytes()).bytes(&within.last.to_le_bytes());
+    id.finish()
+}
+
+/// The record of a write pass.
+#[derive(Serialize)]
+struct WriteRecord<'a> {
+    out: &'a str,
+    manifest: &'a Manifest,
+    carries: Vec<String>,
+}
