@@ -15,6 +15,7 @@ mod commands;
 mod cuda_driver;
 mod custom;
 mod delta;
+mod delta_sink;
 mod end_to_end;
 mod exact_values;
 mod expect;

@@ -25,7 +25,9 @@ use serde_json::Value;
 
 pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
 pub use crate::csv::{CsvSink, CsvSource};
-pub use crate::delta::DeltaSource;
+pub use crate::delta::{
+    AddedTableColumns, DeltaMode, DeltaSink, DeltaSource, has_deleted_rows, has_delta_log, table_references,
+};
 pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
@@ -63,8 +65,12 @@ pub fn source_formats() -> &'static [ConnectorFormat] {
 
 /// The formats that can be written.
 pub fn sink_formats() -> &'static [ConnectorFormat] {
-    const FORMATS: &[ConnectorFormat] =
-        &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow"), entry::<CsvSink>("csv")];
+    const FORMATS: &[ConnectorFormat] = &[
+        entry::<ParquetSink>("parquet"),
+        entry::<DeltaSink>("delta"),
+        entry::<ArrowSink>("arrow"),
+        entry::<CsvSink>("csv"),
+    ];
     FORMATS
 }
 
@@ -127,6 +133,7 @@ impl ConnectorRegistry for BuiltInConnectors {
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
         match format {
             "parquet" => Ok(parse_config::<ParquetSink>(format, config)?.sink()),
+            "delta" => Ok(parse_config::<DeltaSink>(format, config)?.sink()),
             "arrow" => Ok(parse_config::<ArrowSink>(format, config)?.sink()),
             "csv" => Ok(parse_config::<CsvSink>(format, config)?.sink()),
             _ => Err(unknown_format_fault("sink", format, sink_formats())),

@@ -16,6 +16,7 @@ mod propose;
 mod replace_file;
 pub mod settings;
 pub mod spec;
+mod visible;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use forebay_run::{Artifact, FeedConfig, RunReport, ServingModel, Session, Se
 pub use forebay_storage::{Event, EventListener, IgnoreEvents};
 pub use forebay_transforms as transforms;
 pub use predict::{ScoringRequest, TrainedModel};
+pub use visible::{VisibleDataset, VisibleFile};
 
 use forebay_connectors::BuiltInConnectors;
 use forebay_model::Result;

@@ -35,7 +35,7 @@ pub(super) fn full_path(place: StorageLocation) -> String {
     place.local.map_or(place.shown, |local| local.display().to_string())
 }
 
-fn decode(text: &str) -> Result<String> {
+pub(super) fn decode(text: &str) -> Result<String> {
     let wrong = |error| Fault::new(codes::CORRUPT, format!("`{text}` is not a path in UTF-8")).cause(error);
     percent_decode_str(text).decode_utf8().map(Into::into).map_err(wrong)
 }
@@ -78,7 +78,7 @@ impl TablePlace {
         }
         match url.to_file_path() {
             Ok(local) if url.scheme() == "file" => io.resolve(&local.display().to_string()),
-            _ => io.resolve(&format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or(""), decode(url.path())?)),
+            _ => io.resolve(&format!("{}://{}{}", url.scheme(), url.authority(), decode(url.path())?)),
         }
     }
 
@@ -143,4 +143,24 @@ fn unreadable(table: &str) -> Fault {
 pub(super) fn no_table_fault(table: &str) -> Fault {
     let fault = Fault::new(codes::NO_INPUT, "there is no Delta table here").file(table).fragment(table, 0);
     fault.hint(format!("a Delta table is a directory with a directory `{LOG}`; plain files are read by `parquet:`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_an_action_keep_their_container() {
+        let io = StorageClient::new().unwrap();
+        let place = TablePlace::new(&io, "abfss://lake@account.dfs.core.windows.net/tables/a").unwrap();
+        for (path, expected) in [
+            ("abfss://lake@account.dfs.core.windows.net/tables/a/b%20c.parquet", ("b c.parquet", true)),
+            ("abfss://other@account.dfs.core.windows.net/b.parquet", ("b.parquet", false)),
+        ] {
+            let found = place.file(&io, path).unwrap();
+            let decoded = path.replace("%20", " ");
+            let relative = if expected.1 { expected.0.to_owned() } else { decoded.clone() };
+            assert_eq!(found, FilePlace { path: decoded, relative });
+        }
+    }
 }

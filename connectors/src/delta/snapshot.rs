@@ -39,7 +39,7 @@ pub(super) enum VersionChoice {
 pub(super) struct TableSnapshot {
     pub(super) engine: TableEngine,
     pub(super) snapshot: SnapshotRef,
-    shown: String,
+    pub(super) shown: String,
 }
 
 /// A file of a version of a table, as its log describes it.
@@ -92,8 +92,12 @@ impl TableSnapshot {
                 let fault = Fault::new(codes::NO_INPUT, "the table has no version that is so old").cause(fault);
                 fault.file(&shown).hint("name a later time, or leave `timestamp` out")
             }
-        })?;
-        Ok(Some(TableSnapshot { engine, snapshot, shown }))
+        });
+        match snapshot {
+            // The directory of a log is there before the first commit.
+            Err(fault) if choice == VersionChoice::Latest && fault.code() == codes::NO_INPUT => Ok(None),
+            snapshot => Ok(Some(TableSnapshot { engine, snapshot: snapshot?, shown })),
+        }
     }
 
     /// Finds a version of a table that can be read.

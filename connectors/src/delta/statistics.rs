@@ -9,8 +9,10 @@ use serde_json::{Map, Value};
 /// Nanoseconds of a microsecond, in which tables count.
 const TICK_NANOSECONDS: i64 = 1000;
 
-/// Logs cut bounds in time to milliseconds: a maximum may lie so many microseconds later.
+/// Many logs cut bounds in time to milliseconds: a maximum with as many digits or less may lie so many microseconds
+/// later.
 const CUT_TICKS: i64 = 999;
+const CUT_DIGITS: usize = 3;
 
 /// Statistics of a file, by the names of columns in the log.
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +45,11 @@ fn bound(value: &Value, data_type: &DataType, cut: i64) -> Option<BoundValue> {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => value.as_i64().map(BoundValue::Int),
         DataType::Date32 => Some(BoundValue::Int(Date32Type::parse(value.as_str()?)?.into())),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            let nanos = string_to_timestamp_nanos(value.as_str()?).ok()?;
+            let text = value.as_str()?;
+            let nanos = string_to_timestamp_nanos(text).ok()?;
+            let digits =
+                text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+            let cut = if digits > CUT_DIGITS { 0 } else { cut };
             Some(BoundValue::Int(nanos.div_euclid(TICK_NANOSECONDS).checked_add(cut)?))
         }
         DataType::Utf8 => Some(BoundValue::Text(value.as_str()?.to_owned())),
@@ -58,8 +64,10 @@ mod tests {
     #[test]
     fn bounds_are_read_in_the_types_of_the_table() {
         let text = r#"{"numRecords":3,
-            "minValues":{"i":-4,"d":"2024-02-29","t":"2024-01-01T00:00:00.001Z","s":"a","f":0.5,"odd":9},
-            "maxValues":{"i":7,"d":"2024-03-01","t":"2024-01-01T00:00:00.001Z","s":"b","f":1.5,"odd":1},
+            "minValues":{"i":-4,"d":"2024-02-29","t":"2024-01-01T00:00:00.001Z","u":"2024-01-01T00:00:00.001000Z",
+                "s":"a","f":0.5,"odd":9},
+            "maxValues":{"i":7,"d":"2024-03-01","t":"2024-01-01T00:00:00.001Z","u":"2024-01-01T00:00:00.001000Z",
+                "s":"b","f":1.5,"odd":1},
             "nullCount":{"i":0,"d":1,"s":0}}"#;
         let found = FileStatistics::parse(Some(text));
         assert_eq!(found.num_records, Some(3));
@@ -70,7 +78,8 @@ mod tests {
         for (column, data_type, expected) in [
             ("i", DataType::Int32, extent(int(-4), int(7), false)),
             ("d", DataType::Date32, extent(int(19782), int(19783), true)),
-            ("t", time, extent(int(tick), int(tick + 999), true)),
+            ("t", time.clone(), extent(int(tick), int(tick + 999), true)),
+            ("u", time, extent(int(tick), int(tick), true)),
             ("s", DataType::Utf8, extent(text("a"), text("b"), false)),
             ("f", DataType::Float64, None),
             ("odd", DataType::Int64, None),

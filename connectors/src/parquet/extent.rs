@@ -10,7 +10,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use crate::files::extent::ordered_points;
 
 /// A column's extent in each row group, as points of the type that the file gives it.
-pub(super) fn row_group_extents(
+pub(crate) fn row_group_extents(
     metadata: &ParquetMetaData,
     schema: &Schema,
     column: &str,

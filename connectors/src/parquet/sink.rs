@@ -30,12 +30,12 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 
 /// The configured sink.
 #[derive(Debug)]
-pub(super) struct ParquetEncoder {
+pub(crate) struct ParquetEncoder {
     config: ParquetSink,
 }
 
 impl ParquetEncoder {
-    pub(super) fn new(config: ParquetSink) -> Self {
+    pub(crate) fn new(config: ParquetSink) -> Self {
         ParquetEncoder { config }
     }
 

@@ -25,11 +25,13 @@ pub use decide::ReuseDecision;
 pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;
 pub use fit_history::{FitHistory, FitRange};
-pub use gc::{CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, VerifyReport};
+pub use gc::{
+    CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, TableReferences, VerifyReport,
+};
 pub use lease::StateLease;
 pub use output::{
-    IntervalEntry, Manifest, OutputFile, OutputWriter, Shard, intact_shards, record_is_intact, remove_directory,
-    shard_directory, unique_shard_directory,
+    IntervalEntry, Manifest, OutputFile, OutputWriter, Shard, TableTarget, intact_shards, record_is_intact,
+    remove_directory, shard_directory, table_record_is_intact, table_shard_directory, unique_shard_directory,
 };
 pub use output_layout::{output_root, visible_location};
 pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min};

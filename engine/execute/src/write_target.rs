@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory, unique_shard_directory,
+    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory, table_shard_directory,
+    unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
@@ -42,7 +43,11 @@ impl<'a> WriteTarget<'a> {
         let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
-        let directory = if self.shared { unique_shard_directory(shard) } else { shard_directory(shard) }?;
+        let directory = match self.shared {
+            _ if self.sink.table().is_some() => table_shard_directory(shard)?,
+            true => unique_shard_directory(shard)?,
+            false => shard_directory(shard)?,
+        };
         OutputWriter::begin(self.io, self.sink, (schema, metadata), (self.out, directory), self.scratch)
     }
 
@@ -55,10 +60,17 @@ impl<'a> WriteTarget<'a> {
         Ok(parts)
     }
 
-    /// The shards that readers see now, if their files are intact.
+    /// The shards that readers see now, if their files are intact. Rows that are added to a table are other ones.
     fn visible(&self) -> Result<Vec<Shard>> {
+        if self.sink.table().is_some_and(|table| table.appends()) {
+            return Ok(Vec::new());
+        }
         let mut shards = Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default();
-        shards.retain(|shard| !shard.spans.is_empty());
+        for shard in std::mem::take(&mut shards) {
+            if !shard.spans.is_empty() && !self.removed.contains(&shard.directory()?) {
+                shards.push(shard);
+            }
+        }
         let mut whole = intact_shards(self.io, self.out, &shards)?.into_iter();
         shards.retain(|_| whole.next().unwrap_or(false));
         Ok(shards)

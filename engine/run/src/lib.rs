@@ -25,6 +25,7 @@ mod session;
 mod simulation;
 mod source_readiness;
 mod spec_check;
+mod tables;
 mod training;
 mod training_inputs;
 mod worker_server;
@@ -42,7 +43,8 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DegradationReport, IntervalEntry, KindUsage,
-    LearnedFinding, Manifest, OutputFile, RetentionPolicy, StateDirectory, VerifyReport, output_root, visible_location,
+    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, TableReferences, VerifyReport,
+    output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use forebay_model::Interval;

@@ -73,6 +73,8 @@ pub struct OutputReport {
     pub sink: String,
     /// The output directory.
     pub path: String,
+    /// Whether it is a table, which a reader opens by its log.
+    pub table: bool,
     /// The directory of its files.
     pub data: String,
     /// Rows written.

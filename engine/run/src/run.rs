@@ -178,6 +178,7 @@ impl Session {
             None => (pipeline, sinks),
         };
         session.check_outputs(pipeline, sinks, interval)?;
+        session.check_tables(pipeline, sinks, &bound)?;
         let share = scratch.scratch_with_budget(session.memory(), session.memory().states_bytes());
         let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();

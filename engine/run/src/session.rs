@@ -467,7 +467,11 @@ impl Session {
 
     /// The root of a sink's output.
     pub(crate) fn output(&self, pipeline: &Pipeline, sink: usize) -> Result<StorageLocation> {
-        output_root(&self.io, self.sink(pipeline, sink)?.path())
+        let sink = self.sink(pipeline, sink)?;
+        match sink.table() {
+            Some(_) => self.io.resolve(sink.path()),
+            None => output_root(&self.io, sink.path()),
+        }
     }
 
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {

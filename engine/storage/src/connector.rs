@@ -9,6 +9,7 @@ use forebay_model::{BATCH_ROWS_DEFAULT, Chunk, Dataset, Result, Span};
 
 use crate::io::{StorageClient, StorageLocation};
 use crate::metadata_cache::MetadataCache;
+use crate::table_log::TableLog;
 
 /// A path as sources read it, without any wildcard: characters that would be some stand in brackets.
 pub fn literal_path(path: &str) -> String {
@@ -120,6 +121,11 @@ pub trait Sink: Debug + Send + Sync {
 
     /// How rows are spread over files.
     fn layout(&self) -> FileLayout;
+
+    /// The log of the table that the output is, where it is one.
+    fn table(&self) -> Option<&dyn TableLog> {
+        None
+    }
 
     /// Into how many pieces rows are encoded, such as columns.
     fn pieces(&self, schema: &SchemaRef) -> usize {

@@ -10,6 +10,7 @@ mod io;
 mod memory;
 mod metadata_cache;
 pub mod scratch;
+mod table_log;
 pub mod timestamp;
 
 pub use background::{BackgroundTask, BackgroundTasks};
@@ -26,3 +27,4 @@ pub use io::{
 pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;
+pub use table_log::{TableCommit, TableFile, TableLog, TableScope};

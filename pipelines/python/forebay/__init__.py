@@ -1,7 +1,7 @@
 """Forebay: the features and mini-batches that a model trains on, from a large history.
 
-:class:`Loader` delivers mini-batches, :func:`run` and :func:`fit` run pipelines, and :func:`load` applies
-what a fit learned to tables and rows. Faults are exceptions with a stable ``code``.
+:class:`Loader` delivers mini-batches, :func:`run` and :func:`fit` run pipelines, :func:`dataset` opens what they
+wrote, and :func:`load` applies what a fit learned to tables and rows. Faults are exceptions with a stable ``code``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _forebay
+from ._dataset import Dataset, dataset
 from ._fault import DataFault, ExternalFault, Fault, ResourceFault, SpecFault
 from ._forebay import Batch, Table
 from ._loader import Loader, _text
@@ -20,12 +21,14 @@ __all__ = [
     "Artifact",
     "Batch",
     "DataFault",
+    "Dataset",
     "ExternalFault",
     "Fault",
     "Loader",
     "ResourceFault",
     "SpecFault",
     "Table",
+    "dataset",
     "fit",
     "load",
     "run",

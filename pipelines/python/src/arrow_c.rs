@@ -15,7 +15,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-const STREAM: &CStr = c"arrow_array_stream";
+/// The name of capsules that hold a stream.
+pub(crate) const STREAM: &CStr = c"arrow_array_stream";
 
 /// Rows and columns: anything that knows Arrow's C interface can take it, such as
 /// `pyarrow.table(it)` and `polars.DataFrame(it)`.

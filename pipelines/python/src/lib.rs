@@ -7,6 +7,7 @@
 mod arrow_c;
 mod artifact;
 mod batch;
+mod dataset;
 mod device;
 mod dlpack;
 mod fault;
@@ -29,6 +30,8 @@ mod _forebay {
     use super::artifact::Artifact;
     #[pymodule_export]
     use super::batch::{Batch, Part};
+    #[pymodule_export]
+    use super::dataset::Dataset;
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

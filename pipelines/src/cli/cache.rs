@@ -51,7 +51,9 @@ impl CacheCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = RunReporter::new(self.json, Verbosity::Normal);
         let io = StorageClient::new()?;
-        let kept = io.resolve(&Settings::load()?.state(self.state.as_deref()).value).map(|state| Kept::new(io, state));
+        let kept = io
+            .resolve(&Settings::load()?.state(self.state.as_deref()).value)
+            .map(|state| Kept::new(io, state).with_tables(forebay_connectors::table_references));
         match self.action {
             CacheAction::Ls => cache::print_usage(&reporter, kept.and_then(|kept| kept.holdings())),
             CacheAction::Gc { older_than, max_size, dry_run } => {

@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod drift;
 mod explain;
+mod export;
 mod feed;
 mod fit;
 mod fmt;
@@ -91,6 +92,7 @@ enum CliCommand {
     Drift(drift::DriftCommand),
     Show(show::ShowCommand),
     Diff(diff::DiffCommand),
+    Export(export::ExportCommand),
     Cache(cache::CacheCommand),
     Schema(schema::SchemaCommand),
     Generate(generate::GenerateCommand),
@@ -175,6 +177,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Drift(command) => command.run(),
         CliCommand::Show(command) => command.run(),
         CliCommand::Diff(command) => command.run(),
+        CliCommand::Export(command) => command.run(),
         CliCommand::Cache(command) => command.run(),
         CliCommand::Schema(command) => command.run(),
         CliCommand::Generate(command) => command.run(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::{ContinuedReport, ExpectationReport, ForecastReport, FutureReport, RunReport};
+use forebay_run::{ContinuedReport, ExpectationReport, ForecastReport, FutureReport, OutputReport, RunReport};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
 use jiff::Timestamp;
@@ -243,6 +243,21 @@ fn forecast_text(forecast: &ForecastReport) -> String {
     )
 }
 
+/// How to read an output whose directory holds more than its rows.
+fn reading_text(output: &OutputReport) -> String {
+    if output.table {
+        return "  a Delta table: read it as one; its directory also holds files of other versions\n".to_owned();
+    }
+    match output.path.contains("://") {
+        true => format!(
+            "  a listing may show files of two results: read the files that `{0}/_manifest.json` names, with \
+             `forebay.dataset(\"{0}\")` in Python, or after `forebay export {0} DIR`; a `delta:` sink can be read by any tool\n",
+            output.path.trim_end_matches('/')
+        ),
+        false => String::new(),
+    }
+}
+
 /// The closing words for people.
 fn summary(report: &RunReport, costs: &RunCosts) -> String {
     let mut text = String::new();
@@ -286,6 +301,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             units::counted(output.files as u64, "file"),
             output.path
         );
+        text += &reading_text(output);
     }
     report.models.iter().for_each(|model| text += &training::summary(model));
     report.continued.iter().for_each(|continued| text += &continued_text(continued));

@@ -8,6 +8,7 @@ use forebay_storage::{StorageClient, StorageLocation};
 use serde::Serialize;
 
 use crate::gc::list::{ListedObject, is_staged, list_files};
+use crate::gc::tables::unreferenced_table_files;
 use crate::gc::{KindUsage, PackFile, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
 use crate::lease::StateLease;
 use crate::output::{ATTEMPT, DATA, Manifest, lock_output, remove_directory};
@@ -21,7 +22,7 @@ const SMALL_PACK_BYTES: u64 = 1 << 20;
 const SMALL_PACKS_MAX: usize = 32;
 
 /// What kinds outputs have.
-const OUTPUT: &str = "outputs";
+pub(crate) const OUTPUT: &str = "outputs";
 
 /// What should stay.
 #[derive(Debug, Clone, Copy)]
@@ -73,10 +74,13 @@ impl StateDirectory {
             let is_there = out.local.as_ref().is_some_and(|local| local.exists());
             let _lock = if is_there && !retention.dry_run { lock_output(out)? } else { None };
             let visible = if _lock.is_some() { Manifest::read(&self.io, out)? } else { manifest.clone() };
-            let lost: Vec<StateEntry> = unreferenced_files(&self.io, out, visible.as_ref())?
-                .into_iter()
-                .filter(|entry| is_older(entry, abandoned))
-                .collect();
+            let mut lost = unreferenced_files(&self.io, out, visible.as_ref())?;
+            // In a bucket, the manifest keeps runs from committing what is removed.
+            let tables = self.tables.filter(|_| visible.is_some() || out.local.is_some());
+            if let Some(needed) = tables.map_or(Ok(None), |tables| tables(&self.io, out))? {
+                lost.extend(unreferenced_table_files(&self.io, out, &needed, visible.as_ref())?);
+            }
+            let lost: Vec<StateEntry> = lost.into_iter().filter(|entry| is_older(entry, abandoned)).collect();
             if !retention.dry_run {
                 let directories = lost.iter().map(|entry| RelativePath::new(&*entry.name)).collect::<Result<_>>()?;
                 if !Manifest::announce_removal(&self.io, out, directories)? {

@@ -3,6 +3,7 @@
 mod collect;
 mod list;
 mod roots;
+mod tables;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::fit_history::FITS;
 use crate::state_store::{PACK_SUFFIX, PackEntry, PackedKind, StateStore};
 
 pub use collect::{CollectionReport, RetentionPolicy};
+pub use tables::TableReferences;
 pub use verify::{CorruptFile, VerifyReport};
 
 /// Below each of these lie things of one kind.
@@ -51,6 +53,8 @@ const TEMPORARY: &str = "temporary";
 pub struct StateDirectory {
     io: StorageClient,
     store: StateStore,
+    /// What tells the files that tables need.
+    tables: Option<TableReferences>,
 }
 
 /// Things of one kind together.
@@ -139,7 +143,12 @@ impl StateEntry {
 impl StateDirectory {
     /// What lies in a state directory.
     pub fn new(io: StorageClient, root: StorageLocation) -> StateDirectory {
-        StateDirectory { store: StateStore::new(io.clone(), root), io }
+        StateDirectory { store: StateStore::new(io.clone(), root), io, tables: None }
+    }
+
+    /// Collects files of tables, too; `tables` tells those that they need.
+    pub fn with_tables(self, tables: TableReferences) -> StateDirectory {
+        StateDirectory { tables: Some(tables), ..self }
     }
 
     /// All kinds that are there, in a fixed order.

@@ -6,7 +6,7 @@ use forebay_storage::{ObjectVersion, StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::shard::{DATA, OutputFile, Shard, intact_shards};
+use super::shard::{DATA, OutputFile, Shard, TABLE_DATA, intact_shards, is_data_directory};
 use crate::degradation_report::DegradationReport;
 use crate::output_layout::visible_location;
 use crate::visible_files::check_replaceable;
@@ -79,9 +79,10 @@ impl Manifest {
     }
 
     pub(super) fn from_columns(pass: ContentId, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
+        let above = shards.iter().flat_map(|shard| &shard.files).next().and_then(|file| file.path.parent_of(1));
         let data = match shards.as_slice() {
             [shard] => shard.directory()?,
-            _ => RelativePath::new(DATA)?,
+            _ => above.map_or_else(|| RelativePath::new(DATA), Ok)?,
         };
         let files = shards.iter().flat_map(|shard| &shard.files);
         Ok(Manifest {
@@ -102,12 +103,14 @@ impl Manifest {
     /// Makes the names of its files durable. The contents of the files are durable already.
     pub fn sync_names(&self, out: &StorageLocation) -> Result<()> {
         let Some(local) = &out.local else { return Ok(()) };
-        match std::fs::File::open(local.join("_data")).and_then(|data| data.sync_all()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Fault::disk("the names of an output's files cannot be kept", error))
+        [DATA, TABLE_DATA].iter().try_for_each(|above| {
+            match std::fs::File::open(local.join(above)).and_then(|data| data.sync_all()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Fault::disk("the names of an output's files cannot be kept", error))
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
-        }
+        })
     }
 
     /// All files, in row order.
@@ -167,13 +170,10 @@ impl Manifest {
 
     /// Refuses paths outside the data directories: files that a manifest names are read, and removed later.
     fn validated(self) -> Result<Manifest> {
-        let is_directory = |path: &RelativePath| {
-            let name = path.strip_prefix(DATA).and_then(|name| name.strip_prefix('/'));
-            name.is_some_and(|name| !name.contains('/'))
-        };
-        let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
-        let wrong = self.previous.iter().chain(&self.removed).find(|path| !is_directory(path));
-        let wrong = wrong.or(Some(&self.data).filter(|data| ***data != *DATA && !is_directory(data)));
+        let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| is_data_directory(&of));
+        let wrong = self.previous.iter().chain(&self.removed).find(|path| !is_data_directory(path));
+        let is_above = |data: &RelativePath| [DATA, TABLE_DATA].contains(&&**data);
+        let wrong = wrong.or(Some(&self.data).filter(|data| !is_above(data) && !is_data_directory(data)));
         let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
         match wrong {
             Some(path) => {

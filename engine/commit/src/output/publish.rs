@@ -16,7 +16,7 @@ use super::shard::{Shard, intact_shards};
 use crate::visible_files::{check_replaceable, is_shown, show};
 
 /// The number of times that other runs may publish between reading the manifest and replacing it.
-const PUBLISHED_MEANWHILE_MAX: usize = 100;
+pub(super) const PUBLISHED_MEANWHILE_MAX: usize = 100;
 
 impl Manifest {
     /// Refuses an interval that does not fit among the published ones.
@@ -31,7 +31,7 @@ impl Manifest {
     }
 
     /// Adds an interval to the published ones, or replaces the one of the same bounds.
-    fn merge_interval(
+    pub(super) fn merge_interval(
         self,
         stretch: IntervalEntry,
         visible: Option<Manifest>,

@@ -43,7 +43,7 @@ impl Manifest {
             let there = there.filter_map(|found| found.map(|(holds, of)| holds.then(|| of.clone())).transpose());
             return there.collect();
         }
-        let data = io.list(&out.join(DATA))?;
+        let data = io.list(&out.join(self.data.split('/').next().unwrap_or(DATA)))?;
         let paths: BTreeSet<String> = data.iter().map(|object| object.location.to_string()).collect();
         let is_there = |directory: &&RelativePath| {
             let prefix = format!("{}/", out.join(directory).path);

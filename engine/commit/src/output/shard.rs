@@ -9,6 +9,9 @@ use uuid::Uuid;
 /// Where the files of an output lie, each shard's in a directory of its own.
 pub const DATA: &str = "_data";
 
+/// The same in a table. Programs that clean tables up skip names that begin with `_`.
+pub const TABLE_DATA: &str = "data";
+
 /// A finished file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputFile {
@@ -96,5 +99,20 @@ pub fn shard_directory(name: impl std::fmt::Display) -> Result<RelativePath> {
 
 /// A directory that only one attempt to write a shard ever has.
 pub fn unique_shard_directory(id: ContentId) -> Result<RelativePath> {
-    shard_directory(format_args!("{id}.{}", &Uuid::new_v4().simple().to_string()[..8]))
+    shard_directory(unique_name(id))
+}
+
+/// The same in a table.
+pub fn table_shard_directory(id: ContentId) -> Result<RelativePath> {
+    RelativePath::new(format!("{TABLE_DATA}/{}", unique_name(id)))
+}
+
+fn unique_name(id: ContentId) -> String {
+    format!("{id}.{}", &Uuid::new_v4().simple().to_string()[..8])
+}
+
+/// Whether a path is that of a directory of files, seen from the output.
+pub(super) fn is_data_directory(path: &RelativePath) -> bool {
+    let (above, name) = path.split_once('/').unwrap_or_default();
+    [DATA, TABLE_DATA].contains(&above) && !name.contains('/')
 }

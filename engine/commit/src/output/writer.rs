@@ -34,6 +34,8 @@ pub struct OutputWriter<'a> {
     metadata: Vec<(String, String)>,
     directory: RelativePath,
     data: StorageLocation,
+    /// What data files are called after their extension.
+    suffix: &'static str,
     attempt: OutputStaging,
     open: BTreeMap<String, OpenOutputFile>,
     counters: BTreeMap<String, usize>,
@@ -120,6 +122,7 @@ impl<'a> OutputWriter<'a> {
             metadata,
             directory,
             data,
+            suffix: if out.local.is_some() && sink.table().is_none() { DATA_SUFFIX } else { "" },
             attempt,
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
@@ -158,8 +161,7 @@ impl<'a> OutputWriter<'a> {
 
     fn start(&mut self, partition: &str) -> Result<OpenOutputFile> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
-        let suffix = if self.data.local.is_some() { DATA_SUFFIX } else { "" };
-        let name = format!("part-{counter:05}.{}{suffix}", self.sink.extension());
+        let name = format!("part-{counter:05}.{}{}", self.sink.extension(), self.suffix);
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
         let failed = |error| Fault::disk("an output file cannot be made", error);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_commit::{ReuseDecision, record_is_intact};
+use forebay_commit::{ReuseDecision, record_is_intact, table_record_is_intact};
 use forebay_model::{ContentId, Result};
 use forebay_plan::{ColumnScan, OpId, Pass, PassReuse, PassWork, PlanOp, WindowRowOrder};
-use forebay_storage::StorageLocation;
+use forebay_storage::{Sink, StorageLocation};
 use forebay_window::WindowReach;
 use serde_json::Value;
 
@@ -29,11 +29,25 @@ impl RunExecutor<'_> {
         let mut recorded = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
-                let out = self.session.output(self.pipeline, work.sink)?;
-                recorded.insert(pass.id, self.recorded_pass(pass.id, &out)?);
+                recorded.insert(pass.id, self.recorded_write(pass.id, work.sink)?);
             }
         }
         Ok(recorded)
+    }
+
+    /// The record of a pass that writes a sink.
+    fn recorded_write(&self, pass: ContentId, sink: usize) -> Result<RecordedPass> {
+        let (sink, out) = (self.session.sink(self.pipeline, sink)?, self.session.output(self.pipeline, sink)?);
+        let (decision, record) = self.store.pass_record(pass, |record| self.is_written(sink.as_ref(), &out, record))?;
+        Ok(RecordedPass { decision, record })
+    }
+
+    /// Whether the data that the record of a write pass names is whole.
+    pub(super) fn is_written(&self, sink: &dyn Sink, out: &StorageLocation, record: &Value) -> Result<bool> {
+        match sink.table() {
+            Some(log) => table_record_is_intact(&self.session.io, out, log, record),
+            None => record_is_intact(&self.session.io, out, record),
+        }
     }
 
     /// The record of a pass whose data lie below a location.
@@ -62,7 +76,7 @@ impl RunExecutor<'_> {
             PassWork::Write(work) => {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
                 let out = self.session.output(self.pipeline, work.sink)?;
-                let before = self.recorded_pass(pass.id, &out)?;
+                let before = self.recorded_write(pass.id, work.sink)?;
                 let is_bounded = |op: OpId| match &self.program.bound.ops[op].op {
                     PlanOp::Window(window) if self.known.row_order(op) == WindowRowOrder::Time => {
                         window.plan.reach() != WindowReach::Unbounded

@@ -1,12 +1,13 @@
 //! Publishing of outputs.
 
-use forebay_commit::{IntervalEntry, Manifest, visible_location};
+use forebay_commit::{IntervalEntry, Manifest, TableTarget, visible_location};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BaseDataset, ColumnOrigin, SinkWork, origins};
-use forebay_storage::StorageLocation;
+use forebay_storage::{Event, StorageLocation, TableScope};
 
 use super::RunExecutor;
 use crate::report::{OriginColumn, OutputColumn, OutputReport};
+use crate::tables::table_schema;
 
 /// An output that is written and recorded, and that readers do not see yet. A run publishes its outputs when no other
 /// part of it can fail any more.
@@ -16,6 +17,8 @@ pub(crate) struct StagedOutput {
     pub(super) manifest: Manifest,
     /// The interval that was written, if not everything.
     pub(super) interval: Option<IntervalEntry>,
+    /// The rows of a table that it takes the place of.
+    pub(super) scope: TableScope,
     /// Rows that its pass read.
     pub(super) rows_in: u64,
     /// What faults call its pass.
@@ -34,7 +37,7 @@ impl RunExecutor<'_> {
     /// there are days without data. Only the first `sinks` sinks are the user's, and checked.
     pub fn check_rows(&self, staged: &[StagedOutput], sinks: usize) -> Result<()> {
         let mut faults = Vec::new();
-        for StagedOutput { work, out, manifest, interval, rows_in, label } in staged {
+        for StagedOutput { work, out, manifest, interval, rows_in, label, .. } in staged {
             if manifest.rows > 0 || interval.is_some() || work.sink >= sinks || self.session.allow_empty {
                 continue;
             }
@@ -64,16 +67,32 @@ impl RunExecutor<'_> {
             manifest.check_interval(&session.io, out, interval.as_ref()).map_err(|fault| fault.pass(label))?;
         }
         let mut outputs = Vec::new();
-        for StagedOutput { work, out, manifest, interval, label, .. } in staged {
+        for StagedOutput { work, out, manifest, interval, scope, label, .. } in staged {
             let (rows, files) = (manifest.rows, manifest.files().count());
             let bytes = manifest.files().map(|file| file.bytes).sum();
             let check_fence = || session.check_fence();
-            let published = manifest
-                .publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background))
-                .map_err(|fault| fault.pass(label))?;
+            let sink = session.sink(self.pipeline, work.sink)?;
+            let published = match sink.table() {
+                Some(log) => {
+                    let schema = &table_schema(&self.program.bound, self.pipeline, work.sink)?;
+                    let table = TableTarget { log, schema, scope };
+                    let published =
+                        manifest.publish_to_table(&session.io, &out, &table, interval.as_ref(), &check_fence);
+                    // The rows are there: that their files could not be put together fails no run.
+                    if let (Ok(_), Err(fault)) = (&published, log.compact(&session.io, &self.scratch)) {
+                        let message = format!("small files of {} stay apart: {}", out.shown, fault.message());
+                        session.watch.on_event(Event::Warning { message });
+                    }
+                    published
+                }
+                None => manifest.publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background)),
+            };
+            let published = published.map_err(|fault| fault.pass(label))?;
             let columns = self.output_columns(&work, &published)?;
-            let (sink, data) = (self.pipeline.sinks[work.sink].name.clone(), published.shown_at(&out));
-            outputs.push(OutputReport { sink, path: visible_location(&out).shown, data, rows, files, bytes, columns });
+            let (table, path) = (sink.table().is_some(), visible_location(&out).shown);
+            let data = if table { path.clone() } else { published.shown_at(&out) };
+            let sink = self.pipeline.sinks[work.sink].name.clone();
+            outputs.push(OutputReport { sink, path, table, data, rows, files, bytes, columns });
         }
         Ok(outputs)
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts, record_is_intact};
+use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
 use forebay_execute::{ClusterHandle, IntervalFilter, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use forebay_plan::{OpId, RowCounts, SinkWork, config_without_path, operation_id};
-use forebay_storage::{Event, Sink, StorageLocation};
+use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
 use serde_json::json;
 
@@ -56,7 +56,14 @@ impl RunExecutor<'_> {
             pass: pass.to_string(),
             shards: manifest.shards.len(),
         });
-        Ok(StagedOutput { work: work.clone(), out, manifest, interval, rows_in: sums.input, label: String::new() })
+        let scope = match self.intervals.get(&pass).map(|own| &own.filter) {
+            Some(IntervalFilter { column, first, last, .. }) => {
+                TableScope::Interval { column: column.clone(), first: *first, last: *last }
+            }
+            None => TableScope::All,
+        };
+        let (work, label) = (work.clone(), String::new());
+        Ok(StagedOutput { work, out, manifest, interval, scope, rows_in: sums.input, label })
     }
 
     /// Writes the files of an output, or takes those that a learn pass has written, and records them.
@@ -68,13 +75,13 @@ impl RunExecutor<'_> {
         report: &mut PassReport,
     ) -> Result<Manifest> {
         let session = self.session;
+        let sink = session.sink(self.pipeline, work.sink)?;
         let FusedWrite { schema, result } = match self.fused_writes.remove(&pass) {
             Some(fused) => {
                 session.watch.on_event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
                 fused
             }
             None => {
-                let sink = session.sink(self.pipeline, work.sink)?;
                 let windows = self.program.windows_of(&work.scans);
                 self.retry_with_fallback(&windows, |run| {
                     let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(run.pass_index, &windows));
@@ -93,7 +100,7 @@ impl RunExecutor<'_> {
         let carries = id_texts(&result.carry.into_iter().collect());
         let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
         session.check_fence()?;
-        self.store.put_pass_record(pass, decision, &record, |record| record_is_intact(&session.io, out, record))?;
+        self.store.put_pass_record(pass, decision, &record, |record| self.is_written(sink.as_ref(), out, record))?;
         Ok(manifest)
     }
 
@@ -130,8 +137,21 @@ impl RunExecutor<'_> {
         let within = self.intervals.get(&pass).map(|own| own.filter.clone());
         let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
-        let shared = self.on_worker || out.local.is_none();
-        let removed = Manifest::removed_directories(io, out)?;
+        let table = sink.table();
+        // What one run adds to a table, another one does not add again.
+        let shards = match table.is_some_and(|table| table.appends()) {
+            true => {
+                let mut id = IdBuilder::new("appended");
+                id.id(shards).id(pass);
+                id.finish()
+            }
+            false => shards,
+        };
+        let shared = self.on_worker || out.local.is_none() || table.is_some();
+        let removed = match table {
+            Some(table) => Manifest::removed_from_table(io, out, table)?,
+            None => Manifest::removed_directories(io, out)?,
+        };
         Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, shared, removed })
     }
 

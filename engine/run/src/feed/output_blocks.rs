@@ -68,7 +68,10 @@ impl FeedPlanner<'_> {
             if manifest.files().next().is_none() {
                 continue;
             }
-            let input = self.open_output(&sink.format, &out, &manifest)?;
+            // The manifest names the files of a table.
+            let is_table = self.session.sink(self.pipeline, work.sink)?.table().is_some();
+            let format = if is_table { "parquet" } else { &sink.format };
+            let input = self.open_output(format, &out, &manifest)?;
             let mut id = IdBuilder::new("fed output");
             manifest.files().for_each(|file| {
                 id.text(&file.digest);

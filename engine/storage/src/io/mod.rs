@@ -422,6 +422,17 @@ impl StorageClient {
         }
     }
 
+    /// The same without a version, so that a loss of power leaves nothing or all of it: on local disks, the bytes are
+    /// safe before they get their name.
+    pub fn put_durable_if_absent(&self, place: &StorageLocation, bytes: Bytes) -> Result<bool> {
+        let Some(local) = &place.local else { return self.put_if_absent(place, bytes) };
+        step("put", &place.shown);
+        let made = time_disk_wait(|| create_durably(local, &bytes))
+            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
+        step("have put", &place.shown);
+        Ok(made)
+    }
+
     /// Uploads a local file, in parts where it is large.
     pub fn upload_file(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
         require_writable(place)?;
@@ -480,19 +491,43 @@ impl StorageClient {
     }
 }
 
-/// Replaces a file. What a crash leaves on the way is called `name#3`, as the store calls it.
+/// Replaces a file.
 fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    name_durably(path, bytes, |staged| std::fs::rename(staged, path))
+}
+
+/// Creates a file. `Ok(false)`: there is one of this name.
+fn create_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<bool> {
+    let link = |staged: &std::path::Path| {
+        let linked = std::fs::hard_link(staged, path);
+        std::fs::remove_file(staged)?;
+        linked
+    };
+    match name_durably(path, bytes, link) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
+    }
+}
+
+/// Writes a file whose bytes are safe before `name` gives it its name. What a crash leaves on the way is called
+/// `name#3`, as the store calls it.
+fn name_durably(
+    path: &std::path::Path,
+    bytes: &[u8],
+    name: impl FnOnce(&std::path::Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(folder), Some(file_name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::InvalidInput.into());
     };
     std::fs::create_dir_all(folder)?;
-    let number = (u64::from(std::process::id()) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
-    let staged = path.with_file_name(format!("{}#{number}", name.display()));
+    // Not the process's id: in containers a killed process and the next one may have the same.
+    let number = (u64::from(fastrand::u32(..)) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let staged = path.with_file_name(format!("{}#{number}", file_name.display()));
     let written = std::fs::File::create_new(&staged).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&staged, path)?;
+        name(&staged)?;
         std::fs::File::open(folder)?.sync_all()
     });
     written.inspect_err(|_| drop(std::fs::remove_file(&staged)))
@@ -543,6 +578,9 @@ mod tests {
         io.put_durable(&b, b"third").unwrap();
         io.put_durable(&place("deep/er/c"), b"fourth").unwrap();
         assert_eq!(io.get(&b).unwrap().as_deref(), Some(&b"third"[..]));
+        assert!(!io.put_durable_if_absent(&b, Bytes::from_static(b"fourth")).unwrap());
+        assert!(io.put_durable_if_absent(&place("new/d"), Bytes::from_static(b"fourth")).unwrap());
+        assert_eq!(io.get(&place("new/d")).unwrap().as_deref(), Some(&b"fourth"[..]));
         assert_eq!(io.list(&place("below")).unwrap().len(), 1, "something staged is left");
         io.put(&b, Bytes::from_static(b"second")).unwrap();
         assert!(io.inner.runtime.get().is_none());

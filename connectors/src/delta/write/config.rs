@@ -1,0 +1,144 @@
+//! What a spec says about Delta tables to write.
+
+use std::sync::Arc;
+
+use forebay_storage::Sink;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::format::{ConfigResult, ConnectorConfig, SinkConfig};
+use crate::parquet::{ParquetCompression, ParquetSink, file_bytes_target, group_rows_max};
+
+use super::encoder::DeltaEncoder;
+
+/// What a run does with the rows that a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeltaMode {
+    /// Replaces them: all of them, or with `--interval` those of the interval.
+    #[default]
+    Overwrite,
+    /// Keeps them, and adds its own. A repeated run with the same rows adds nothing.
+    Append,
+}
+
+/// What happens when a run has columns that the table lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AddedTableColumns {
+    /// The run fails before it computes anything.
+    #[default]
+    Refuse,
+    /// The table gets them; they are null in the rows that it has.
+    Add,
+}
+
+/// A Delta table to write. Each run is one commit: readers see the table before it or after it. A table that is not
+/// there is made.
+///
+/// ```
+/// use forebay_connectors::{DeltaMode, DeltaSink};
+/// let sink = DeltaSink::at("s3://lake/features").mode(DeltaMode::Append).partition_by(["day"]);
+/// assert_eq!(sink.partition_by, ["day"]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeltaSink {
+    /// The directory of the table, local or a URL.
+    pub path: String,
+    /// What a run does with the rows that the table has.
+    #[serde(default)]
+    pub mode: DeltaMode,
+    /// Columns by whose values the files of the table are divided. A table keeps those that it was made with.
+    #[serde(default)]
+    pub partition_by: Vec<String>,
+    /// Whether a run may add columns to the table.
+    #[serde(default)]
+    pub added_columns: AddedTableColumns,
+    /// Columns by which rows are sorted inside each file.
+    #[serde(default)]
+    pub sort_by: Vec<String>,
+    /// A file is closed when it has reached this size.
+    #[serde(default = "file_bytes_target")]
+    pub file_bytes_target: u64,
+    /// After each run, the files of a partition that are smaller become one. This is for tables that runs append to,
+    /// or whose partitions are those of intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_below_bytes: Option<u64>,
+    /// Rows per row group at most.
+    #[serde(default = "group_rows_max")]
+    pub group_rows_max: usize,
+    /// How pages are compressed.
+    #[serde(default)]
+    pub compression: ParquetCompression,
+}
+
+impl DeltaSink {
+    /// The table at a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        DeltaSink {
+            path: path.into(),
+            mode: DeltaMode::default(),
+            partition_by: Vec::new(),
+            added_columns: AddedTableColumns::default(),
+            sort_by: Vec::new(),
+            file_bytes_target: file_bytes_target(),
+            compact_below_bytes: None,
+            group_rows_max: group_rows_max(),
+            compression: ParquetCompression::default(),
+        }
+    }
+
+    /// Replaces the rows of the table, or adds to them.
+    pub fn mode(mut self, mode: DeltaMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Divides the files by the values of columns.
+    pub fn partition_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.partition_by = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether a run may add columns to the table.
+    pub fn added_columns(mut self, policy: AddedTableColumns) -> Self {
+        self.added_columns = policy;
+        self
+    }
+
+    /// Puts files of a partition together that are smaller, after each run.
+    pub fn compact_below_bytes(mut self, bytes: u64) -> Self {
+        self.compact_below_bytes = Some(bytes);
+        self
+    }
+
+    /// How its files are written.
+    pub(super) fn files(&self) -> ParquetSink {
+        ParquetSink {
+            path: self.path.clone(),
+            partition_by: self.partition_by.clone(),
+            sort_by: self.sort_by.clone(),
+            file_bytes_target: self.file_bytes_target,
+            group_rows_max: self.group_rows_max,
+            compression: self.compression,
+        }
+    }
+}
+
+impl ConnectorConfig for DeltaSink {
+    fn check(&self) -> ConfigResult<()> {
+        self.files().check()?;
+        if self.compact_below_bytes.is_some() && !self.sort_by.is_empty() {
+            let message = "files that are sorted inside cannot be put together".to_owned();
+            return Err((message, "compact_below_bytes".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl SinkConfig for DeltaSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(DeltaEncoder::new(self))
+    }
+}

@@ -1,0 +1,72 @@
+//! Commits of other writers: what they changed.
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Fault, Result, codes};
+use forebay_storage::StorageClient;
+use serde::Deserialize;
+
+use crate::delta::place::TablePlace;
+
+use super::live_files::{FilePosition, ReplacedInterval};
+
+/// An action of a commit, as far as it matters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LoggedAction {
+    add: Option<ChangedFile>,
+    remove: Option<ChangedFile>,
+}
+
+/// A file that a commit adds or removes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ChangedFile {
+    #[serde(default = "yes")]
+    data_change: bool,
+    #[serde(default)]
+    partition_values: Option<BTreeMap<String, Option<String>>>,
+    #[serde(default)]
+    stats: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The name of a commit.
+pub(super) fn commit_name(version: u64) -> String {
+    format!("{version:020}.json")
+}
+
+/// The first commit from a version on that changed rows of an interval, or any rows without one. Commits that only
+/// divide rows otherwise over files change none. `Ok(None)`: there is none. A commit up to `until` that the log no
+/// longer has counts as a change.
+pub(super) fn first_change(
+    io: &StorageClient,
+    place: &TablePlace,
+    from: u64,
+    until: Option<u64>,
+    interval: Option<&ReplacedInterval>,
+) -> Result<Option<u64>> {
+    for version in from..=until.unwrap_or(u64::MAX) {
+        let log = place.log().join(&commit_name(version));
+        let Some(bytes) = io.get(&log)? else { return Ok(until.map(|_| version)) };
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let action: LoggedAction = serde_json::from_slice(line).map_err(|error| {
+                Fault::new(codes::CORRUPT, "a commit of the Delta table cannot be read").file(&log.shown).cause(error)
+            })?;
+            let files = [action.add, action.remove];
+            if files.into_iter().flatten().any(|file| file.data_change && touches(&file, interval)) {
+                return Ok(Some(version));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn touches(file: &ChangedFile, interval: Option<&ReplacedInterval>) -> bool {
+    let Some(interval) = interval else { return true };
+    let partition = file.partition_values.clone().unwrap_or_default();
+    interval.position(&partition, file.stats.as_deref()) != FilePosition::Outside
+}

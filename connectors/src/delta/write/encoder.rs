@@ -1,0 +1,77 @@
+//! The files of a table: Parquet in the types of tables.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use forebay_model::{Result, logical_type};
+use forebay_storage::{EncodedPiece, FileLayout, FileWriter, Sink, TableLog};
+
+use crate::parquet::ParquetEncoder;
+
+use super::config::DeltaSink;
+use super::log::DeltaLog;
+use super::table_types::{table_schema, to_table_type};
+
+/// The configured sink.
+#[derive(Debug)]
+pub(super) struct DeltaEncoder {
+    files: ParquetEncoder,
+    log: DeltaLog,
+    path: String,
+}
+
+impl DeltaEncoder {
+    pub(super) fn new(config: DeltaSink) -> Self {
+        let files = ParquetEncoder::new(config.files());
+        DeltaEncoder { files, path: config.path.clone(), log: DeltaLog::new(config) }
+    }
+}
+
+impl Sink for DeltaEncoder {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn extension(&self) -> &'static str {
+        self.files.extension()
+    }
+
+    fn layout(&self) -> FileLayout {
+        self.files.layout()
+    }
+
+    fn table(&self) -> Option<&dyn TableLog> {
+        Some(&self.log)
+    }
+
+    fn pieces(&self, schema: &SchemaRef) -> usize {
+        self.files.pieces(schema)
+    }
+
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece> {
+        let Some(field) = schema.fields().get(piece) else { return self.files.encode_piece(schema, batches, piece) };
+        let stored = table_schema(&schema.project(&[piece])?)?;
+        if logical_type(field.data_type()) == *stored.field(0).data_type() {
+            return self.files.encode_piece(schema, batches, piece);
+        }
+        let cast = |batch: &RecordBatch| {
+            let values = to_table_type(batch.column(piece), stored.field(0).data_type());
+            let values = values.map_err(|fault| fault.column(field.name()))?;
+            let fields = vec![stored.field(0).clone().with_data_type(values.data_type().clone())];
+            Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![values])?)
+        };
+        let batches = batches.iter().map(cast).collect::<Result<Vec<_>>>()?;
+        self.files.encode_piece(&stored, &batches, 0)
+    }
+
+    fn open_writer(
+        &self,
+        schema: &SchemaRef,
+        metadata: &[(String, String)],
+        out: Box<dyn Write + Send>,
+    ) -> Result<Box<dyn FileWriter>> {
+        self.files.open_writer(&table_schema(schema)?, metadata, out)
+    }
+}

@@ -1,0 +1,58 @@
+//! Outputs and tables as readers should see them.
+
+use arrow::array::RecordBatchIterator;
+use arrow::error::ArrowError;
+use arrow::ffi_stream::FFI_ArrowArrayStream;
+use forebay::VisibleDataset;
+use forebay::run::StorageClient;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::arrow_c::STREAM;
+use crate::fault::IntoPyResult;
+
+/// The rows of an output, of one version.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Dataset {
+    dataset: VisibleDataset,
+}
+
+#[pymethods]
+impl Dataset {
+    /// Opens what readers see at a path.
+    #[new]
+    fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
+        let opened = py.detach(|| VisibleDataset::open(&StorageClient::new()?, path));
+        Ok(Dataset { dataset: opened.into_py_result(py)? })
+    }
+
+    /// The paths of its files.
+    #[getter]
+    fn files(&self) -> Vec<&str> {
+        self.dataset.files().iter().map(|file| file.path.as_str()).collect()
+    }
+
+    /// The names of its columns.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        self.dataset.schema().fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// Its rows, read while they are asked for.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // The interface allows to give another schema than the one that was asked for.
+        let _ = requested_schema;
+        let told = |fault: forebay::model::Fault| {
+            ArrowError::ExternalError(Box::new(std::io::Error::other(fault.to_string())))
+        };
+        let batches = self.dataset.batches().map(move |batch| batch.map_err(told));
+        let schema = self.dataset.schema().clone();
+        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, schema)));
+        PyCapsule::new_with_value(py, stream, STREAM)
+    }
+}

@@ -1,0 +1,212 @@
+//! The files of an output as its readers should see them, wherever it lies: those that the manifest names, or the log
+//! of a table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::SchemaRef;
+use forebay_connectors::{BuiltInConnectors, has_delta_log};
+use forebay_model::{Dataset, Fault, RelativePath, Result, Span, codes};
+use forebay_run::{ConnectorRegistry, Manifest, OutputFile, output_root};
+use forebay_storage::{ScanRequest, Source, StorageClient, StorageLocation, literal_path};
+use serde::Serialize;
+use serde_json::json;
+
+/// What data files of outputs on local disks are called, after their extension.
+const DATA_SUFFIX: &str = ".data";
+
+/// A file that readers may read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VisibleFile {
+    /// A path from the root of the file system, or a URL.
+    pub path: String,
+    /// Below the output: folders of partition values, and a number in row order.
+    pub name: RelativePath,
+    /// Bytes.
+    pub bytes: u64,
+    /// Rows, where the format tells.
+    pub rows: Option<u64>,
+}
+
+/// The rows of an output or a table, of one version from beginning to end.
+pub struct VisibleDataset {
+    io: StorageClient,
+    source: Arc<dyn Source>,
+    dataset: Dataset,
+    files: Vec<VisibleFile>,
+    deleted_rows: bool,
+}
+
+/// A file as the manifest or the log tells of it.
+struct NamedFile {
+    place: StorageLocation,
+    /// The folders of its partition values, and its extension.
+    folder: String,
+    extension: String,
+    /// Its own name, where it is no numbered file.
+    own_name: Option<String>,
+    bytes: u64,
+    rows: Option<u64>,
+}
+
+impl VisibleDataset {
+    /// Opens what readers see at the path of an output, or of a Delta table.
+    pub fn open(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
+        if has_delta_log(io, path)? { open_table(io, path) } else { open_output(io, path) }
+    }
+
+    /// Its files, in row order.
+    pub fn files(&self) -> &[VisibleFile] {
+        &self.files
+    }
+
+    /// Whether some rows of the files are deleted: then the files alone do not tell the rows.
+    pub fn has_deleted_rows(&self) -> bool {
+        self.deleted_rows
+    }
+
+    /// Its columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.dataset.schema
+    }
+
+    /// Reads its rows, in order. One file is read at a time.
+    pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + Send + use<> {
+        let (io, source, schema) = (self.io.clone(), self.source.clone(), self.dataset.schema.clone());
+        let request = ScanRequest::of_all_columns(&schema);
+        let spans = self.dataset.spans.clone().into_iter();
+        spans.flat_map(move |span| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
+            let schema = schema.clone();
+            match source.open(&io, &span, &request) {
+                Ok(chunks) => Box::new(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch))),
+                Err(fault) => Box::new(std::iter::once(Err(fault))),
+            }
+        })
+    }
+}
+
+/// A batch in the types of the schema.
+fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns =
+        columns.map(|(column, field)| Ok(cast(column, field.data_type())?)).collect::<Result<Vec<ArrayRef>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
+    let source = |config: serde_json::Value| BuiltInConnectors.source("delta", &config);
+    let latest = source(json!({ "path": path }))?.discover(io, &[])?;
+    // The same version when the rows are read.
+    let source = source(json!({ "path": path, "version": latest.version }))?;
+    let dataset = source.discover(io, &[])?;
+    let mut named: Vec<NamedFile> = Vec::new();
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
+        if let Some(known) = at.get(piece.path.as_str()) {
+            let known = &mut named[*known];
+            known.rows = known.rows.zip(piece.rows).map(|(a, b)| a + b);
+            known.bytes += piece.bytes;
+            continue;
+        }
+        at.insert(&piece.path, named.len());
+        let folder = piece.partition.iter().map(|(column, value)| format!("{}={}", escape(column), escape(value)));
+        named.push(NamedFile {
+            place: io.resolve(&piece.path)?,
+            folder: folder.collect::<Vec<_>>().join("/"),
+            extension: "parquet".to_owned(),
+            own_name: None,
+            bytes: piece.bytes,
+            rows: piece.rows,
+        });
+    }
+    let deleted_rows = forebay_connectors::has_deleted_rows(io, path, dataset.version)?;
+    let files = numbered(named)?;
+    Ok(VisibleDataset { io: io.clone(), source, dataset, files, deleted_rows })
+}
+
+fn open_output(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
+    let root = output_root(io, path)?;
+    let Some(manifest) = Manifest::read(io, &root)? else {
+        let fault = Fault::new(codes::NOT_FOUND, "there is no output here").file(path);
+        return Err(
+            fault.hint("give the path of a sink, as `forebay run` prints it, or the directory of a Delta table")
+        );
+    };
+    let named: Vec<NamedFile> = manifest.files().map(|file| named_file(&root, file)).collect();
+    let places: Vec<String> = named.iter().map(|file| file.place.shown.clone()).collect();
+    let files = numbered(named)?;
+    let extension =
+        files.first().and_then(|file| file.name.rsplit_once('.')).map(|(_, extension)| extension.to_owned());
+    let format = extension.as_deref().and_then(|extension| BuiltInConnectors.format_of_name(&format!("x.{extension}")));
+    let Some(format) = format else {
+        let fault = Fault::new(codes::UNSUPPORTED, "the output holds no rows that a format can read").file(path);
+        return Err(fault.hint("give the path of a sink that writes a table, not a model"));
+    };
+    let paths: Vec<String> = places.iter().map(|place| literal_path(place)).collect();
+    let source = BuiltInConnectors.source(format, &json!({ "paths": paths }))?;
+    let dataset = in_order(source.discover(io, &[])?, &manifest, &places)?;
+    Ok(VisibleDataset { io: io.clone(), source, dataset, files, deleted_rows: false })
+}
+
+fn named_file(root: &StorageLocation, file: &OutputFile) -> NamedFile {
+    // Below the directory of a shard come partitions and a name.
+    let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
+    let (folder, name) = inside.rsplit_once('/').unwrap_or(("", inside));
+    let name = name.strip_suffix(DATA_SUFFIX).unwrap_or(name);
+    let numbered = name.split_once('.').filter(|(start, _)| start.starts_with("part-"));
+    NamedFile {
+        place: root.join(&file.path),
+        folder: folder.to_owned(),
+        extension: numbered.map_or("", |(_, extension)| extension).to_owned(),
+        own_name: numbered.is_none().then(|| name.to_owned()),
+        bytes: file.bytes,
+        rows: Some(file.rows),
+    }
+}
+
+/// The files with names: numbers in row order, in each partition.
+fn numbered(named: Vec<NamedFile>) -> Result<Vec<VisibleFile>> {
+    let mut counters: BTreeMap<String, usize> = BTreeMap::new();
+    let file = |NamedFile { place, folder, extension, own_name, bytes, rows }: NamedFile| {
+        let counter = counters.entry(folder.clone()).or_default();
+        let name = own_name.unwrap_or_else(|| format!("part-{counter:05}.{extension}"));
+        *counter += 1;
+        let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
+        Ok(VisibleFile { path, name: RelativePath::new(name)?, bytes, rows })
+    };
+    named.into_iter().map(file).collect()
+}
+
+/// The pieces in the order of the manifest.
+fn in_order(mut dataset: Dataset, manifest: &Manifest, places: &[String]) -> Result<Dataset> {
+    let mut found: HashMap<String, Vec<_>> = HashMap::new();
+    for piece in dataset.spans.into_iter().flat_map(|span| span.pieces) {
+        found.entry(piece.path.clone()).or_default().push(piece);
+    }
+    let mut spans = Vec::new();
+    for (file, place) in manifest.files().zip(places) {
+        let key = found.keys().find(|path| path.ends_with(&*file.path)).cloned();
+        let Some(pieces) = key.and_then(|key| found.remove(&key)) else {
+            let fault = Fault::new(codes::NOT_FOUND, "a file of the output is missing").file(place);
+            return Err(fault.hint("open the output again: a run may have replaced it; else run its spec again"));
+        };
+        spans.extend(pieces.into_iter().map(|piece| Span { pieces: vec![piece] }));
+    }
+    dataset.spans = spans;
+    Ok(dataset)
+}
+
+/// Percent-encodes what a folder's name cannot hold.
+fn escape(value: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | ',' | '+' | '@');
+    let mut buffer = [0; 4];
+    let encode = |c: char| match plain(c) {
+        true => c.to_string(),
+        false => c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")).collect(),
+    };
+    value.chars().map(encode).collect()
+}
