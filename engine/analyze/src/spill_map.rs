@@ -9,7 +9,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::spill_runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, SpillRuns, SpillValue, write_shares};
+use crate::spill_runs::{
+    HashedKey, KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, SpillRuns, SpillValue, write_shares,
+};
 
 /// An entry of the table; the key's bytes are in the arena.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ pub(crate) struct SpillMapEntry<V> {
 impl<V> SpillMapEntry<V> {
     pub(crate) fn key<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.offset..self.offset + self.length as usize]
+    }
+
+    fn hashed_key<'a>(&self, arena: &'a [u8]) -> HashedKey<'a> {
+        HashedKey { hash: self.hash, bytes: self.key(arena) }
     }
 }
 
@@ -184,7 +190,7 @@ impl<V: SpillValue> SpillMap<V> {
             return;
         }
         let (arena, order) = (&self.arena, self.order);
-        self.entries.sort_unstable_by(|a, b| order.compare((a.hash, a.key(arena)), (b.hash, b.key(arena))));
+        self.entries.sort_unstable_by(|a, b| order.compare(a.hashed_key(arena), b.hashed_key(arena)));
         self.index = HashTable::new();
         self.sorted = true;
         self.spills += 1;
@@ -235,7 +241,7 @@ impl<V: SpillValue> SpillMap<V> {
         self.heap_bytes = 0;
         loop {
             let next = match (here.peek(), there.peek()) {
-                (Some(a), Some(b)) => order.compare((a.hash, a.key(&mine)), (b.hash, b.key(&others))),
+                (Some(a), Some(b)) => order.compare(a.hashed_key(&mine), b.hashed_key(&others)),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (None, None) => break,
@@ -292,9 +298,9 @@ impl<V: SpillValue> SpillMap<V> {
         tally.sorted = true;
         while run.advance()? {
             let (hash, key) = (run.hash(), run.key());
-            let last = tally.entries.last().map(|last| (last.hash, last.key(&tally.arena)));
+            let last = tally.entries.last().map(|last| last.hashed_key(&tally.arena));
             // The input may be unsorted or contain duplicates.
-            if !tally.sorted || last.is_some_and(|last| order.compare(last, (hash, key)).is_ge()) {
+            if !tally.sorted || last.is_some_and(|last| order.compare(last, HashedKey { hash, bytes: key }).is_ge()) {
                 tally.add_hashed(hash, key, &run.value)?;
                 continue;
             }

@@ -87,12 +87,18 @@ pub(crate) enum KeyOrder {
     Bytes,
 }
 
+/// A key with its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct HashedKey<'k> {
+    pub hash: u64,
+    pub bytes: &'k [u8],
+}
+
 impl KeyOrder {
-    /// Compares keys with their hashes.
-    pub(crate) fn compare(self, (hash, key): (u64, &[u8]), (other_hash, other): (u64, &[u8])) -> Ordering {
+    pub(crate) fn compare(self, key: HashedKey<'_>, other: HashedKey<'_>) -> Ordering {
         match self {
-            KeyOrder::Hash => hash.cmp(&other_hash).then_with(|| key.cmp(other)),
-            KeyOrder::Bytes => key.cmp(other),
+            KeyOrder::Hash => key.hash.cmp(&other.hash).then_with(|| key.bytes.cmp(other.bytes)),
+            KeyOrder::Bytes => key.bytes.cmp(other.bytes),
         }
     }
 

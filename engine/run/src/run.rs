@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::backfill::BackfillStage;
 use crate::deadline::{
-    ARTIFACT, CostHistory, DeadlineMonitor, DeadlineSpec, PlanOption, PlannedPass, Webhook, pass_names, planned_passes,
+    ARTIFACT, CostHistory, DeadlineMonitor, DeadlineSpec, PlanOption, PlannedPass, RunSignals, Webhook, pass_names,
+    planned_passes,
 };
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor, UncommittedArtifact};
@@ -61,9 +62,9 @@ impl Session {
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
         let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
         let costs = self.io.get(&history)?.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default();
-        let listens = (self.watch.clone(), &self.interrupt);
+        let signals = RunSignals { watch: self.watch.clone(), interrupt: self.interrupt.clone() };
         let run_id = self.options.run_id.as_deref();
-        let monitor = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, listens)?;
+        let monitor = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, signals)?;
         let (watch, interrupt) = (monitor.watch(), monitor.interrupt());
         let session =
             Session { io: self.io.with_read_cache(self.memory().recent_bytes()), watch, interrupt, ..claimed };

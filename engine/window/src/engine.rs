@@ -6,7 +6,7 @@ use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result, catch_panic};
 
 use crate::compiled_plan::{CompiledPlan, compile_plan};
-use crate::output::{PushOutput, SharedOutput, contiguous_start};
+use crate::output::{OutputRows, PushOutput, SharedOutput, contiguous_start};
 use crate::partition::{EncodedRows, PushRequest, SeriesPartition};
 use crate::series_hash::SeriesHasher;
 use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, encoding};
@@ -152,8 +152,11 @@ impl WindowEngine {
                 wanted.iter().map(|(keep, of)| PushOutput::new(*keep, &of.data_type, rows)).collect();
             let asked = PushRequest { plan, program, words, own: None, emit };
             all.push(asked, &mut |rows, computed| {
-                let straight = if outputs.is_empty() { None } else { contiguous_start(rows) };
-                outputs.iter_mut().zip(computed).for_each(|(output, words)| output.put((rows, straight), words));
+                let start = if outputs.is_empty() { None } else { contiguous_start(rows) };
+                outputs
+                    .iter_mut()
+                    .zip(computed)
+                    .for_each(|(output, words)| output.put(OutputRows { rows, start }, words));
             })?;
             return outputs.into_iter().map(PushOutput::column).collect();
         }

@@ -40,7 +40,7 @@ impl PushOutput {
 
     /// Writes words to the positions of their rows, or from a start position on if the rows are contiguous. Fillers
     /// have no output.
-    pub fn put(&mut self, rows: (&[BatchRow], Option<usize>), words: &[u64]) {
+    pub fn put(&mut self, rows: OutputRows<'_>, words: &[u64]) {
         match &mut self.values {
             OutputValues::Words(values) => write_words(values, rows, words, |word| word),
             OutputValues::Singles(values) => write_words(values, rows, words, |word| f64::from_bits(word) as f32),
@@ -93,14 +93,18 @@ impl SharedOutput {
     }
 }
 
+/// The rows of outputs.
+#[derive(Clone, Copy)]
+pub(crate) struct OutputRows<'r> {
+    pub rows: &'r [BatchRow],
+    /// The position of the first row, if the rows are contiguous.
+    pub start: Option<usize>,
+}
+
 #[inline(always)]
-fn write_words<T>(
-    values: &mut [T],
-    (rows, straight): (&[BatchRow], Option<usize>),
-    words: &[u64],
-    value: impl Fn(u64) -> T,
-) {
-    if let Some(first) = straight {
+fn write_words<T>(values: &mut [T], rows: OutputRows<'_>, words: &[u64], value: impl Fn(u64) -> T) {
+    let OutputRows { rows, start } = rows;
+    if let Some(first) = start {
         let values = values[first..].iter_mut().zip(words);
         values.for_each(|(place, &word)| *place = value(word));
         return;

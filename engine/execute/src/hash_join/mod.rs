@@ -18,7 +18,7 @@ use forebay_storage::ScratchDir;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
 use self::partitions::{PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions};
-use self::probe::{JoinOutputs, ProbeRows};
+use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
 use crate::join_keys::{EncodedKeys, JoinKeys};
@@ -62,6 +62,29 @@ struct JoinSide {
     keys: JoinKeys,
 }
 
+/// A side whose rows are stored in partitions.
+struct PartitionedSide {
+    side: JoinSide,
+    stored: Vec<StoredPartitions>,
+}
+
+/// A part of the keys of a partition, which are joined together.
+#[derive(Clone, Copy)]
+struct PartitionPiece {
+    partition: usize,
+    /// The number of pieces of the partition.
+    pieces: u64,
+    piece: u64,
+    /// The limit of the bytes of a table.
+    table_bytes: usize,
+}
+
+/// Where the outputs of a join go.
+struct JoinResults<'a> {
+    outputs: &'a JoinOutputs,
+    sorted: &'a OutputSorters<'a>,
+}
+
 impl HashJoin<'_> {
     /// The outputs in the order of rows.
     pub fn run(&self, here: &LogicalPlan, there: &LogicalPlan) -> Result<BatchIter> {
@@ -73,11 +96,12 @@ impl HashJoin<'_> {
         let (here, there) = (side(here, self.keys)?, side(there, self.other_keys)?);
         let outputs = JoinOutputs::new(self, there.plan.schema())?;
         let sorted = OutputSorters::new(self, &outputs.schema);
+        let results = JoinResults { outputs: &outputs, sorted: &sorted };
         match self.partition(&there, self.table_bytes() / 2)? {
-            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, &outputs, &sorted)?,
-            Sides::Stored(right) => {
-                let left = self.partition_all(&here)?;
-                self.join_partitions(&here, left, &there, right, (&outputs, &sorted))?;
+            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, &results)?,
+            Sides::Stored(stored) => {
+                let left = PartitionedSide { stored: self.partition_all(&here)?, side: here };
+                self.join_partitions(&left, &PartitionedSide { stored, side: there }, &results)?;
             }
         }
         sorted.merge()
@@ -172,20 +196,19 @@ impl HashJoin<'_> {
         here: &JoinSide,
         there: &JoinSide,
         batches: Vec<RecordBatch>,
-        outputs: &JoinOutputs,
-        sorted: &OutputSorters<'_>,
+        results: &JoinResults<'_>,
     ) -> Result<()> {
         let mut table = JoinTable::default();
         for batch in batches {
-            self.add_rows(&mut table, there, batch, outputs, |_| true)?;
+            self.add_rows(&mut table, there, batch, results.outputs, |_| true)?;
         }
         if self.checks_here() {
             table.check_met();
         }
-        let table = &table;
+        let probed = ProbedTable { table: &table, outputs: results.outputs };
         let probe = |number: usize| {
             let batches = self.pass.stream_batches(&here.plan, number)?;
-            sorted.add(ProbeRows::new((self, &here.keys), (table, outputs), batches, |_| true))
+            results.sorted.add(ProbeRows::new(self, &here.keys, probed, batches, |_| true))
         };
         parallel_map(self.threads(), here.plan.streams(), &probe).map(drop)
     }
@@ -200,19 +223,17 @@ impl HashJoin<'_> {
     ) -> Result<()> {
         let encoded = there.keys.encode(&batch)?;
         let refuse = |row: usize| duplicate_key_fault(&self.join.other, &there.keys.text(&batch, row));
-        table.push((&there.keys, encoded), outputs.values(&batch)?, self.same_keys(), keep, refuse)
+        table.push(&there.keys, encoded, outputs.values(&batch)?, self.same_keys(), keep, refuse)
     }
 
     fn join_partitions(
         &self,
-        here: &JoinSide,
-        left: Vec<StoredPartitions>,
-        there: &JoinSide,
-        right: Vec<StoredPartitions>,
-        to: (&JoinOutputs, &OutputSorters<'_>),
+        here: &PartitionedSide,
+        there: &PartitionedSide,
+        results: &JoinResults<'_>,
     ) -> Result<()> {
         let need = |part: usize| {
-            let size = right.iter().fold(PartitionSize::default(), |sum, stored| PartitionSize {
+            let size = there.stored.iter().fold(PartitionSize::default(), |sum, stored| PartitionSize {
                 rows: sum.rows + stored.sizes[part].rows,
                 bytes: sum.bytes + stored.sizes[part].bytes,
             });
@@ -230,8 +251,8 @@ impl HashJoin<'_> {
                 SameKeys::Refused => needs[part].div_ceil(share).max(1) as u64,
                 SameKeys::Kept | SameKeys::Dropped => 1,
             };
-            let mut pieces = (0..pieces).map(|piece| (part, pieces, piece));
-            pieces.try_for_each(|piece| self.join_piece((here, &left), (there, &right), (piece, share), to))
+            let piece = |piece| PartitionPiece { partition: part, pieces, piece, table_bytes: share };
+            (0..pieces).map(piece).try_for_each(|piece| self.join_piece(here, there, piece, results))
         };
         parallel_map(threads, PARTITIONS, &join).map(drop)
     }
@@ -240,28 +261,28 @@ impl HashJoin<'_> {
     /// table, they are taken a block at a time: a key may have more rows than memory.
     fn join_piece(
         &self,
-        (here, left): (&JoinSide, &[StoredPartitions]),
-        (there, right): (&JoinSide, &[StoredPartitions]),
-        ((part, pieces, piece), share): ((usize, u64, u64), usize),
-        (outputs, sorted): (&JoinOutputs, &OutputSorters<'_>),
+        here: &PartitionedSide,
+        there: &PartitionedSide,
+        own: PartitionPiece,
+        results: &JoinResults<'_>,
     ) -> Result<()> {
         // Other bits than those that choose the partition.
-        let keep = |hash: u64| pieces == 1 || (hash >> 46) % pieces == piece;
+        let keep = |hash: u64| own.pieces == 1 || (hash >> 46) % own.pieces == own.piece;
         let read = |stored: &[StoredPartitions]| -> Result<BatchIter> {
-            let streams = stored.iter().map(|stored| stored.read(part)).collect::<Result<Vec<_>>>()?;
+            let streams = stored.iter().map(|stored| stored.read(own.partition)).collect::<Result<Vec<_>>>()?;
             Ok(Box::new(streams.into_iter().flatten()))
         };
-        let mut rows = read(right)?;
+        let mut rows = read(&there.stored)?;
         let mut is_first = true;
         let mut matched = Vec::new();
         loop {
             let mut table = JoinTable::default();
             let mut more = false;
             for batch in rows.by_ref() {
-                self.add_rows(&mut table, there, batch?, outputs, keep)?;
+                self.add_rows(&mut table, &there.side, batch?, results.outputs, keep)?;
                 self.pass.gather.memory.check()?;
                 self.pass.check_cancelled()?;
-                if self.same_keys() != SameKeys::Refused && table.bytes() > share {
+                if self.same_keys() != SameKeys::Refused && table.bytes() > own.table_bytes {
                     more = true;
                     break;
                 }
@@ -269,11 +290,12 @@ impl HashJoin<'_> {
             if self.checks_here() {
                 table.check_met();
             }
-            let mut probe = ProbeRows::new((self, &here.keys), (&table, outputs), read(left)?, keep);
+            let probed = ProbedTable { table: &table, outputs: results.outputs };
+            let mut probe = ProbeRows::new(self, &here.side.keys, probed, read(&here.stored)?, keep);
             if !is_first || more {
                 probe.remember_matches(&mut matched, !more);
             }
-            sorted.add(probe)?;
+            results.sorted.add(probe)?;
             if !more {
                 return Ok(());
             }

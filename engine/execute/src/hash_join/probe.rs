@@ -98,6 +98,13 @@ struct MatchMemory<'p> {
     is_last: bool,
 }
 
+/// The table that rows are looked up in, and the columns that come out.
+#[derive(Clone, Copy)]
+pub struct ProbedTable<'p> {
+    pub table: &'p JoinTable,
+    pub outputs: &'p JoinOutputs,
+}
+
 /// An output row: the entry that it takes its columns from, and its position.
 #[derive(Default)]
 struct PickedRows {
@@ -106,12 +113,8 @@ struct PickedRows {
 }
 
 impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
-    pub fn new(
-        (join, keys): (&'p HashJoin<'p>, &'p JoinKeys),
-        (table, outputs): (&'p JoinTable, &'p JoinOutputs),
-        rows: BatchIter,
-        keep: K,
-    ) -> Self {
+    pub fn new(join: &'p HashJoin<'p>, keys: &'p JoinKeys, probed: ProbedTable<'p>, rows: BatchIter, keep: K) -> Self {
+        let ProbedTable { table, outputs } = probed;
         let (bytes, count) = table
             .batches()
             .iter()

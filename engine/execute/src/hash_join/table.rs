@@ -55,7 +55,8 @@ impl JoinTable {
     /// the join brings.
     pub fn push(
         &mut self,
-        (keys, encoded): (&JoinKeys, EncodedKeys),
+        keys: &JoinKeys,
+        encoded: EncodedKeys,
         values: RecordBatch,
         same: SameKeys,
         keep: impl Fn(u64) -> bool,

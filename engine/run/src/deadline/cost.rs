@@ -1,57 +1,57 @@
-//! What the passes of earlier runs cost: small records, a few of them, kept with the states.
+//! The costs of the passes of earlier runs: a few small records beside the states.
 
 use forebay_model::{Fault, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::progress_curve::ProgressCurve;
 
-/// The version of these records; others are no records.
+/// The version of these records. Other versions are ignored.
 const FORMAT: u32 = 1;
 
-/// Runs that are remembered: enough to hold a night of each kind, full and incremental.
+/// The number of runs that are kept: enough for a night of each kind, full and incremental.
 const RUNS_MAX: usize = 20;
 
-/// Passes of a run that are remembered.
+/// The number of passes of a run that are kept.
 const PASSES_MAX: usize = 200;
 
-/// What a pass of an earlier run cost.
+/// The cost of a pass of an earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PassCost {
-    /// Names the pass from run to run.
+    /// The name of the pass, the same in every run.
     pub pass: String,
-    /// Stored bytes of everything that it was about.
+    /// Stored bytes of all its inputs.
     pub total: u64,
     /// Those of them that it had to read.
     pub read: u64,
-    /// Rows of progress that it told.
+    /// Rows of progress that it reported.
     pub rows: u64,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// How its time went with its rows.
+    /// Its time by its rows.
     #[serde(default)]
     pub course: ProgressCurve,
 }
 
-/// A pass that is to come, under way or done.
+/// A pass of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlannedPass {
     /// See [`PassCost::pass`].
     pub pass: String,
     /// See [`PassCost::total`].
     pub total: u64,
-    /// See [`PassCost::read`]; known once the pass has looked at what earlier runs left.
+    /// See [`PassCost::read`]; known once the pass has compared its inputs with earlier runs.
     pub read: Option<u64>,
-    /// Whether its result depends on what was learned.
+    /// Whether its result depends on findings of this run.
     pub learned: bool,
-    /// Whether what is done of it stays done where it begins again.
+    /// Whether its finished part is kept when it starts again.
     pub keeps: bool,
 }
 
-/// What a pass should cost.
+/// The expected cost of a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PassEstimate<'c> {
     pub seconds: f64,
-    /// Rows of progress, and how time goes with them, where an earlier run tells.
+    /// Rows of progress and the time by them, if an earlier run executed the pass.
     pub rows: Option<(f64, &'c ProgressCurve)>,
 }
 
@@ -69,13 +69,13 @@ impl Default for CostHistory {
 }
 
 impl CostHistory {
-    /// Records that can be read, else none.
+    /// Reads records. Unreadable records are ignored.
     pub fn from_json(bytes: &[u8]) -> CostHistory {
         let read: Option<CostHistory> = serde_json::from_slice(bytes).ok();
         read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
     }
 
-    /// What [`CostHistory::from_json`] reads.
+    /// The bytes that [`CostHistory::from_json`] reads.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
     }

@@ -1,27 +1,27 @@
-//! The decision: pure, of numbers alone.
+//! The decision what to do about the deadline, from numbers alone.
 
-/// A way to go on is in time when so much of what is left is to spare.
+/// A plan is on time if this share of its remaining time is to spare.
 const MARGIN: f64 = 0.1;
 
-/// A rung that is late all the same is taken only where it saves this part of what is left.
+/// A plan that is late, too, is taken only if it saves this share of the remaining time.
 const SAVES_MIN: f64 = 0.1;
 
 /// What to do about the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadlineAction {
-    /// Nothing: the run is in time, as far as one can tell.
+    /// Nothing: the run is on time.
     OnTime,
-    /// Go on in this way: an index into the ways.
+    /// Continue with this plan, by its index.
     Take(usize),
-    /// Nothing helps: the run goes on, and says so.
+    /// No plan is on time: the run continues with a warning.
     Late,
-    /// The deadline has passed, and the spec says to stop then.
+    /// Stop: the deadline has passed, and the spec asks for that.
     Stop,
 }
 
-/// Decides at a moment, in seconds. `left` tells how long each way still takes: first the one that
-/// the run is on, then those down the ladder, in order; a way that cannot be gone is `None`.
-/// `known` is whether these are seconds (an earlier run or some progress tells) or only compare.
+/// Decides at a time in seconds. `left` has the remaining time of each plan: first of the current plan, then of the lower
+/// levels in order, `None` for plans that are not open. `known` tells whether these are seconds, measured in earlier runs
+/// or by progress, or only relative to each other.
 pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool, fail: bool) -> DeadlineAction {
     if now >= deadline && fail {
         return DeadlineAction::Stop;

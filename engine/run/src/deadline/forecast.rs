@@ -1,5 +1,5 @@
-//! How far a run is and when it will end: pure, of what it is told and of the time that it is told
-//! with. The machine around it is in `keeper`.
+//! The forecast of a run's end. Pure: events and their times go in, estimates come out. `monitor.rs` connects it to the
+//! clock.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,86 +9,99 @@ use crate::deadline::cost::{CostHistory, PassCost, PassEstimate, PlannedPass};
 use crate::deadline::decide::{DeadlineAction, decide};
 use crate::deadline::progress_curve::ProgressSamples;
 
-/// The end is foretold by the pace of the last part of the work, this large, as if this much had
-/// been done at the expected pace beside it.
-const USUAL: (f64, f64) = (0.25, 0.01);
+/// How the pace of a run is measured, in shares of its work.
+struct PaceWindow {
+    /// The last part of the work, whose pace counts.
+    window: f64,
+    /// The work that is added to it at the expected pace.
+    prior: f64,
+}
 
-/// Whether that is too late is judged sooner: by the pace of the last moments too, where it is slower.
-const LATELY: (f64, f64) = (0.05, 0.02);
+/// The pace by which the end is forecast.
+const USUAL: PaceWindow = PaceWindow { window: 0.25, prior: 0.01 };
 
-/// Without an earlier run, nothing is foretold before this part of the work.
+/// The recent pace. It counts where it is slower, so that a late run is noticed sooner.
+const RECENT: PaceWindow = PaceWindow { window: 0.05, prior: 0.02 };
+
+/// Without an earlier run, there is no forecast before this share of the work.
 const BLIND: f64 = 0.02;
 
-/// Seconds for which a run must look late before it takes a rung, where it is not by what earlier runs cost: a pass that
-/// begins has nothing to show at first.
+/// Seconds for which a run must look late before it degrades, unless the costs of earlier runs say so: a pass reports no
+/// progress at first.
 const STEADY_SECONDS: f64 = 0.9;
 
-/// A pass is never done before it says so, whatever its progress.
+/// The progress of a pass that has not ended, at most.
 const PROGRESS_MAX: f64 = 0.98;
 
-/// A pass that has told of this part of the rows that are expected may tell of no more: another night's are never quite
-/// as many.
+/// A pass that has reported this share of the expected rows may report no more: the rows of nights differ.
 const TOLD_MIN: f64 = 0.98;
 
-/// Moments that are remembered of the window.
-const MOMENTS_MAX: usize = 512;
+/// Progress points that are kept.
+const PROGRESS_POINTS_MAX: usize = 512;
 
-/// A way to go on.
+/// A plan for the rest of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlanOption {
-    /// How far down the ladder; `None` for everything that the spec says.
+    /// Its degradation; `None` for everything that the spec says.
     pub rung: Option<DegradationLevel>,
     /// Its passes in order.
     pub passes: Vec<PlannedPass>,
 }
 
-/// What is to be seen at a moment.
+/// The estimate at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RunEstimate {
-    /// Seconds that are left, where they can be foretold.
+    /// Remaining seconds, where there is a forecast.
     pub left: Option<f64>,
     /// What to do about the deadline.
     pub verdict: DeadlineAction,
 }
 
-/// The pass that is under way.
+/// The current pass.
 #[derive(Debug, Clone)]
 struct CurrentPass {
     pass: String,
     since: f64,
     bytes: u64,
-    /// When it had told of how many rows.
-    moments: ProgressSamples,
-    /// Bytes that have to be read, of so many that were looked at.
+    /// The rows that it has reported, with their times.
+    samples: ProgressSamples,
+    /// The bytes that it has to read, among the bytes that it has compared with earlier runs.
     read: u64,
-    looked_at: u64,
+    inspected: u64,
 }
 
-/// A run on its way through its passes. Times are in seconds since it began.
+/// Expected seconds of the current pass.
+#[derive(Debug, Clone, Copy, Default)]
+struct PassWorkload {
+    done: f64,
+    total: f64,
+}
+
+/// The progress of a run through its passes. Times are in seconds since the run began.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunForecast {
     costs: CostHistory,
-    /// When it was looked at last.
+    /// The time of the last event.
     now: f64,
-    /// The moment, if there is one.
+    /// The deadline, if there is one.
     deadline: Option<f64>,
     fail: bool,
-    /// The one that the run is on, then those further down the ladder.
+    /// The current plan, then the plans of lower levels.
     options: Vec<PlanOption>,
     current: Option<CurrentPass>,
-    /// Work that is done, in expected seconds.
+    /// Finished work, in expected seconds.
     done: f64,
-    /// Passes that are done, and stay so on other ways, unless nothing that was learned is used.
+    /// Finished passes. Other plans reuse them, unless they use no findings of this run.
     finished: BTreeSet<String>,
-    /// How much work was done when: expected seconds, and the moment at which they were done.
+    /// Finished work in expected seconds, and the times at which it was finished.
     trail: VecDeque<(f64, f64)>,
-    /// Since when the run looks late.
+    /// The time since which the run looks late.
     late_since: Option<f64>,
     spent: Vec<PassCost>,
 }
 
 impl RunForecast {
-    /// Knows what earlier runs cost, and the deadline.
+    /// A forecast from the costs of earlier runs.
     pub fn new(costs: CostHistory, deadline: Option<f64>, fail: bool) -> Self {
         RunForecast { costs, deadline, fail, ..RunForecast::default() }
     }
@@ -98,9 +111,9 @@ impl RunForecast {
         self.deadline
     }
 
-    /// The ways that are open from here, and the passes of the first that are done already.
+    /// Sets the open plans, and the passes of the first plan that need no work.
     pub fn plan<'p>(&mut self, now: f64, mut options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
-        // What was done for a way that was left took its time all the same.
+        // Work for an abandoned plan took time all the same.
         self.done = self.trail.back().map_or(0.0, |(worked, _)| *worked);
         let done: BTreeSet<String> = done.map(str::to_owned).collect();
         if let Some(option) = options.first_mut() {
@@ -109,42 +122,42 @@ impl RunForecast {
         self.finished.extend(done);
         self.options = options;
         self.current = None;
-        // It was another way that looked late.
+        // Another plan looked late.
         self.late_since = None;
         self.record_progress(now);
     }
 
-    /// A pass begins.
+    /// Records that a pass begins.
     pub fn begin(&mut self, now: f64, pass: &str) {
-        let (pass, moments) = (pass.to_owned(), ProgressSamples::default());
-        self.current = Some(CurrentPass { pass, since: now, bytes: 0, moments, read: 0, looked_at: 0 });
+        let (pass, samples) = (pass.to_owned(), ProgressSamples::default());
+        self.current = Some(CurrentPass { pass, since: now, bytes: 0, samples, read: 0, inspected: 0 });
         self.record_progress(now);
     }
 
-    /// The pass has to read `bytes` of `total` that it looked at.
+    /// Records that the pass has to read `bytes` of `total` inspected bytes.
     pub fn set_reads(&mut self, bytes: u64, total: u64) {
         if let Some(current) = &mut self.current {
             current.read += bytes;
-            current.looked_at += total;
+            current.inspected += total;
         }
     }
 
-    /// The pass moved on.
+    /// Records progress of the pass.
     pub fn advance(&mut self, now: f64, rows: u64, bytes: u64) {
         if let Some(current) = &mut self.current {
             current.bytes += bytes;
-            current.moments.push(rows, now - current.since);
+            current.samples.push(rows, now - current.since);
         }
     }
 
-    /// The pass ended.
+    /// Records that the pass has ended.
     pub fn end(&mut self, now: f64, reused: bool) {
         let Some(current) = self.current.take() else { return };
         let Some(ahead) = self.current_plan(&current) else { return };
         if !reused {
             self.done += self.expected(0, &ahead).seconds;
             let (read, seconds) = (ahead.read.unwrap_or(ahead.total), now - current.since);
-            let (rows, course) = (current.moments.rows(), current.moments.course(seconds));
+            let (rows, course) = (current.samples.rows(), current.samples.course(seconds));
             self.spent.push(PassCost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
         }
         if let Some(option) = self.options.first_mut() {
@@ -154,23 +167,23 @@ impl RunForecast {
         self.record_progress(now);
     }
 
-    /// What the passes of this run cost, beside those of earlier runs; `None` where it did none.
+    /// The costs of this run and of earlier runs; `None` if this run executed no pass.
     pub fn into_costs(mut self) -> Option<CostHistory> {
         let did_some = !self.spent.is_empty();
         self.costs.push(self.spent);
         did_some.then_some(self.costs)
     }
 
-    /// What is to be seen now.
+    /// The estimate at `now`.
     pub fn estimate(&mut self, now: f64) -> RunEstimate {
         self.record_progress(now);
         let here = self.remaining_seconds(0);
         let work = self.done_seconds() + here;
         let known = self.costs.is_known() || self.done_seconds() > BLIND * work;
         let usual = self.slowdown(now, work, USUAL);
-        let pace = usual.max(self.slowdown(now, work, LATELY));
+        let pace = usual.max(self.slowdown(now, work, RECENT));
         let left = known.then_some(here * usual);
-        // What is done cannot be done sooner.
+        // A finished run cannot be late.
         let Some(deadline) = self.deadline.filter(|_| here > 0.0) else {
             self.late_since = None;
             return RunEstimate { left, verdict: DeadlineAction::OnTime };
@@ -191,28 +204,28 @@ impl RunForecast {
         RunEstimate { left, verdict }
     }
 
-    /// How many passes are done.
+    /// The number of finished passes.
     pub fn finished_passes(&self) -> usize {
         self.finished.len()
     }
 
-    /// The way down the ladder that [`DeadlineAction::Take`] names.
+    /// The degradation of the plan that [`DeadlineAction::Take`] names.
     pub fn level_of(&self, option: usize) -> Option<DegradationLevel> {
         self.options.get(option)?.rung
     }
 
-    /// The pass that is under way, as far as it is known by now.
+    /// The plan of the current pass, with what it has found out so far.
     fn current_plan(&self, current: &CurrentPass) -> Option<PlannedPass> {
         let pass = self.options.first()?.passes.iter().find(|pass| pass.pass == current.pass)?;
-        let read = (current.looked_at > 0).then(|| {
-            // What was not looked at yet is like what was.
-            let share = current.read as f64 / current.looked_at as f64;
-            current.read + (pass.total.saturating_sub(current.looked_at) as f64 * share) as u64
+        let read = (current.inspected > 0).then(|| {
+            // The rest is assumed to be like the inspected bytes.
+            let share = current.read as f64 / current.inspected as f64;
+            current.read + (pass.total.saturating_sub(current.inspected) as f64 * share) as u64
         });
         Some(PlannedPass { read: read.or(pass.read), ..pass.clone() })
     }
 
-    /// Whether nothing stands on a way of what was done of a pass.
+    /// Whether a plan cannot reuse the finished part of a pass.
     fn starts_over(&self, option: usize, ahead: &PlannedPass) -> bool {
         ahead.learned && self.options.get(option).is_some_and(|option| option.rung == Some(DegradationLevel::LastModel))
     }
@@ -224,58 +237,58 @@ impl RunForecast {
         }
     }
 
-    /// Expected seconds of the pass under way: those done, and all.
-    fn current_seconds(&self) -> (f64, f64) {
+    /// The expected seconds of the current pass.
+    fn current_work(&self) -> PassWorkload {
         let Some((current, ahead)) = self.current.as_ref().and_then(|now| Some((now, self.current_plan(now)?))) else {
-            return (0.0, 0.0);
+            return PassWorkload::default();
         };
         let expected = self.expected(0, &ahead);
         let done = match expected.rows {
             Some((rows, course)) => {
-                let told = current.moments.rows() as f64 / rows;
-                let (begun, last) = (self.now - current.since, current.moments.last());
-                // What comes after the rows goes on as they did.
+                let told = current.samples.rows() as f64 / rows;
+                let (begun, last) = (self.now - current.since, current.samples.last());
+                // The work after the last rows continues at their pace.
                 let on = if told >= TOLD_MIN && last > 0.0 { (begun / last).max(1.0) } else { 1.0 };
                 course.at(told) * on
             }
             None => current.bytes as f64 / ahead.read.unwrap_or(ahead.total).max(1) as f64,
         };
-        (expected.seconds * done.min(PROGRESS_MAX), expected.seconds)
+        PassWorkload { done: expected.seconds * done.min(PROGRESS_MAX), total: expected.seconds }
     }
 
-    /// Work that is done, in expected seconds.
+    /// Finished work, in expected seconds.
     fn done_seconds(&self) -> f64 {
-        self.done + self.current_seconds().0
+        self.done + self.current_work().done
     }
 
-    /// Work that is left on a way, in expected seconds.
+    /// Remaining work of a plan, in expected seconds.
     fn remaining_seconds(&self, option: usize) -> f64 {
         let passes = self.options.get(option).map(|option| option.passes.as_slice()).unwrap_or_default();
         let current = self.current.as_ref().and_then(|current| self.current_plan(current));
-        let (done, all) = self.current_seconds();
+        let own = self.current_work();
         let left = |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass) {
-            Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => all - done,
+            Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => own.total - own.done,
             _ => self.expected(option, pass).seconds,
         };
         passes.iter().map(left).sum()
     }
 
-    /// Remembers how much work is done by now.
+    /// Records how much work is finished at `now`.
     fn record_progress(&mut self, now: f64) {
         self.now = now;
         let worked = self.done_seconds();
         if self.trail.back().is_none_or(|(before, _)| worked > *before) {
             self.trail.push_back((worked, now));
         }
-        if self.trail.len() > MOMENTS_MAX {
+        if self.trail.len() > PROGRESS_POINTS_MAX {
             self.trail.pop_front();
         }
     }
 
-    /// Real seconds per expected second, in the last part of the work.
-    fn slowdown(&self, now: f64, work: f64, (window, prior): (f64, f64)) -> f64 {
+    /// Real seconds per expected second in the last part of the work. Without earlier runs, in all of it.
+    fn slowdown(&self, now: f64, work: f64, pace: PaceWindow) -> f64 {
         let known = self.costs.is_known();
-        let (window, prior) = if known { (window * work, prior * work) } else { (f64::INFINITY, 0.0) };
+        let (window, prior) = if known { (pace.window * work, pace.prior * work) } else { (f64::INFINITY, 0.0) };
         let worked = self.done_seconds();
         let from = self.trail.iter().find(|(then, _)| worked - then <= window);
         let (real, expected) = from.map_or((0.0, 0.0), |(then, at)| (now - at, worked - then));

@@ -1,7 +1,7 @@
-//! On time: when a run will end, and what it does where that is too late.
+//! Deadlines: when a run will end, and how it degrades where that is too late.
 //!
-//! `cost` and `progress_curve` hold what earlier runs cost, `forecast` when this one will end, `decide` what to do
-//! about it: all are pure. `monitor` runs them, with a clock and a thread.
+//! `cost` and `progress_curve` hold the costs of earlier runs, `forecast` estimates the end of this run, and `decide`
+//! chooses what to do: all are pure. `monitor` runs them with a clock and a thread.
 
 mod cost;
 mod decide;
@@ -14,7 +14,7 @@ mod spec;
 
 pub(crate) use cost::{CostHistory, PlannedPass};
 pub(crate) use forecast::PlanOption;
-pub(crate) use monitor::DeadlineMonitor;
+pub(crate) use monitor::{DeadlineMonitor, RunSignals};
 pub(crate) use notify::Webhook;
 pub(crate) use pass_plan::{ARTIFACT, pass_names, planned_passes};
 pub use spec::{DeadlineSpec, parse_duration};

@@ -1,4 +1,4 @@
-//! Keeps a run on time: listens to its events, looks at the clock, and says what to do.
+//! The monitor of a run's deadline: it listens to events, checks the clock, and asks the run to degrade or to stop.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,53 +15,66 @@ use crate::deadline::decide::DeadlineAction;
 use crate::deadline::forecast::{PlanOption, RunEstimate, RunForecast};
 use crate::deadline::notify::Webhook;
 
-/// Between two looks at the clock.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The time between two checks of the clock.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// A run's clock and conscience. Its thread ends with it.
+/// Monitors the deadline of a run on a thread of its own, which ends when the monitor is dropped.
 pub(crate) struct DeadlineMonitor {
     shared: Arc<MonitorInner>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and the run share.
+/// The state that the thread and the run share.
 struct MonitorInner {
     began: Instant,
     began_at: Timestamp,
     deadline: Option<Timestamp>,
-    /// What is told beside each message.
+    /// The fields that each message to the webhook has.
     about: Value,
     webhook: Option<Webhook>,
     watch: Arc<dyn EventListener>,
     interrupt: CancellationToken,
     state: Mutex<MonitorState>,
-    /// Rings when there is something to tell, or the run is over.
-    bell: Condvar,
+    /// Notified when a message is queued, and when the run is over.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct MonitorState {
     forecast: RunForecast,
-    /// How far down the ladder the run is.
+    /// The degradation of the run.
     rung: Option<DegradationLevel>,
-    /// How far down it has to go, and how many passes were done when that was decided.
-    next: Option<(DegradationLevel, usize)>,
-    /// Whether it was said that nothing helps.
+    /// The degradation that was asked for.
+    next: Option<RequestedLevel>,
+    /// Whether the warning was given that no plan is on time.
     said_late: bool,
-    /// What the webhook does not know yet.
-    to_tell: Vec<Value>,
+    /// Messages that the webhook has not received yet.
+    queued: Vec<Value>,
     over: bool,
 }
 
+/// A degradation that the run was asked for.
+struct RequestedLevel {
+    level: DegradationLevel,
+    /// The number of finished passes at that time.
+    finished_passes: usize,
+}
+
+/// The listener and the cancellation token of a run.
+pub(crate) struct RunSignals {
+    pub watch: Arc<dyn EventListener>,
+    pub interrupt: CancellationToken,
+}
+
 impl DeadlineMonitor {
-    /// Begins to keep a run. `run_id` and the pipeline's name go into messages.
+    /// Starts monitoring a run. `run_id` and the pipeline's name go into messages.
     pub fn new(
         pipeline: &Pipeline,
         costs: CostHistory,
         deadline: Option<Timestamp>,
         webhook: Option<Webhook>,
         run_id: Option<&str>,
-        (watch, interrupt): (Arc<dyn EventListener>, &CancellationToken),
+        signals: RunSignals,
     ) -> Result<DeadlineMonitor> {
         let (began, began_at) = (Instant::now(), Timestamp::now());
         let seconds = deadline.map(|deadline| deadline.duration_since(began_at).as_secs_f64());
@@ -73,23 +86,23 @@ impl DeadlineMonitor {
             deadline,
             about: json!({ "pipeline": pipeline.name, "run_id": run_id }),
             webhook,
-            watch,
-            interrupt: interrupt.with_own_deadline(),
+            watch: signals.watch,
+            interrupt: signals.interrupt.with_own_deadline(),
             state: Mutex::new(state),
-            bell: Condvar::new(),
+            changed: Condvar::new(),
         });
-        let looker = shared.clone();
-        let thread = std::thread::Builder::new().name("forebay-monitor".into()).spawn(move || looker.live());
+        let monitored = shared.clone();
+        let thread = std::thread::Builder::new().name("forebay-monitor".into()).spawn(move || monitored.run());
         let thread = thread.map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
         Ok(DeadlineMonitor { shared, thread: Some(thread) })
     }
 
-    /// Who listens to the run from now on.
+    /// The listener for the run's events. It passes them on.
     pub fn watch(&self) -> Arc<dyn EventListener> {
         self.shared.clone()
     }
 
-    /// What stops the run: the user, or the monitor.
+    /// The token by which the user or the monitor stops the run.
     pub fn interrupt(&self) -> CancellationToken {
         self.shared.interrupt.clone()
     }
@@ -99,40 +112,40 @@ impl DeadlineMonitor {
         self.shared.deadline
     }
 
-    /// How far down the ladder the run is.
+    /// The degradation of the run.
     pub fn level(&self) -> Option<DegradationLevel> {
         self.shared.state().rung
     }
 
-    /// The ways that are open from here, and the passes that are done already; decides at once.
+    /// Sets the open plans, and the passes that need no work. Decides at once.
     pub fn plan<'p>(&self, options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         let now = self.shared.now();
         self.shared.state().forecast.plan(now, options, done);
-        self.shared.look();
+        self.shared.check();
     }
 
-    /// The pass of the plan that begins.
+    /// Records that a pass begins.
     pub fn begin(&self, pass: &str) {
         let now = self.shared.now();
         self.shared.state().forecast.begin(now, pass);
-        self.shared.look();
+        self.shared.check();
     }
 
-    /// The pass that began last has ended.
+    /// Records that the current pass has ended.
     pub fn end(&self, reused: bool) {
         let now = self.shared.now();
         self.shared.state().forecast.end(now, reused);
-        self.shared.look();
+        self.shared.check();
     }
 
-    /// Whether a run that failed has to be begun again further down the ladder.
+    /// Whether a run that was stopped has to start again at a lower level.
     pub fn should_restart(&self) -> bool {
         let now = self.shared.now();
         let mut state = self.shared.state();
-        let Some((next, finished)) = state.next.take() else { return false };
+        let Some(RequestedLevel { level: next, finished_passes }) = state.next.take() else { return false };
         let (mut rung, mut warning) = (Some(next), None);
-        // What was done before the run stopped is not left to do: less may be enough.
-        if state.forecast.finished_passes() > finished {
+        // Passes that finished before the run stopped need not run again: a smaller step may be enough.
+        if state.forecast.finished_passes() > finished_passes {
             let RunEstimate { left, verdict } = state.forecast.estimate(now);
             let enough = match verdict {
                 DeadlineAction::OnTime => state.rung,
@@ -152,7 +165,7 @@ impl DeadlineMonitor {
         true
     }
 
-    /// Whether the run is in time at its end, and what its passes cost beside those of earlier runs.
+    /// Whether the run ended before its deadline, and the costs of its passes and of earlier runs.
     pub fn finish(mut self) -> (Option<bool>, Option<CostHistory>) {
         self.stop();
         let forecast = std::mem::take(&mut self.shared.state().forecast);
@@ -161,9 +174,9 @@ impl DeadlineMonitor {
 
     fn stop(&mut self) {
         self.shared.state().over = true;
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It never panics; if it did, the run is none the worse for it.
+            // A panic of the monitor does not affect the run.
             let _ = thread.join();
         }
     }
@@ -176,7 +189,7 @@ impl Drop for DeadlineMonitor {
 }
 
 impl MonitorInner {
-    /// Nothing that holds the lock can fail half-way.
+    /// A poisoned lock still holds a consistent state: no holder fails between two changes.
     fn state(&self) -> MutexGuard<'_, MonitorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,16 +199,16 @@ impl MonitorInner {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Looks at the clock and tells the webhook, until the run is over and everything is told.
-    fn live(&self) {
+    /// Checks the clock and sends messages until the run is over and all messages are sent.
+    fn run(&self) {
         let mut answers = true;
         loop {
             let (told, over) = {
                 let mut state = self.state();
-                if state.to_tell.is_empty() && !state.over {
-                    state = self.bell.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+                if state.queued.is_empty() && !state.over {
+                    state = self.changed.wait_timeout(state, CHECK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
                 }
-                (std::mem::take(&mut state.to_tell), state.over)
+                (std::mem::take(&mut state.queued), state.over)
             };
             for body in &told {
                 let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else { break };
@@ -205,15 +218,15 @@ impl MonitorInner {
                     self.watch.on_event(Event::Warning { message: fault.message().to_owned() });
                 }
             }
-            if over && self.state().to_tell.is_empty() {
+            if over && self.state().queued.is_empty() {
                 return;
             }
-            self.look();
+            self.check();
         }
     }
 
-    /// Says when the run will end, and what is done about it.
-    fn look(&self) {
+    /// Reports when the run will end, and acts on it.
+    fn check(&self) {
         let now = self.now();
         let mut state = self.state();
         if state.over {
@@ -240,7 +253,9 @@ impl MonitorInner {
             }
             match verdict {
                 DeadlineAction::Take(option) => {
-                    state.next = state.forecast.level_of(option).map(|rung| (rung, state.forecast.finished_passes()));
+                    let finished_passes = state.forecast.finished_passes();
+                    let level = state.forecast.level_of(option);
+                    state.next = level.map(|level| RequestedLevel { level, finished_passes });
                     self.interrupt.set_degrade_requested(true);
                 }
                 DeadlineAction::Stop => self.interrupt.set_deadline_passed(),
@@ -252,7 +267,7 @@ impl MonitorInner {
         events.into_iter().for_each(|event| self.watch.on_event(event));
     }
 
-    /// What says that the deadline is at risk, and what is done about it; the webhook is told.
+    /// The event that the deadline is at risk, with what is done about it. Queues the message for the webhook.
     fn at_risk(&self, state: &mut MonitorState, end: Option<String>, action: &'static str) -> Option<Event> {
         let deadline = format_utc(self.deadline?);
         if self.webhook.is_some() {
@@ -260,13 +275,13 @@ impl MonitorInner {
             if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
                 body.extend(about.clone());
             }
-            state.to_tell.push(body);
-            self.bell.notify_all();
+            state.queued.push(body);
+            self.changed.notify_all();
         }
         Some(Event::AtRisk { deadline, end, action })
     }
 
-    /// A moment of the run, for people.
+    /// A time of the run, as text.
     fn at(&self, seconds: f64) -> String {
         let since = SignedDuration::try_from_secs_f64(seconds).unwrap_or(SignedDuration::MAX);
         self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), format_utc)

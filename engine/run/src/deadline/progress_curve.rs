@@ -1,16 +1,16 @@
-//! How far in its time a pass is, by how far it is in its rows: some rows cost more than others, and most passes
-//! end without rows, when states are merged or files become visible.
+//! The elapsed time of a pass by the rows that it has processed. Some rows cost more than others, and most passes end with
+//! work without rows, such as merging states and publishing files.
 
 use serde::{Deserialize, Serialize};
 
-/// Equal parts of a pass's rows at whose ends the time is remembered.
+/// The number of equal parts of a pass's rows at whose ends the time is kept.
 const PARTS: usize = 16;
 
-/// Moments that are remembered of a pass on its way.
-const MOMENTS_MAX: usize = 256;
+/// The samples that are kept of a pass.
+const SAMPLES_MAX: usize = 256;
 
-/// For each part of the rows: when the pass was done with it, as a share of its total time. Empty where that is
-/// unknown: then time is taken as proportional to rows.
+/// For each part of the rows, when the pass had processed it, as a share of its total time. Empty if unknown: time is
+/// then taken as proportional to rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProgressCurve(Vec<f64>);
 
@@ -25,28 +25,28 @@ impl ProgressCurve {
     }
 }
 
-/// When a pass had told of how many rows: seconds since it began.
+/// The rows that a pass has reported, with the seconds since it began.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProgressSamples {
-    some: Vec<(u64, f64)>,
-    /// Rows between two of them.
+    samples: Vec<(u64, f64)>,
+    /// The least number of rows between two samples.
     apart: u64,
     last: (u64, f64),
 }
 
 impl ProgressSamples {
-    /// The pass has told of so many more rows by now.
+    /// Adds rows that the pass has reported.
     pub fn push(&mut self, more: u64, seconds: f64) {
         let rows = self.rows() + more;
         self.last = (rows, seconds);
-        if self.some.last().is_some_and(|(before, _)| rows < before + self.apart) {
+        if self.samples.last().is_some_and(|(before, _)| rows < before + self.apart) {
             return;
         }
-        self.some.push(self.last);
-        if self.some.len() == MOMENTS_MAX {
-            self.apart = 2 * rows / MOMENTS_MAX as u64;
+        self.samples.push(self.last);
+        if self.samples.len() == SAMPLES_MAX {
+            self.apart = 2 * rows / SAMPLES_MAX as u64;
             let mut kept = 0;
-            self.some.retain(|(rows, _)| {
+            self.samples.retain(|(rows, _)| {
                 let is_kept = *rows >= kept;
                 kept = if is_kept { rows + self.apart } else { kept };
                 is_kept
@@ -54,7 +54,7 @@ impl ProgressSamples {
         }
     }
 
-    /// Rows that were told of.
+    /// The reported rows.
     pub fn rows(&self) -> u64 {
         self.last.0
     }
@@ -70,7 +70,7 @@ impl ProgressSamples {
         if rows == 0 || seconds <= 0.0 {
             return ProgressCurve::default();
         }
-        let mut moments = self.some.iter().chain([&self.last]).peekable();
+        let mut moments = self.samples.iter().chain([&self.last]).peekable();
         let mut before = (0, 0.0);
         let mut end = |part: usize| {
             let goal = rows as f64 * part as f64 / PARTS as f64;
@@ -100,7 +100,7 @@ mod tests {
                 let seconds = if done <= 0.5 { done * 0.1 } else { 0.05 + (done - 0.5) * 0.9 };
                 moments.push(1, seconds * 100.0);
             }
-            assert!(moments.some.len() < MOMENTS_MAX);
+            assert!(moments.samples.len() < SAMPLES_MAX);
             assert_eq!(moments.last(), 50.0);
             let course = moments.course(100.0);
             for (done, time) in [(0.0, 0.0), (0.25, 0.025), (0.5, 0.05), (0.75, 0.275), (1.0, 0.5), (2.0, 0.5)] {
