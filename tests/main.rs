@@ -47,6 +47,7 @@ mod profile;
 mod progress;
 mod projects;
 mod published;
+mod quantiles;
 mod random_windows;
 mod ready;
 mod relational;

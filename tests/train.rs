@@ -242,7 +242,7 @@ fn predictions_are_those_that_the_model_was_validated_with() {
     assert_eq!(report.outputs[0].rows, 6000);
     let all = shop.rows("out/all");
     let scored = all.column_by_name("prediction").unwrap().as_primitive::<Float32Type>().clone();
-    assert_eq!(model.predict(&all).unwrap(), scored);
+    assert_eq!(model.predict(&all).unwrap().point, scored);
     assert!(model.score(&session, &scoring).unwrap().nothing_new, "the same model over the same rows is nothing new");
     let origin = &model.card().origin;
     assert_eq!((origin.from.as_str(), &origin.artifact), ("features", &model.artifact.id.to_string()));

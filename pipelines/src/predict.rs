@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch};
 use forebay_connectors::{MODEL_FILE, ModelCard, Predictor};
 use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
-    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor, PredictTransform, RunReport,
-    Session, output_root,
+    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor, PredictTransform, Predictions,
+    RunReport, Session, output_root, quantile_column,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
@@ -79,7 +79,7 @@ impl TrainedModel {
     }
 
     /// Predictions for rows that have the columns of the model's step: null for rows that do not count.
-    pub fn predict(&self, rows: &RecordBatch) -> Result<Float32Array> {
+    pub fn predict(&self, rows: &RecordBatch) -> Result<Predictions> {
         let column =
             |name: String| rows.column_by_name(&name).cloned().ok_or_else(|| unknown_column(&name, rows.schema_ref()));
         let model: &dyn ModelPredictor = self.predictor.as_ref();
@@ -118,7 +118,9 @@ impl TrainedModel {
         let (model, (min, max)) = (card.origin.training.clone(), scoring.bounds);
         let mut steps = vec![PredictTransform { model, column: column.clone(), min, max, forecast }.step()?];
         if selects {
-            let columns = scoring.columns.iter().cloned().chain([column]);
+            let predictor: &dyn ModelPredictor = self.predictor.as_ref();
+            let quantiles = predictor.quantiles().iter().map(|quantile| quantile_column(&column, *quantile));
+            let columns = scoring.columns.iter().cloned().chain([column.clone()]).chain(quantiles);
             steps.push(SelectColumns(columns.collect()).step()?);
         }
         let input = NodeInput::From(card.origin.from.clone());

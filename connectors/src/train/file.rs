@@ -3,7 +3,7 @@
 use arrow::array::ArrayRef;
 use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{TrainingContext, TrainingReport};
+use forebay_run::{Predictions, TrainingContext, TrainingReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,8 +13,11 @@ use super::config::{LossFunction, OnNonFinite, TrainConfig};
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
 use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
-/// The version of model files.
-const FORMAT: u32 = 1;
+/// The version of model files. Version 2 has boosted trees of quantiles.
+const FORMAT: u32 = 2;
+
+/// Versions of model files that can be read.
+const READABLE_FORMATS: [u32; 2] = [1, FORMAT];
 
 /// The model's file.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -138,8 +141,8 @@ impl Predictor {
     pub fn read(bytes: &[u8]) -> Result<Predictor> {
         let file = TensorFile::read(bytes)?;
         let words: Value = serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
-        if words["format"] != FORMAT {
-            let message = format!("the model has format {}, this program reads {FORMAT}", words["format"]);
+        if !READABLE_FORMATS.iter().any(|format| words["format"] == *format) {
+            let message = format!("the model has format {}, this program reads up to {FORMAT}", words["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
         let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
@@ -167,7 +170,7 @@ impl Predictor {
         features: &BatchFeatures,
         columns: &[ArrayRef],
         rows: usize,
-    ) -> Result<Option<Vec<f32>>> {
+    ) -> Result<Option<Predictions>> {
         match &self.model {
             PredictorModel::Boosted(model) => model.predict(features, columns, rows).map(Some),
             PredictorModel::Network(_) => Ok(None),

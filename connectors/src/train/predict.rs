@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field as Column, Schema};
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureField, PackedRows, PartRole};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{ModelPredictor, ReadModelFile};
+use forebay_run::{ModelPredictor, Predictions, ReadModelFile};
 
 use super::config::MISSING_ID;
 use super::file::{MODEL_FILE, ModelCard, Predictor};
@@ -44,13 +44,18 @@ impl ModelPredictor for Predictor {
         Fault::combine(faults.collect()).map_or(Ok(()), Err)
     }
 
-    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Float32Array> {
+    fn quantiles(&self) -> &[f64] {
+        self.card.boosting.as_ref().map_or(&[], |boosting| &boosting.quantiles)
+    }
+
+    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
         if rows == 0 {
-            return Ok(Float32Array::new_null(0));
+            let none = || Float32Array::new_null(0);
+            return Ok(Predictions { point: none(), quantiles: self.quantiles().iter().map(|_| none()).collect() });
         }
         let features = model_features(&self.card);
         if let Some(predicted) = self.predict_columns(&features, columns, rows)? {
-            return Ok(Float32Array::from(predicted));
+            return Ok(predicted);
         }
         let fields = columns.iter().enumerate();
         let fields = fields.map(|(number, array)| Column::new(number.to_string(), array.data_type().clone(), true));
@@ -60,7 +65,9 @@ impl ModelPredictor for Predictor {
         let (dense, ids) = (packed.numbers(PartRole::Dense), packed.numbers(PartRole::Categorical));
         let predicted = Predictor::predict(self, rows, dense, ids);
         let counts = packed.numbers::<u8>(PartRole::Mask).iter().map(|mask| *mask != 0);
-        Ok(predicted.into_iter().zip(counts).map(|(value, counts)| counts.then_some(value)).collect())
+        let point: Float32Array =
+            predicted.into_iter().zip(counts).map(|(value, counts)| counts.then_some(value)).collect();
+        Ok(Predictions::from(point))
     }
 }
 

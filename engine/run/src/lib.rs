@@ -32,6 +32,7 @@ mod worker_server;
 
 pub use backtest::{
     BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore, ForecasterScores,
+    IntervalScore, QuantileScore,
     GroupScore, StepScore,
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
@@ -53,6 +54,7 @@ pub use leak_check::{
 };
 pub use predict::{
     ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
+    Predictions, quantile_column,
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{

@@ -174,8 +174,10 @@ pub struct ForecastReport {
     pub model: String,
     /// The id of the artifact that its features are made with.
     pub artifact: String,
-    /// Predictions that were moved to a bound; 0 where the forecast was there already.
+    /// Rows of which a prediction was moved to a bound; 0 where the forecast was there already.
     pub clipped: u64,
+    /// Rows whose quantiles crossed, and were sorted; 0 where the forecast was there already.
+    pub crossed: u64,
 }
 
 /// The rows of the future that a step added.

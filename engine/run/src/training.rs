@@ -43,6 +43,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
     /// The part of the split that the model is validated on, where the configuration names one.
     fn validation(&self) -> Option<&str>;
 
+    /// The quantiles that the model predicts beside its point forecast, in ascending order.
+    fn quantiles(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
     /// Everything that determines the model beside its rows.
     fn identity(&self) -> Result<Value>;
 

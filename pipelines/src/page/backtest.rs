@@ -19,6 +19,7 @@ pub(crate) fn backtest_page(report: &BacktestReport) -> Page {
     for forecast in &report.forecasts {
         scores.push(Block::Heading { text: forecast.sink.clone() });
         scores.push(scores_table(forecast));
+        scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
         let curve = forecast.forecasters.iter().map(|forecaster| Line {
             name: forecaster.forecaster.clone(),
@@ -51,11 +52,29 @@ fn scores_table(forecast: &BacktestedForecast) -> Block {
     Block::table("Scores", &["", "#wMAPE", "#RMSE", "#MAE", "#bias", "#rows"], rows.collect())
 }
 
+/// Pinball losses and coverage, a line for each quantile and central interval.
+fn quantiles_table(forecast: &BacktestedForecast) -> Option<Block> {
+    let first = &forecast.forecasters.first().filter(|known| !known.overall.quantiles.is_empty())?.overall;
+    let names: Vec<String> = forecast.forecasters.iter().map(|known| format!("#{}", known.forecaster)).collect();
+    let head: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    let line = |name: String, of: &dyn Fn(&ForecastScore) -> Option<f64>| {
+        let cells = forecast.forecasters.iter().map(|known| number(of(&known.overall)));
+        std::iter::once(Cell::text(name)).chain(cells).collect::<Vec<_>>()
+    };
+    let quantiles = first.quantiles.iter().enumerate().map(|(at, known)| {
+        line(format!("pinball loss of {}", known.quantile), &|score| score.quantiles.get(at)?.pinball)
+    });
+    let intervals = first.intervals.iter().enumerate().map(|(at, known)| {
+        line(format!("coverage of {}", known.level), &|score| score.intervals.get(at)?.coverage)
+    });
+    Some(Block::table("Quantiles and the central intervals between them", &head, quantiles.chain(intervals).collect()))
+}
+
 fn folds_table(report: &BacktestReport, forecast: &BacktestedForecast) -> Block {
     let mut rows = Vec::new();
     for (number_of_fold, fold) in report.folds.iter().enumerate() {
         for known in &forecast.forecasters {
-            let score = known.folds.get(number_of_fold).copied().unwrap_or_default();
+            let score = known.folds.get(number_of_fold).cloned().unwrap_or_default();
             let name = format!("{}, known before {}", known.forecaster, fold.known_before);
             rows.push(score_cells(name, &score));
         }

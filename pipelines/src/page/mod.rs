@@ -112,7 +112,7 @@ enum Block {
 /// The head of a column of a table.
 #[derive(Debug, Serialize)]
 struct Head {
-    text: &'static str,
+    text: String,
     is_number: bool,
 }
 
@@ -146,10 +146,10 @@ impl Block {
     }
 
     /// A table; names of columns that begin with `#` are of numbers.
-    fn table(label: &str, head: &[&'static str], rows: Vec<Vec<Cell>>) -> Block {
+    fn table(label: &str, head: &[&str], rows: Vec<Vec<Cell>>) -> Block {
         let head = head.iter().map(|text| match text.strip_prefix('#') {
-            Some(text) => Head { text, is_number: true },
-            None => Head { text, is_number: false },
+            Some(text) => Head { text: text.to_owned(), is_number: true },
+            None => Head { text: (*text).to_owned(), is_number: false },
         });
         Block::Table { label: label.to_owned(), head: head.collect(), rows }
     }

@@ -33,7 +33,8 @@ fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> Strin
     let mut text =
         format!("{}: {} in {}\n\n", forecast.sink, found.label, units::counted(found.folds.len() as u64, "fold"));
     let all = &forecast.forecasters;
-    text += &scores_table("", all.iter().map(|scores| (scores.forecaster.clone(), scores.overall)));
+    text += &scores_table("", all.iter().map(|scores| (scores.forecaster.clone(), scores.overall.clone())));
+    text += &quantiles_table(all);
     for scores in all.iter().filter(|scores| scores.missing > 0) {
         text += &format!("{} of {} have no value to compare with\n", units::rows(scores.missing), scores.forecaster);
     }
@@ -41,7 +42,7 @@ fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> Strin
     text += &wmape_table("known before", folds, all, |scores| scores.folds.clone());
     let steps = all.first().map(|scores| scores.steps.clone()).unwrap_or_default();
     text += &wmape_table("step", steps.iter().map(|step| step.step.to_string()), all, |scores| {
-        scores.steps.iter().map(|step| step.score).collect()
+        scores.steps.iter().map(|step| step.score.clone()).collect()
     });
     if !forecast.by.is_empty() {
         let groups = all.first().map(|scores| scores.groups.clone()).unwrap_or_default();
@@ -49,7 +50,7 @@ fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> Strin
             group.iter().map(|value| value.as_deref().unwrap_or("null")).collect::<Vec<_>>().join(", ")
         };
         text += &wmape_table(&forecast.by.join(", "), groups.iter().map(|group| name(&group.group)), all, |scores| {
-            scores.groups.iter().map(|group| group.score).collect()
+            scores.groups.iter().map(|group| group.score.clone()).collect()
         });
     }
     text
@@ -63,6 +64,27 @@ fn scores_table(title: &str, lines: impl Iterator<Item = (String, ForecastScore)
         (name, cells.chain([units::grouped(score.rows)]).collect())
     };
     table(title, &head, lines.map(line).collect())
+}
+
+/// Pinball losses and coverage, a line for each quantile and central interval.
+fn quantiles_table(forecasters: &[ForecasterScores]) -> String {
+    let Some(first) = forecasters.first().filter(|scores| !scores.overall.quantiles.is_empty()) else {
+        return String::new();
+    };
+    let head: Vec<String> = forecasters.iter().map(|scores| scores.forecaster.clone()).collect();
+    let cells = |of: &dyn Fn(&ForecastScore) -> Option<f64>| {
+        forecasters.iter().map(|scores| number(of(&scores.overall))).collect::<Vec<_>>()
+    };
+    let mut lines = Vec::new();
+    for (at, quantile) in first.overall.quantiles.iter().enumerate() {
+        let name = format!("pinball loss of {}", quantile.quantile);
+        lines.push((name, cells(&|score| score.quantiles.get(at)?.pinball)));
+    }
+    for (at, interval) in first.overall.intervals.iter().enumerate() {
+        let name = format!("coverage of {}", interval.level);
+        lines.push((name, cells(&|score| score.intervals.get(at)?.coverage)));
+    }
+    format!("\n{}", table("quantiles", &head, lines))
 }
 
 /// The wMAPE of each forecaster, a line for each of `names`.

@@ -230,12 +230,16 @@ fn expectations_text(expectations: &[ExpectationReport]) -> String {
 }
 
 fn forecast_text(forecast: &ForecastReport) -> String {
-    let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, .. } = forecast;
+    let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, crossed, .. } = forecast;
     let known = known_until.as_ref().map_or_else(String::new, |known| format!(", data until {known}"));
     let clipped =
         if *clipped == 0 { String::new() } else { format!(", {} moved to a bound", units::grouped(*clipped)) };
+    let crossed = match crossed {
+        0 => String::new(),
+        rows => format!(", quantiles of {} sorted", units::rows(*rows)),
+    };
     format!(
-        "{sink}: {} = {} series x {steps}{known}{}{clipped}\n  model {}\n  {data}\n",
+        "{sink}: {} = {} series x {steps}{known}{}{clipped}{crossed}\n  model {}\n  {data}\n",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),

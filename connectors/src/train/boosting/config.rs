@@ -54,6 +54,10 @@ pub struct BoostingConfig {
     pub sample_rows: Option<u64>,
     /// What is made small.
     pub loss: BoostingLoss,
+    /// Quantiles that are predicted beside the point forecast of `loss`, such as `[0.1, 0.5, 0.9]`: each has trees of its
+    /// own with the pinball loss, and a column of its own (`prediction_q10`). Quantiles of a row that cross are sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<f64>,
     /// The quantile that `loss: quantile` predicts, such as 0.9.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
@@ -116,6 +120,9 @@ const TWEEDIE_POWER_DEFAULT: f64 = 1.5;
 /// The quantile where the loss is not that of one.
 const QUANTILE_DEFAULT: f64 = 0.5;
 
+/// Quantiles of a model at most.
+const QUANTILES_MAX: usize = 99;
+
 /// The widest tree.
 const LEAVES_MAX: u32 = 65_536;
 
@@ -128,6 +135,7 @@ impl Default for BoostingConfig {
             min_rows: None,
             sample_rows: None,
             loss: BoostingLoss::default(),
+            quantiles: Vec::new(),
             quantile: None,
             tweedie_power: None,
             label: None,
@@ -147,15 +155,42 @@ impl Default for BoostingConfig {
     }
 }
 
+/// One of the numbers that boosted trees predict for a row, with trees of its own.
+#[derive(Debug, Clone)]
+pub(super) struct BoostedOutput {
+    /// Its quantile; `None` is the point forecast.
+    pub quantile: Option<f64>,
+    pub objective: Objective,
+    /// What determines its trees beside their rows, the columns of these, and the group that they are for.
+    pub identity: Value,
+}
+
 impl BoostingConfig {
     pub(super) fn objective(&self) -> Objective {
         let power = self.tweedie_power.unwrap_or(TWEEDIE_POWER_DEFAULT);
         Objective::new(self.loss, power, self.quantile.unwrap_or(QUANTILE_DEFAULT))
     }
 
-    pub(super) fn options(&self) -> BoostingOptions {
+    /// What the trees of each output are grown for: the point forecast, then the quantiles.
+    pub(super) fn outputs(&self) -> Result<Vec<BoostedOutput>> {
+        let point = BoostingConfig { quantiles: Vec::new(), ..self.clone() };
+        let of_quantile = |quantile: &f64| BoostingConfig {
+            loss: BoostingLoss::Quantile,
+            quantile: Some(*quantile),
+            tweedie_power: None,
+            ..point.clone()
+        };
+        let configs = std::iter::once((None, point.clone()));
+        let configs = configs.chain(self.quantiles.iter().map(|quantile| (Some(*quantile), of_quantile(quantile))));
+        let output = |(quantile, config): (Option<f64>, BoostingConfig)| {
+            Ok(BoostedOutput { quantile, objective: config.objective(), identity: config.model_identity()? })
+        };
+        configs.map(output).collect()
+    }
+
+    pub(super) fn options(&self, objective: Objective) -> BoostingOptions {
         BoostingOptions {
-            objective: self.objective(),
+            objective,
             rounds: self.rounds,
             learning_rate: self.learning_rate,
             leaves: self.leaves as usize,
@@ -168,8 +203,8 @@ impl BoostingConfig {
         self.min_rows.unwrap_or(MIN_ROWS_DEFAULT)
     }
 
-    /// What determines a model beside its rows, the columns of these, and the group that it is for.
-    pub(super) fn model_identity(&self) -> Result<Value> {
+    /// What determines the trees of an output beside its rows, the columns of these, and the group that it is for.
+    fn model_identity(&self) -> Result<Value> {
         let same = BoostingConfig {
             path: None,
             by: Vec::new(),
@@ -198,6 +233,15 @@ impl ConnectorConfig for BoostingConfig {
                 return wrong("quantile", format!("{value} is not between 0 and 1"));
             }
             _ => {}
+        }
+        if let Some(value) = self.quantiles.iter().find(|value| !inside(**value, 0.0, 1.0)) {
+            return wrong("quantiles", format!("{value} is not between 0 and 1"));
+        }
+        if !self.quantiles.is_sorted_by(|a, b| a < b) || self.quantiles.len() > QUANTILES_MAX {
+            return wrong("quantiles", format!("at most {QUANTILES_MAX} in ascending order, each once"));
+        }
+        if !self.quantiles.is_empty() && self.loss == BoostingLoss::Logistic {
+            return wrong("quantiles", "`loss: logistic` predicts a probability, which has no quantiles".to_owned());
         }
         match (self.loss == BoostingLoss::Tweedie, self.tweedie_power) {
             (false, Some(_)) => return wrong("tweedie_power", "`tweedie_power` is for `loss: tweedie`".to_owned()),
@@ -256,6 +300,10 @@ impl Trainer for BoostingConfig {
 
     fn validation(&self) -> Option<&str> {
         self.validation.as_deref()
+    }
+
+    fn quantiles(&self) -> Vec<f64> {
+        self.quantiles.clone()
     }
 
     fn identity(&self) -> Result<Value> {

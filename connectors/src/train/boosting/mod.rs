@@ -1,6 +1,7 @@
 //! Gradient-boosted decision trees: one model over all rows, or one for each group of rows.
 //!
-//! `rows` reads, `partitions` divides rows by group, `trainer` trains what has changed. The trees themselves:
+//! `rows` reads, `partitions` divides rows by group, `trainer` trains what has changed, `fit` the models of one group.
+//! The trees themselves:
 //! `bins` and `matrix` make bins of features, `grow` grows a tree over `histogram`s with the best `split`s, `boost`
 //! adds trees up. Each sum is made in the order of rows by one thread, so threads change no bit.
 
@@ -8,6 +9,7 @@ mod bins;
 mod boost;
 mod config;
 mod encode;
+mod fit;
 mod grow;
 mod histogram;
 mod loss;
@@ -15,7 +17,9 @@ mod matrix;
 mod model;
 mod partitions;
 mod rows;
+mod sample;
 mod split;
+mod summary;
 mod table;
 mod trainer;
 mod tree;

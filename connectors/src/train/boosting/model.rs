@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, Float32Array};
 use forebay_feed::BatchFeatures;
 use forebay_model::Result;
+use forebay_run::Predictions;
 use serde::{Deserialize, Serialize};
 
 use super::encode::decode_ensembles;
@@ -26,20 +27,26 @@ pub struct BoostingCard {
     /// The quantile, where the loss has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
+    /// Quantiles that are predicted beside the point forecast.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<f64>,
     /// The columns that name groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
-    /// The models: first that over all rows, then those of groups.
+    /// The models: first those over all rows, then those of groups; of each, the point forecast comes before the quantiles.
     pub models: Vec<GroupModelCard>,
 }
 
-/// One model.
+/// One model of one output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupModelCard {
     /// The values that name its group; none of the model over all rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: GroupName,
+    /// The quantile that it predicts; none of the point forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<f64>,
     /// Names everything that determines it.
     pub id: String,
     /// Rows that it learned from.
@@ -104,9 +111,11 @@ impl ErrorSums {
 /// Boosted trees that can predict.
 #[derive(Debug)]
 pub struct BoostedModel {
-    objective: Objective,
+    /// Of the outputs of each model: the point forecast, then the quantiles.
+    objectives: Vec<Objective>,
     /// In the order of the card.
     ensembles: Vec<TreeEnsemble>,
+    /// Models by group, in the order of the card.
     groups: HashMap<GroupName, usize>,
 }
 
@@ -114,13 +123,16 @@ impl BoostedModel {
     /// From the bytes of a model's file and what it says of itself.
     pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
         let ensembles = decode_ensembles(bytes, (shape.dense_width(), shape.ids()))?;
-        if ensembles.len() != card.models.len() || ensembles.is_empty() {
+        let outputs = 1 + card.quantiles.len();
+        let is_whole = ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
+        if !is_whole || ensembles.is_empty() {
             return Err(invalid_model_fault());
         }
-        let groups = card.models.iter().enumerate().skip(1);
+        let groups = card.models.iter().step_by(outputs).enumerate().skip(1);
         let groups = groups.map(|(number, model)| (model.group.clone(), number)).collect();
-        let objective = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
-        Ok(BoostedModel { objective, ensembles, groups })
+        let point = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
+        let quantiles = card.quantiles.iter().map(|quantile| Objective::Quantile(*quantile));
+        Ok(BoostedModel { objectives: std::iter::once(point).chain(quantiles).collect(), ensembles, groups })
     }
 
     /// The trees, in the order of the card.
@@ -129,12 +141,13 @@ impl BoostedModel {
     }
 
     /// Predictions for rows, whose columns come in the order of [`BatchFeatures::columns`].
-    pub fn predict(&self, features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<Vec<f32>> {
+    pub fn predict(&self, features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
         let table = feature_table(features, columns, rows)?;
         let names = columns.get(features.dense.len() + features.categorical.len()..).unwrap_or(&[]);
         let names = group_columns(names)?;
         let mut last: Option<(GroupName, usize)> = None;
-        let mut predictions = Vec::with_capacity(rows);
+        let outputs = self.objectives.len();
+        let mut predicted: Vec<Vec<f32>> = vec![Vec::with_capacity(rows); outputs];
         for row in 0..rows {
             let number = if names.is_empty() {
                 0
@@ -148,8 +161,13 @@ impl BoostedModel {
                     }
                 }
             };
-            predictions.push(self.objective.prediction(self.ensembles[number].predict(table.row(row))));
+            let ensembles = &self.ensembles[number * outputs..(number + 1) * outputs];
+            for ((output, ensemble), objective) in predicted.iter_mut().zip(ensembles).zip(&self.objectives) {
+                output.push(objective.prediction(ensemble.predict(table.row(row))));
+            }
         }
-        Ok(predictions)
+        let mut predicted = predicted.into_iter().map(Float32Array::from);
+        let point = predicted.next().ok_or_else(invalid_model_fault)?;
+        Ok(Predictions { point, quantiles: predicted.collect() })
     }
 }

@@ -1,65 +1,42 @@
-//! Trains the model over all rows, and those of groups whose rows have changed.
+//! Trains the models over all rows, and those of groups whose rows have changed.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
-use forebay_run::{GroupFallback, GroupTrainingReport, TrainingContext, TrainingOutput, TrainingReport};
-use forebay_storage::{EpochReport, Event};
-use forebay_threads::{lock, parallel_map};
-use serde_json::{Value, json};
-use xxhash_rust::xxh3::Xxh3;
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{TrainingContext, TrainingOutput, TrainingReport};
+use forebay_storage::Event;
+use forebay_threads::parallel_map;
+use serde_json::json;
 
-use super::boost::{Booster, BoostingOptions, BoostingState};
+use super::boost::BoostingState;
 use super::config::BoostingConfig;
 use super::encode::{decode_ensembles, encode_ensembles};
-use super::histogram::GradientSums;
-use super::matrix::BinnedMatrix;
-use super::model::{BoostingCard, ErrorSums, GroupModelCard};
+use super::fit::{FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::model::{BoostingCard, GroupModelCard};
 use super::partitions::{GroupDivider, GroupRows, RowShape};
 use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
+use super::sample::{sample_group, take_sample};
+use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::FeatureTable;
-use super::tree::TreeEnsemble;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
 use crate::train::tensors::TensorFile;
 
 /// Changes whenever the same configuration and rows would give another model.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Groups whose models are kept together while a training is on its way.
 const PART_GROUPS: usize = 64;
 
-/// Rounds between checkpoints of the model over all rows.
+/// Rounds between checkpoints of a model over all rows.
 const CHECKPOINT_ROUNDS: u64 = 50;
 
 /// How often progress is told.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Points of the loss curve at most.
-const CURVE_POINTS_MAX: usize = 200;
-
-/// Reasons that a report tells at most.
-const REASONS_MAX: usize = 100;
-
 /// Bytes of a row while trees are grown over it, beside its features: bins apart, what it has of results,
 /// derivatives twice, its number twice, label and weight.
 const ROW_STATE_BYTES: u64 = 8 + 16 + 8 + 8;
-
-/// A model and what is known of it.
-struct TrainedModel {
-    card: GroupModelCard,
-    ensemble: TreeEnsemble,
-    losses: Vec<f64>,
-}
-
-/// What became of a group.
-enum GroupOutcome {
-    Trained(TrainedModel),
-    Reused(TrainedModel),
-    Fallback { reason: String, errors: ErrorSums },
-}
 
 pub fn run(config: &BoostingConfig, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
     let features = &course.rows.features;
@@ -73,11 +50,8 @@ pub fn run(config: &BoostingConfig, course: &TrainingContext<'_>) -> Result<Trai
 struct BoostingRun<'a> {
     config: &'a BoostingConfig,
     course: &'a TrainingContext<'a>,
-    options: BoostingOptions,
+    fitter: ModelFitter<'a>,
     shape: RowShape,
-    identity: Value,
-    /// Models of earlier runs, by id.
-    known: Mutex<HashMap<String, TrainedModel>>,
     /// Parts of this training that are kept already.
     parts: u64,
     began: Instant,
@@ -94,14 +68,12 @@ impl<'a> BoostingRun<'a> {
             ids: width(&features.categorical),
             weighted: features.weight.is_some(),
         };
-        let identity = json!([config.model_identity()?, features.dense, features.categorical, config.by]);
+        let columns = json!([features.dense, features.categorical, config.by]);
         let mut run = BoostingRun {
             config,
             course,
-            options: config.options(),
+            fitter: ModelFitter::new(config, columns, course.memory_bytes)?,
             shape,
-            identity,
-            known: Mutex::default(),
             parts: 0,
             began: Instant::now(),
             told: Instant::now(),
@@ -113,27 +85,20 @@ impl<'a> BoostingRun<'a> {
 
     /// Takes models of the published training, and those that a run of this training has finished.
     fn recall(&mut self) -> Result<()> {
-        let mut known = HashMap::new();
-        let mut keep = |cards: Vec<GroupModelCard>, ensembles: Vec<TreeEnsemble>| {
-            for (card, ensemble) in cards.into_iter().zip(ensembles) {
-                known.insert(card.id.clone(), TrainedModel { card, ensemble, losses: Vec::new() });
-            }
-        };
         // What is there may be of another kind or version: then it is trained again.
         let published = self.course.published_file(MODEL_FILE)?;
         if let Some(Ok(predictor)) = published.map(|bytes| Predictor::read(&bytes))
             && let Some((card, model)) = predictor.into_boosted()
         {
-            keep(card.models, model.into_ensembles());
+            self.fitter.remember(card.models, model.into_ensembles())?;
         }
         while let Some(bytes) = self.course.finished_part(self.parts)? {
             self.parts += 1;
             let words = TensorFile::read(&bytes)?.words;
             let cards: Vec<GroupModelCard> = serde_json::from_str(&words)
                 .map_err(|error| Fault::new(codes::CORRUPT, "a part of a training cannot be read").cause(error))?;
-            keep(cards, decode_ensembles(&bytes, (self.shape.numbers, self.shape.ids))?);
+            self.fitter.remember(cards, decode_ensembles(&bytes, (self.shape.numbers, self.shape.ids))?)?;
         }
-        self.known = Mutex::new(known);
         Ok(())
     }
 
@@ -156,7 +121,7 @@ impl<'a> BoostingRun<'a> {
             learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
             validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
         };
-        let policy = LabelPolicy { objective: self.options.objective, non_finite: self.config.non_finite };
+        let policy = LabelPolicy { objective: self.config.objective(), non_finite: self.config.non_finite };
         let feeds = [Some((self.course.rows, false)), self.course.validation.map(|fed| (fed, true))];
         for (fed, validate) in feeds.into_iter().flatten() {
             let (mut row, rows) = (0, fed.rows());
@@ -189,15 +154,16 @@ impl<'a> BoostingRun<'a> {
                     self.keep_part(&outcomes)?;
                     for ((number, _), outcome) in chunk.iter().zip(outcomes) {
                         let number = *number as usize;
-                        groups.push((divided.names[number].clone(), divided.rows[number], outcome));
+                        let (name, rows) = (divided.names[number].clone(), divided.rows[number]);
+                        groups.push(GroupResult { name, rows, outcome });
                     }
                     let done = (groups.len() as u64, divided.names.len() as u64);
-                    self.tell(done, over_all.card.learned_loss);
+                    self.tell(done, over_all.first().map_or(0.0, |model| model.card.learned_loss));
                 }
             }
-            groups.sort_by(|a, b| a.0.cmp(&b.0));
+            groups.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.finish(learn_rows, validation_rows, over_all, groups)
+        self.finish((learn_rows, validation_rows), TrainingSummary::new(over_all, grouped.then_some(groups)))
     }
 
     /// Bytes that training one model takes, rows included.
@@ -218,23 +184,6 @@ impl<'a> BoostingRun<'a> {
             .hint("let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory"))
     }
 
-    /// Each leaf of a tree has a histogram of each feature while the tree grows.
-    fn check_histograms(&self, matrix: &BinnedMatrix, rows: usize, threads: usize) -> Result<()> {
-        let leaves = self.options.leaves.min(rows / self.options.limits.leaf_rows_min as usize + 1);
-        let bins: usize = matrix.columns.iter().map(|column| column.bins.count()).sum();
-        let needed = (leaves * bins * size_of::<GradientSums>()) as u64;
-        // Groups are trained side by side on one thread each.
-        let side_by_side = if threads == 1 { self.course.threads.max(1) as u64 } else { 1 };
-        let limit = self.course.memory_bytes / 4 / side_by_side;
-        if needed <= limit {
-            return Ok(());
-        }
-        let (needed, limit) = (needed.div_ceil(1 << 20), limit >> 20);
-        let message = format!("the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}");
-        Err(Fault::new(codes::MEMORY, message)
-            .hint("lower `leaves`, give categorical columns fewer ids (`min_count`, `hash_bucket`), or raise --memory"))
-    }
-
     /// How many groups of a part are trained at once.
     fn side_by_side(&self, groups: &[(u32, GroupRows)], limit: u64, names: &[GroupName]) -> Result<usize> {
         let rows = |(_, rows): &(u32, GroupRows)| (rows.learn.rows() as u64, rows.validate.rows() as u64);
@@ -246,121 +195,32 @@ impl<'a> BoostingRun<'a> {
         Ok((together.min(self.course.threads as u64) as usize).max(1))
     }
 
-    fn model_id(&self, group: &GroupName, rows: &GroupRows) -> ContentId {
-        let mut id = IdBuilder::new("boosted trees");
-        id.json(&json!([self.identity, group, rows.learn.rows(), rows.validate.rows()]));
-        let mut hasher = Xxh3::new();
-        for table in [&rows.learn, &rows.validate] {
-            hasher.update(bytemuck::cast_slice(&table.dense));
-            hasher.update(bytemuck::cast_slice(&table.categories));
-            hasher.update(bytemuck::cast_slice(&table.labels));
-            hasher.update(bytemuck::cast_slice(&table.weights));
-        }
-        id.bytes(&hasher.digest128().to_le_bytes());
-        id.finish()
+    fn train_over_all(&mut self, rows: &GroupRows) -> Result<Vec<FittedModel>> {
+        let course = self.course;
+        let rounds = u64::from(self.config.rounds);
+        let checkpoint = self.checkpoint()?;
+        let (parts, told, rate) = (self.parts, self.told, self.config.learning_rate);
+        let mut watch = OverAllWatch { course, rounds, checkpoint, told, parts, rate };
+        let fitted = self.fitter.fit(&Vec::new(), rows, (course.threads, 1), &mut watch);
+        (self.told, self.parts) = (watch.told, watch.parts);
+        Ok(fitted.map_err(|fault| fault.note("in the model over all rows"))?.models)
     }
 
-    fn take_known(&self, id: ContentId) -> Result<Option<TrainedModel>> {
-        Ok(lock(&self.known)?.remove(&id.to_string()))
-    }
-
-    fn train_over_all(&mut self, rows: &GroupRows) -> Result<TrainedModel> {
-        let id = self.model_id(&Vec::new(), rows);
-        if let Some(known) = self.take_known(id)? {
-            return Ok(known);
-        }
-        let (course, options) = (self.course, self.options);
-        let rounds = u64::from(options.rounds);
-        let state = self.checkpoint()?;
-        if let Some(state) = &state {
-            let (sink, step) = (course.sink().to_owned(), state.losses.len() as u64);
-            course.emit(Event::TrainingResumed { sink, step, steps: rounds });
-        }
-        let mut told = self.told;
-        let model = self.boost(id, Vec::new(), rows, state, course.threads, &mut |state| {
-            let round = state.losses.len() as u64;
-            let stop = course.check();
-            if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
-                course.save_checkpoint(&encode_state(state)?)?;
-            }
-            if told.elapsed() >= REPORT_INTERVAL {
-                told = Instant::now();
-                course.emit(step_event(
-                    course,
-                    options,
-                    (round, rounds),
-                    state.losses.last().copied().unwrap_or_default(),
-                ));
-            }
-            stop
-        })?;
-        self.told = told;
-        if !is_finite(&model.ensemble) {
-            let fault = Fault::new(codes::NOT_FINITE, "the trees are not finite");
-            return Err(fault.hint("lower `learning_rate`, or scale the label"));
-        }
-        self.save(std::iter::once(&model))?;
-        Ok(model)
-    }
-
-    /// How far an earlier run came with the model over all rows.
-    fn checkpoint(&self) -> Result<Option<BoostingState>> {
+    /// How far an earlier run came with which model over all rows.
+    fn checkpoint(&self) -> Result<Option<(String, BoostingState)>> {
         let Some(bytes) = self.course.checkpoint()? else { return Ok(None) };
         let fault = |error| Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error);
         let words = TensorFile::read(&bytes)?.words;
-        let (losses, best, stopped) = serde_json::from_str(&words).map_err(fault)?;
+        let (id, losses, best, stopped) = serde_json::from_str(&words).map_err(fault)?;
         let ensembles = decode_ensembles(&bytes, (self.shape.numbers, self.shape.ids))?;
-        Ok(ensembles.into_iter().next().map(|ensemble| BoostingState { ensemble, best, losses, stopped }))
-    }
-
-    /// Trains one model.
-    fn boost(
-        &self,
-        id: ContentId,
-        group: GroupName,
-        rows: &GroupRows,
-        state: Option<BoostingState>,
-        threads: usize,
-        progress: &mut dyn FnMut(&BoostingState) -> Result<()>,
-    ) -> Result<TrainedModel> {
-        let matrix = BinnedMatrix::new(&rows.learn, threads);
-        self.check_histograms(&matrix, rows.learn.rows(), threads)?;
-        let weights = (rows.learn.labels.as_slice(), rows.learn.weights.as_slice());
-        let mut booster = Booster::new(self.options, &matrix, weights, Some(&rows.validate), threads);
-        if let Some(state) = state {
-            booster.resume(state, &rows.learn);
-        }
-        while !booster.is_done() {
-            booster.round();
-            progress(&booster.state)?;
-        }
-        let state = booster.finish();
-        let trees = state.ensemble.trees.len();
-        let card = GroupModelCard {
-            group,
-            id: id.to_string(),
-            rows: rows.learn.rows() as u64,
-            validation_rows: rows.validate.rows() as u64,
-            learned_loss: trees.checked_sub(1).and_then(|last| state.losses.get(last)).copied().unwrap_or_default(),
-            errors: self.errors(&state.ensemble, &rows.validate),
-        };
-        Ok(TrainedModel { card, ensemble: state.ensemble, losses: state.losses })
-    }
-
-    fn errors(&self, ensemble: &TreeEnsemble, rows: &FeatureTable) -> ErrorSums {
-        let mut sums = ErrorSums::default();
-        for row in 0..rows.rows() {
-            let output = ensemble.predict(rows.row(row));
-            sums.add(self.options.objective, output, rows.labels[row], f64::from(rows.weight(row)));
-        }
-        sums
+        Ok(ensembles.into_iter().next().map(|ensemble| (id, BoostingState { ensemble, best, losses, stopped })))
     }
 
     fn train_chunk(
         &self,
         groups: &[(u32, GroupRows)],
         names: &[GroupName],
-        over_all: &TrainedModel,
+        over_all: &[FittedModel],
         side_by_side: usize,
     ) -> Result<Vec<GroupOutcome>> {
         parallel_map(side_by_side, groups.len(), &|at| {
@@ -369,10 +229,10 @@ impl<'a> BoostingRun<'a> {
         })
     }
 
-    fn train_group(&self, name: &GroupName, rows: &GroupRows, over_all: &TrainedModel) -> Result<GroupOutcome> {
+    fn train_group(&self, name: &GroupName, rows: &GroupRows, over_all: &[FittedModel]) -> Result<GroupOutcome> {
         self.course.check()?;
         let fallback = |reason: String| {
-            Ok(GroupOutcome::Fallback { reason, errors: self.errors(&over_all.ensemble, &rows.validate) })
+            Ok(GroupOutcome::Fallback { reason, errors: self.fitter.errors_of(over_all, &rows.validate) })
         };
         let (count, min_rows) = (rows.learn.rows() as u64, self.config.min_rows());
         if count < min_rows {
@@ -380,16 +240,11 @@ impl<'a> BoostingRun<'a> {
         }
         let sampled = sample_group(rows, self.config.sample_rows);
         let rows = sampled.as_ref().unwrap_or(rows);
-        let id = self.model_id(name, rows);
-        if let Some(known) = self.take_known(id)? {
-            return Ok(GroupOutcome::Reused(known));
-        }
-        let mut check = |_: &BoostingState| self.course.check();
-        match catch_unwind(AssertUnwindSafe(|| self.boost(id, name.clone(), rows, None, 1, &mut check))) {
-            Ok(model) => match model? {
-                model if is_finite(&model.ensemble) => Ok(GroupOutcome::Trained(model)),
-                _ => fallback("its trees are not finite".to_owned()),
-            },
+        let threads = (1, self.course.threads.max(1));
+        let fit = || self.fitter.fit(name, rows, threads, &mut GroupWatch { course: self.course });
+        match catch_unwind(AssertUnwindSafe(fit)) {
+            Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => fallback(fault.message().to_owned()),
+            Ok(fitted) => Ok(GroupOutcome::Fitted(fitted?)),
             Err(_) => fallback("its training panicked".to_owned()),
         }
     }
@@ -397,18 +252,14 @@ impl<'a> BoostingRun<'a> {
     /// Keeps what a run that goes on after this one need not train again.
     fn keep_part(&mut self, outcomes: &[GroupOutcome]) -> Result<()> {
         let trained = outcomes.iter().filter_map(|outcome| match outcome {
-            GroupOutcome::Trained(model) => Some(model),
+            GroupOutcome::Fitted(FittedGroup { models, reused: false }) => Some(models),
             _ => None,
         });
-        let trained: Vec<&TrainedModel> = trained.collect();
-        if trained.is_empty() { Ok(()) } else { self.save(trained.into_iter()) }
-    }
-
-    fn save<'m>(&mut self, models: impl Iterator<Item = &'m TrainedModel> + Clone) -> Result<()> {
-        let cards: Vec<&GroupModelCard> = models.clone().map(|model| &model.card).collect();
-        let words = serde_json::to_string(&cards).map_err(|error| Fault::internal("a training").cause(error))?;
-        let bytes = encode_ensembles(models.map(|model| &model.ensemble), words)?;
-        self.course.save_part(self.parts, &bytes)?;
+        let trained: Vec<&FittedModel> = trained.flatten().collect();
+        if trained.is_empty() {
+            return Ok(());
+        }
+        save_part(self.course, self.parts, &trained)?;
         self.parts += 1;
         Ok(())
     }
@@ -416,58 +267,12 @@ impl<'a> BoostingRun<'a> {
     fn tell(&mut self, done: (u64, u64), loss: f64) {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
-            self.course.emit(step_event(self.course, self.options, done, loss));
+            self.course.emit(step_event(self.course, self.config.learning_rate, done, loss));
         }
     }
 
-    fn finish(
-        self,
-        rows: u64,
-        validation_rows: u64,
-        over_all: TrainedModel,
-        groups: Vec<(GroupName, u64, GroupOutcome)>,
-    ) -> Result<TrainingOutput> {
-        let grouped = !self.config.by.is_empty();
-        let mut report = GroupTrainingReport { groups: groups.len() as u64, ..GroupTrainingReport::default() };
-        let mut errors = if grouped { ErrorSums::default() } else { over_all.card.errors };
-        let (mut lost, mut learned) = (0.0, 0);
-        let curve = curve(&over_all.losses);
-        let mut models = vec![over_all];
-        for (group, rows, outcome) in groups {
-            match outcome {
-                GroupOutcome::Fallback { reason, errors: own } => {
-                    errors.merge(own);
-                    report.fallbacks += 1;
-                    if report.fallback_reasons.len() < REASONS_MAX {
-                        report.fallback_reasons.push(GroupFallback { group, rows, reason });
-                    }
-                }
-                GroupOutcome::Trained(model) => {
-                    report.trained += 1;
-                    errors.merge(model.card.errors);
-                    models.push(model);
-                }
-                GroupOutcome::Reused(model) => {
-                    report.reused += 1;
-                    errors.merge(model.card.errors);
-                    models.push(model);
-                }
-            }
-        }
-        for model in models.iter().skip(usize::from(grouped && models.len() > 1)) {
-            lost += model.card.learned_loss * model.card.rows as f64;
-            learned += model.card.rows;
-        }
-        let trees = models.iter().map(|model| model.ensemble.trees.len() as u64).sum();
-        let numbers = models.iter().flat_map(|model| &model.ensemble.trees);
-        let parameters = numbers.map(|tree| (tree.nodes.len() + tree.leaves.len()) as u64).sum();
-        let epoch = EpochReport {
-            epoch: 0,
-            step: trees,
-            loss: lost / learned.max(1) as f64,
-            learning_rate: self.options.learning_rate,
-            validation: errors.metrics(),
-        };
+    fn finish(self, (rows, validation_rows): (u64, u64), summary: TrainingSummary) -> Result<TrainingOutput> {
+        let epoch = summary.epoch(self.config, &self.fitter.outputs);
         self.course.emit(Event::TrainingEpoch {
             sink: self.course.sink().to_owned(),
             epoch: epoch.clone(),
@@ -478,7 +283,7 @@ impl<'a> BoostingRun<'a> {
             non_finite: 0,
             skipped_rows: self.skipped,
         });
-        if report.fallbacks > 0 {
+        if let Some(report) = summary.groups.as_ref().filter(|report| report.fallbacks > 0) {
             let message = format!(
                 "{} of {} groups of `{}` have no model of their own: the model over all rows predicts for them",
                 report.fallbacks,
@@ -490,16 +295,18 @@ impl<'a> BoostingRun<'a> {
         let learned = TrainingReport {
             rows,
             validation_rows,
-            parameters,
+            parameters: summary.parameters(),
             epochs: vec![epoch],
             best_epoch: 0,
-            curve,
-            groups: grouped.then_some(report),
+            curve: summary.curve,
+            groups: summary.groups,
         };
+        let models = summary.models;
         let card = BoostingCard {
             loss: self.config.loss,
             tweedie_power: self.config.tweedie_power,
             quantile: self.config.quantile,
+            quantiles: self.config.quantiles.clone(),
             by: self.config.by.clone(),
             models: models.iter().map(|model| model.card.clone()).collect(),
         };
@@ -510,58 +317,73 @@ impl<'a> BoostingRun<'a> {
     }
 }
 
-fn encode_state(state: &BoostingState) -> Result<Vec<u8>> {
-    let words = serde_json::to_string(&(&state.losses, state.best, state.stopped));
+/// Keeps how far models over all rows have come, and tells of it.
+struct OverAllWatch<'a> {
+    course: &'a TrainingContext<'a>,
+    rounds: u64,
+    checkpoint: Option<(String, BoostingState)>,
+    told: Instant,
+    parts: u64,
+    rate: f64,
+}
+
+impl FitWatch for OverAllWatch<'_> {
+    fn resume(&mut self, id: &str) -> Result<Option<BoostingState>> {
+        let Some((_, state)) = self.checkpoint.take_if(|(known, _)| known == id) else { return Ok(None) };
+        let (sink, step) = (self.course.sink().to_owned(), state.losses.len() as u64);
+        self.course.emit(Event::TrainingResumed { sink, step, steps: self.rounds });
+        Ok(Some(state))
+    }
+
+    fn after_round(&mut self, id: &str, state: &BoostingState) -> Result<()> {
+        let round = state.losses.len() as u64;
+        let stop = self.course.check();
+        if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
+            self.course.save_checkpoint(&encode_state(id, state)?)?;
+        }
+        if self.told.elapsed() >= REPORT_INTERVAL {
+            self.told = Instant::now();
+            let loss = state.losses.last().copied().unwrap_or_default();
+            self.course.emit(step_event(self.course, self.rate, (round, self.rounds), loss));
+        }
+        stop
+    }
+
+    fn fitted(&mut self, model: &FittedModel) -> Result<()> {
+        save_part(self.course, self.parts, &[model])?;
+        self.parts += 1;
+        Ok(())
+    }
+}
+
+/// Ends the training of a group when the run should stop.
+struct GroupWatch<'a> {
+    course: &'a TrainingContext<'a>,
+}
+
+impl FitWatch for GroupWatch<'_> {
+    fn after_round(&mut self, _: &str, _: &BoostingState) -> Result<()> {
+        self.course.check()
+    }
+}
+
+fn save_part(course: &TrainingContext<'_>, part: u64, models: &[&FittedModel]) -> Result<()> {
+    let cards: Vec<&GroupModelCard> = models.iter().map(|model| &model.card).collect();
+    let words = serde_json::to_string(&cards).map_err(|error| Fault::internal("a training").cause(error))?;
+    course.save_part(part, &encode_ensembles(models.iter().map(|model| &model.ensemble), words)?)
+}
+
+fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
+    let words = serde_json::to_string(&(id, &state.losses, state.best, state.stopped));
     let words = words.map_err(|error| Fault::internal("a training").cause(error))?;
     encode_ensembles(std::iter::once(&state.ensemble), words)
 }
 
-fn step_event(course: &TrainingContext<'_>, options: BoostingOptions, (step, steps): (u64, u64), loss: f64) -> Event {
-    let (sink, learning_rate) = (course.sink().to_owned(), options.learning_rate);
-    Event::TrainingStep { sink, epoch: 0, step, steps, loss, learning_rate }
-}
-
-/// Appends evenly spaced rows so that a sample of all of them has so many. `at` is the number of the first row, and how
-/// many there are in all.
-fn take_sample(sample: &mut FeatureTable, rows: &FeatureTable, at: (u64, u64), sample_rows: Option<u64>) {
-    let (first, all) = at;
-    let Some(wanted) = sample_rows.filter(|wanted| *wanted < all) else { return sample.append(rows) };
-    let reached = |row: u64| u128::from(row) * u128::from(wanted) / u128::from(all);
-    for row in 0..rows.rows() {
-        let number = first + row as u64;
-        if reached(number + 1) > reached(number) {
-            sample.push_row(rows, row);
-        }
-    }
-}
-
-/// The sample of a group's rows, where it has more.
-fn sample_group(rows: &GroupRows, sample_rows: Option<u64>) -> Option<GroupRows> {
-    let wanted = sample_rows? as usize;
-    if rows.learn.rows().max(rows.validate.rows()) <= wanted {
-        return None;
-    }
-    let sample = |table: &FeatureTable| {
-        let mut sample = FeatureTable::new(table.numbers, table.ids);
-        take_sample(&mut sample, table, (0, table.rows() as u64), sample_rows);
-        sample
-    };
-    Some(GroupRows { learn: sample(&rows.learn), validate: sample(&rows.validate) })
-}
-
-fn is_finite(ensemble: &TreeEnsemble) -> bool {
-    let mut leaves = ensemble.trees.iter().flat_map(|tree| &tree.leaves);
-    ensemble.base.is_finite() && leaves.all(|leaf| leaf.is_finite())
+fn step_event(course: &TrainingContext<'_>, learning_rate: f64, (step, steps): (u64, u64), loss: f64) -> Event {
+    Event::TrainingStep { sink: course.sink().to_owned(), epoch: 0, step, steps, loss, learning_rate }
 }
 
 fn group_text(group: &GroupName) -> String {
     let values: Vec<&str> = group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
     format!("`{}`", values.join(", "))
-}
-
-fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
-    let step = losses.len().div_ceil(CURVE_POINTS_MAX).max(1);
-    let last = losses.len().saturating_sub(1);
-    let wanted = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;
-    (0..losses.len()).filter(wanted).map(|round| (round as u64 + 1, losses[round])).collect()
 }

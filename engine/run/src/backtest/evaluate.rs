@@ -12,8 +12,8 @@ use forebay_storage::{ScanRequest, literal_path};
 use serde_json::json;
 
 use super::report::{ForecasterScores, GroupScore, StepScore};
-use super::scores::ErrorSums;
-use crate::predict::step_of_future;
+use super::scores::{ErrorSums, ForecastQuantiles};
+use crate::predict::{quantile_column, step_of_future};
 use crate::session::Session;
 
 /// What is scored.
@@ -24,6 +24,7 @@ pub(super) struct Evaluation<'a> {
     pub future: &'a FutureFlow,
     /// The column of predictions.
     pub prediction: &'a str,
+    pub quantiles: &'a ForecastQuantiles,
     pub sink: &'a PipelineSink,
     pub by: &'a [String],
     /// The directory of the forecasts of all folds.
@@ -44,7 +45,10 @@ struct ScoredCell {
 }
 
 /// All sums of a backtest.
-pub(super) struct Scores(Vec<ScoredCell>);
+pub(super) struct Scores {
+    cells: Vec<ScoredCell>,
+    quantiles: ForecastQuantiles,
+}
 
 impl Evaluation<'_> {
     /// Joins and adds up, with `dir` for what is written on the way.
@@ -62,7 +66,7 @@ impl Evaluation<'_> {
                 self.read_cells(&chunk?.batch, &mut cells)?;
             }
         }
-        Ok(Scores(cells))
+        Ok(Scores { cells, quantiles: self.quantiles.clone() })
     }
 
     /// The pipeline up to the rows that `future_rows` gets, and a query over them and the forecasts.
@@ -135,18 +139,38 @@ impl Evaluation<'_> {
         let keys = self.future.keys.iter().map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(key)));
         let same: Vec<String> = keys.chain([format!("f.{0} = v.{0}", sql_name(&self.future.time))]).collect();
         let (label, prediction) = (sql_name(self.label), sql_name(self.prediction));
+        let QuantileSql { columns, sums } = self.quantile_sql();
         format!(
             "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) AS missing, \
              sum(abs(predicted - came)) AS absolute, sum(predicted - came) AS signed, \
-             sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came \
+             sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came{sums} \
              FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS forecaster, \
-             CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted, \
+             CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted{columns}, \
              nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS came \
              FROM {} f LEFT JOIN {} v ON {}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
             sql_name(forecasts),
             sql_name(values),
             same.join(" AND "),
         )
+    }
+
+    /// Pinball losses of quantiles, and values inside central intervals.
+    fn quantile_sql(&self) -> QuantileSql {
+        let (mut columns, mut sums) = (String::new(), String::new());
+        for (number, quantile) in self.quantiles.0.iter().enumerate() {
+            let column = sql_name(&quantile_column(self.prediction, *quantile));
+            columns += &format!(", CAST(f.{column} AS DOUBLE) AS quantile_{number}");
+            let error = format!("(came - quantile_{number})");
+            let above = 1.0 - quantile;
+            sums += &format!(
+                ", sum(CASE WHEN {error} > 0 THEN {quantile} * {error} ELSE -{above} * {error} END) AS pinball_{number}"
+            );
+        }
+        for (number, interval) in self.quantiles.intervals().iter().enumerate() {
+            let inside = format!("came >= quantile_{} AND came <= quantile_{}", interval.low, interval.high);
+            sums += &format!(", sum(CASE WHEN {inside} THEN 1 ELSE 0 END) AS inside_{number}");
+        }
+        QuantileSql { columns, sums }
     }
 
     fn read_cells(&self, batch: &RecordBatch, cells: &mut Vec<ScoredCell>) -> Result<()> {
@@ -160,6 +184,10 @@ impl Evaluation<'_> {
         let (rows, missing) = (counts("rows")?, counts("missing")?);
         let (absolute, signed) = (numbers("absolute")?, numbers("signed")?);
         let (squared, came) = (numbers("squared")?, numbers("came")?);
+        let pinball = (0..self.quantiles.0.len()).map(|number| numbers(&format!("pinball_{number}")));
+        let pinball = pinball.collect::<Result<Vec<_>>>()?;
+        let inside = (0..self.quantiles.intervals().len()).map(|number| counts(&format!("inside_{number}")));
+        let inside = inside.collect::<Result<Vec<_>>>()?;
         let groups = (0..self.by.len()).map(|number| Ok(cast(column(&format!("group_{number}"))?, &DataType::Utf8)?));
         let groups = groups.collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
@@ -180,6 +208,8 @@ impl Evaluation<'_> {
                     signed: sum(&signed),
                     squared: sum(&squared),
                     values: sum(&came),
+                    pinball: pinball.iter().map(sum).collect(),
+                    inside: inside.iter().map(|counts| counts.value(row) as u64).collect(),
                 },
                 missing: missing.value(row) as u64,
             });
@@ -188,11 +218,18 @@ impl Evaluation<'_> {
     }
 }
 
+/// Parts of the query that scores quantiles.
+struct QuantileSql {
+    columns: String,
+    sums: String,
+}
+
 impl Scores {
     /// Adds the sums up along each axis.
     pub fn by_forecaster(&self, names: &[&str], folds: usize) -> Vec<ForecasterScores> {
         let one = |(number, name): (usize, &&str)| {
-            let own = || self.0.iter().filter(move |cell| cell.forecaster == number);
+            let score = |sums: &ErrorSums| sums.score(&self.quantiles);
+            let own = || self.cells.iter().filter(move |cell| cell.forecaster == number);
             let mut by_fold = vec![ErrorSums::default(); folds];
             let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
             let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
@@ -209,13 +246,13 @@ impl Scores {
             }
             ForecasterScores {
                 forecaster: (*name).to_owned(),
-                overall: overall.score(),
+                overall: score(&overall),
                 missing: own().map(|cell| cell.missing).sum(),
-                folds: by_fold.iter().map(ErrorSums::score).collect(),
-                steps: by_step.iter().map(|(step, sums)| StepScore { step: *step, score: sums.score() }).collect(),
+                folds: by_fold.iter().map(score).collect(),
+                steps: by_step.iter().map(|(step, sums)| StepScore { step: *step, score: score(sums) }).collect(),
                 groups: by_group
                     .iter()
-                    .map(|(group, sums)| GroupScore { group: group.to_vec(), score: sums.score() })
+                    .map(|(group, sums)| GroupScore { group: group.to_vec(), score: score(sums) })
                     .collect(),
             }
         };

@@ -21,13 +21,14 @@ use serde_json::{Value, json};
 
 use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
+use self::scores::ForecastQuantiles;
 use crate::leak_check::TimeRange;
 use crate::predict::{PredictConfig, step_of_future};
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
 pub use self::report::{BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, StepScore};
-pub use self::scores::ForecastScore;
+pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 
 /// Steps of a horizon up to which the last value is compared: it takes a lag for each.
 const LAST_VALUE_STEPS_MAX: u64 = 400;
@@ -107,6 +108,7 @@ impl Session {
                 label: &label,
                 future: plan.future,
                 prediction: &plan.config.name,
+                quantiles: &plan.quantiles,
                 sink: plan.sink,
                 by: &options.by,
                 forecasts: &plan.directory(scratch.path()),
@@ -173,6 +175,7 @@ struct ForecastBacktest<'a> {
     number: usize,
     sink: &'a PipelineSink,
     config: PredictConfig,
+    quantiles: ForecastQuantiles,
     future: &'a FutureFlow,
     forecasters: Vec<Forecaster>,
 }
@@ -208,7 +211,8 @@ impl<'a> ForecastBacktest<'a> {
         {
             forecasters.push(Forecaster { name: "last_value".to_owned(), season: Some(every.to_owned()) });
         }
-        Ok(ForecastBacktest { number, sink, config, future, forecasters })
+        let quantiles = ForecastQuantiles(session.forecast_quantiles(pipeline, &config)?);
+        Ok(ForecastBacktest { number, sink, config, quantiles, future, forecasters })
     }
 
     fn horizon(&self) -> i64 {

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// whole: readers see the forecast before or this one.
 ///
 /// In: a step with `future_rows`, and a `train` sink. Out, in this order: the keys of the series and the time, as they
-/// came from the source; `columns`; `step`, the number of steps beyond what is known; the prediction; `known_until`, the
-/// time up to which data were known; `model` and `artifact`, the ids of what predicted. Rows come in order of time, then
-/// of keys.
+/// came from the source; `columns`; `step`, the number of steps beyond what is known; the prediction, and its quantiles
+/// where the model has some (`prediction_q10`, ...); `known_until`, the time up to which data were known; `model` and
+/// `artifact`, the ids of what predicted. Rows come in order of time, then of keys.
 ///
 /// Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
-/// series has a time twice, and no prediction is null or not finite. Otherwise the run fails, and readers keep what they
-/// have. A model predicts no further than the horizon of the pipeline's `label`: rows beyond it are refused before the
-/// run begins.
+/// series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and the
+/// summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no further than
+/// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictConfig {
@@ -43,7 +43,7 @@ pub struct PredictConfig {
     pub max: Option<f64>,
     /// How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder repeats
     /// the label of the last known season: of the same weekday, say. A series that has no value there gets that of a
-    /// season before, up to four seasons further back, else 0.
+    /// season before, up to four seasons further back, else 0. Its quantiles are those of the last five known seasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub season: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! What every forecast keeps: checked on its files, before anyone can see them.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
@@ -10,6 +10,7 @@ use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_storage::{ScanRequest, StorageLocation, literal_path};
 use serde_json::json;
 
+use super::values::PredictionBounds;
 use crate::session::Session;
 
 /// A forecast that is written, and what it must be.
@@ -18,7 +19,9 @@ pub(super) struct ForecastContract<'a> {
     /// The columns that identify a series.
     pub keys: &'a [String],
     pub time: &'a str,
-    pub prediction: &'a str,
+    /// The column of the point forecast, then those of quantiles in ascending order.
+    pub predictions: &'a [String],
+    pub bounds: PredictionBounds,
     /// The types of the rows before they were written.
     pub source: &'a Schema,
     pub series: u64,
@@ -46,8 +49,8 @@ impl ForecastContract<'_> {
             let path = literal_path(&out.join(&file.path).shown);
             let source = session.connectors.source(self.format, &json!({ "path": path }))?;
             let dataset = source.discover(&session.io, &[])?;
-            let columns: Vec<String> =
-                self.keys.iter().map(String::as_str).chain([self.time, self.prediction]).map(str::to_owned).collect();
+            let columns = self.keys.iter().map(String::as_str).chain([self.time]);
+            let columns = columns.chain(self.predictions.iter().map(String::as_str)).map(str::to_owned).collect();
             let request = ScanRequest::of_columns(columns, &dataset.schema);
             for span in &dataset.spans {
                 for chunk in source.open(&session.io, span, &request)? {
@@ -82,15 +85,11 @@ impl ForecastContract<'_> {
             let found = batch.column_by_name(name);
             found.ok_or_else(|| Fault::new(codes::BAD_ROW, format!("the forecast has no column `{name}`")))
         };
-        let predicted = cast(column(self.prediction)?, &DataType::Float32)?;
-        let predicted = predicted.as_primitive::<Float32Type>();
-        let wrong = |row: &usize| predicted.is_null(*row) || !predicted.value(*row).is_finite();
-        if let Some(row) = (0..batch.num_rows()).find(wrong) {
-            let what = if predicted.is_null(row) { "is null" } else { "is not finite" };
-            let message = format!("the prediction of {} {what}", self.row_text(batch, row)?);
-            let hint = "a model gives null for rows whose features are missing or not finite: `impute` them before it";
-            return Err(Fault::new(codes::BAD_ROW, message).column(self.prediction).hint(hint));
+        let mut predicted = Vec::new();
+        for name in self.predictions {
+            predicted.push(cast(column(name)?, &DataType::Float32)?.as_primitive::<Float32Type>().clone());
         }
+        self.check_predictions(batch, &predicted)?;
         let mut columns: Vec<ArrayRef> =
             vec![cast(column(self.time)?, self.source.field_with_name(self.time)?.data_type())?];
         for key in self.keys {
@@ -113,6 +112,30 @@ impl ForecastContract<'_> {
         }
         if let Some(end) = rows.num_rows().checked_sub(1) {
             *last = Some(rows.row(end).owned());
+        }
+        Ok(())
+    }
+
+    /// All are finite and within the bounds, and quantiles of a row do not cross.
+    fn check_predictions(&self, batch: &RecordBatch, predicted: &[Float32Array]) -> Result<()> {
+        for (name, column) in self.predictions.iter().zip(predicted) {
+            let wrong = |row: &usize| column.is_null(*row) || !column.value(*row).is_finite();
+            if let Some(row) = (0..batch.num_rows()).find(wrong) {
+                let what = if column.is_null(row) { "is null" } else { "is not finite" };
+                let message = format!("the prediction of {} {what}", self.row_text(batch, row)?);
+                let hint =
+                    "a model gives null for rows whose features are missing or not finite: `impute` them before it";
+                return Err(Fault::new(codes::BAD_ROW, message).column(name).hint(hint));
+            }
+            if let Some(value) = column.values().iter().find(|value| !self.bounds.holds(**value)) {
+                return Err(Fault::internal(format!("the prediction {value} is beyond a bound")).column(name));
+            }
+        }
+        for (names, pair) in self.predictions.windows(2).zip(predicted.windows(2)).skip(1) {
+            if let Some(row) = (0..batch.num_rows()).find(|row| pair[0].value(*row) > pair[1].value(*row)) {
+                let message = format!("`{}` is above `{}` of {}", names[0], names[1], self.row_text(batch, row)?);
+                return Err(Fault::internal(message));
+            }
         }
         Ok(())
     }

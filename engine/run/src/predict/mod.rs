@@ -10,6 +10,7 @@ mod earlier;
 mod model;
 mod naive;
 mod step;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use forebay_plan::{
 use serde_json::{Value, json};
 
 pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
-pub use self::model::{LoadedModel, ModelPredictor};
+pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
 
@@ -64,7 +65,10 @@ pub(crate) struct UnpublishedForecast<'a> {
     run: RunExecutor<'a>,
     staged: Vec<StagedOutput>,
     plan: &'a ForecastPlan,
+    /// Rows of which a prediction was moved to a bound.
     clipped: u64,
+    /// Rows whose quantiles were sorted.
+    crossed: u64,
 }
 
 /// What a forecast needs of the run that it belongs to.
@@ -96,6 +100,12 @@ impl Session {
         let named = |(message, field)| Fault::new(codes::BAD_VALUE, format!("`{field}` of `predict`: {message}"));
         checked.map_err(|error| named(error).at(sink.at.as_ref()))?;
         Ok(config)
+    }
+
+    /// The quantiles of a forecast beside its point forecast.
+    pub(crate) fn forecast_quantiles(&self, pipeline: &Pipeline, config: &PredictConfig) -> Result<Vec<f64>> {
+        let training = pipeline.trainings.iter().find(|training| training.name == config.model);
+        training.map_or(Ok(Vec::new()), |training| Ok(self.trainer(training)?.quantiles()))
     }
 
     /// Refuses forecasts that could not be made, before anything else is done.
@@ -218,11 +228,15 @@ impl Session {
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
         run.degradation.clone_from(ladder);
         let staged = run.run_passes()?;
-        Ok(UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() })
+        Ok(UnpublishedForecast::new(run, staged, plan))
     }
 }
 
-impl UnpublishedForecast<'_> {
+impl<'a> UnpublishedForecast<'a> {
+    fn new(run: RunExecutor<'a>, staged: Vec<StagedOutput>, plan: &'a ForecastPlan) -> UnpublishedForecast<'a> {
+        UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped(), crossed: plan.model.crossed() }
+    }
+
     /// The passes that made it.
     pub fn passes(&mut self) -> Vec<PassReport> {
         std::mem::take(&mut self.run.report)
@@ -247,6 +261,7 @@ impl UnpublishedForecast<'_> {
             model: self.plan.model.predictor.id().to_owned(),
             artifact: self.plan.artifact.clone(),
             clipped: self.clipped,
+            crossed: self.crossed,
         })
     }
 }
@@ -279,7 +294,8 @@ impl RunExecutor<'_> {
                 format: &sink.format,
                 keys: &future.keys,
                 time: &future.time,
-                prediction: &step.column,
+                predictions: &step.prediction_columns()?,
+                bounds: step.bounds(),
                 source: &future.source,
                 series,
                 steps: rows.steps,

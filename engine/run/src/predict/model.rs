@@ -26,8 +26,33 @@ pub trait ModelPredictor: Debug + Send + Sync {
     /// Fails where the columns that it reads have other types than it takes.
     fn check(&self, schema: &Schema) -> Result<()>;
 
+    /// The quantiles that it predicts beside its point forecast, in ascending order.
+    fn quantiles(&self) -> &[f64] {
+        &[]
+    }
+
     /// Predictions, given its columns; null for rows that do not count.
-    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Float32Array>;
+    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions>;
+}
+
+/// What a model predicts for some rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predictions {
+    /// The point forecast.
+    pub point: Float32Array,
+    /// Of each quantile of the model, in their order. They may cross.
+    pub quantiles: Vec<Float32Array>,
+}
+
+impl From<Float32Array> for Predictions {
+    fn from(point: Float32Array) -> Self {
+        Predictions { point, quantiles: Vec::new() }
+    }
+}
+
+/// The column of a quantile beside that of the point forecast: `prediction_q10` for 0.1.
+pub fn quantile_column(point: &str, quantile: f64) -> String {
+    format!("{point}_q{}", (quantile * 1e10).round() / 1e8)
 }
 
 /// A model in memory. Steps find it by its id as long as it is held.
@@ -36,6 +61,7 @@ pub struct LoadedModel {
     /// The model.
     pub predictor: Arc<dyn ModelPredictor>,
     clipped: AtomicU64,
+    crossed: AtomicU64,
 }
 
 /// Models that a caller holds, by id: the configuration of a step is JSON, and so has only the id.
@@ -45,7 +71,7 @@ impl LoadedModel {
     /// Lets steps find a model.
     pub fn new(predictor: Arc<dyn ModelPredictor>) -> Arc<LoadedModel> {
         let id = predictor.id().to_owned();
-        let model = Arc::new(LoadedModel { predictor, clipped: AtomicU64::new(0) });
+        let model = Arc::new(LoadedModel { predictor, clipped: AtomicU64::new(0), crossed: AtomicU64::new(0) });
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.retain(|_, known| known.strong_count() > 0);
         loaded.insert(id, Arc::downgrade(&model));
@@ -59,13 +85,19 @@ impl LoadedModel {
         found.ok_or_else(|| Fault::new(codes::NOT_FOUND, format!("the model {id} is not loaded")))
     }
 
-    /// Counts predictions that were moved to a bound.
-    pub(crate) fn count_clipped(&self, rows: u64) {
-        self.clipped.fetch_add(rows, Ordering::Relaxed);
+    /// Counts rows of which a prediction was moved to a bound, and rows whose quantiles were sorted.
+    pub(super) fn count_moved(&self, clipped: u64, crossed: u64) {
+        self.clipped.fetch_add(clipped, Ordering::Relaxed);
+        self.crossed.fetch_add(crossed, Ordering::Relaxed);
     }
 
-    /// How many predictions were moved to a bound so far.
+    /// How many rows had a prediction that was moved to a bound so far.
     pub fn clipped(&self) -> u64 {
         self.clipped.load(Ordering::Relaxed)
+    }
+
+    /// How many rows had quantiles that crossed, and were sorted, so far.
+    pub fn crossed(&self) -> u64 {
+        self.crossed.load(Ordering::Relaxed)
     }
 }

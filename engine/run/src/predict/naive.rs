@@ -15,7 +15,7 @@ use forebay_plan::{bind, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
-use super::{ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, UnpublishedForecast};
+use super::{ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast};
 use crate::backfill::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;
@@ -29,12 +29,17 @@ const NAIVE: &str = "naive";
 /// Seasons that are looked through beyond the horizon for a series that has gaps.
 const SEASONS_BACK: u64 = 4;
 
+/// Seasons of whose values the quantiles of a naive forecast are made.
+const QUANTILE_SEASONS_MAX: usize = SEASONS_BACK as usize + 1;
+
 /// Predicts the value one season before, or the last known one of the seasons before that; 0 for series without any.
+/// Its quantiles are those of the last known seasons.
 #[derive(Debug)]
 struct SeasonalNaive {
     id: String,
     columns: Vec<String>,
     horizon: Option<String>,
+    quantiles: Vec<f64>,
 }
 
 impl ModelPredictor for SeasonalNaive {
@@ -58,15 +63,47 @@ impl ModelPredictor for SeasonalNaive {
         Ok(())
     }
 
-    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Float32Array> {
+    fn quantiles(&self) -> &[f64] {
+        &self.quantiles
+    }
+
+    fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
         let columns = columns.iter().map(|column| Ok(cast(column, &DataType::Float32)?)).collect::<Result<Vec<_>>>()?;
         let columns: Vec<&Float32Array> = columns.iter().map(|column| column.as_primitive::<Float32Type>()).collect();
         let known = |row: usize| {
-            let values = columns.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row));
-            values.into_iter().find(|value| value.is_finite()).unwrap_or(0.0)
+            let values = columns.iter().filter(move |column| column.is_valid(row)).map(move |column| column.value(row));
+            values.filter(|value| value.is_finite())
         };
-        Ok((0..rows).map(|row| Some(known(row))).collect())
+        let point = (0..rows).map(|row| Some(known(row).next().unwrap_or(0.0))).collect();
+        let mut quantiles = vec![Vec::with_capacity(rows); self.quantiles.len()];
+        let mut seasons = Vec::new();
+        for row in (0..rows).filter(|_| !quantiles.is_empty()) {
+            seasons.clear();
+            seasons.extend(known(row).take(QUANTILE_SEASONS_MAX));
+            seasons.sort_by(f32::total_cmp);
+            for (column, quantile) in quantiles.iter_mut().zip(&self.quantiles) {
+                column.push(interpolated(&seasons, *quantile));
+            }
+        }
+        Ok(Predictions { point, quantiles: quantiles.into_iter().map(Float32Array::from).collect() })
     }
+}
+
+impl SeasonalNaive {
+    fn with_quantiles(mut self, quantiles: Vec<f64>) -> SeasonalNaive {
+        if !quantiles.is_empty() {
+            let all: Vec<String> = quantiles.iter().map(f64::to_string).collect();
+            self.id += &format!(" with quantiles {}", all.join(", "));
+        }
+        SeasonalNaive { quantiles, ..self }
+    }
+}
+
+/// A quantile of sorted values, between two of them where it falls there; 0 of none.
+fn interpolated(sorted: &[f32], quantile: f64) -> f32 {
+    let at = quantile * sorted.len().saturating_sub(1) as f64;
+    let (Some(low), Some(high)) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize)) else { return 0.0 };
+    (f64::from(*low) + (at - at.floor()) * (f64::from(*high) - f64::from(*low))) as f32
 }
 
 /// The steps of a naive forecast: those up to `future_rows`, and the lags that it repeats.
@@ -99,7 +136,7 @@ fn naive_node(pipeline: &Pipeline, from: &str, name: &str, season: &str) -> Resu
     steps.push(Step { kind: "lag".to_owned(), config: lag, at: future.at.clone() });
     let columns: Vec<String> = lags.iter().map(|lag| format!("{}_lag_{lag}", label.column)).collect();
     let id = format!("seasonal naive of {} by {season}", label.column);
-    let naive = SeasonalNaive { id, columns, horizon: Some(label.horizon.clone()) };
+    let naive = SeasonalNaive { id, columns, horizon: Some(label.horizon.clone()), quantiles: Vec::new() };
     Ok((PipelineNode { name: name.to_owned(), steps, optional: false, ..node.clone() }, naive))
 }
 
@@ -158,6 +195,8 @@ impl Session {
             name.push('_');
         }
         let (node, naive) = naive_node(pipeline, &sink.from, &name, season)?;
+        // A forecast has the same columns, whatever it is made with.
+        let naive = naive.with_quantiles(self.forecast_quantiles(pipeline, &config)?);
         let model = ForecastModel { model: LoadedModel::new(Arc::new(naive)), artifact: String::new() };
         // Nothing else of the pipeline is looked at.
         let mut own = pipeline.clone();
@@ -245,7 +284,7 @@ impl Session {
             let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
             let mut run = RunExecutor { degradation: ladder.clone(), ..run };
             let staged = run.run_passes()?;
-            let mut forecast = UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped() };
+            let mut forecast = UnpublishedForecast::new(run, staged, plan);
             passes.extend(forecast.passes());
             forecasts.push(forecast);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, DictionaryArray, Float32Array, Int32Array, StringArray};
+use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
@@ -12,7 +12,8 @@ use forebay_plan::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::LoadedModel;
+use super::model::{LoadedModel, quantile_column};
+use super::values::{PredictionBounds, bounded_columns};
 
 /// Columns of a forecast beside keys, time, source columns and the prediction.
 pub(super) const STEP: &str = "step";
@@ -23,7 +24,7 @@ const ARTIFACT: &str = "artifact";
 /// The prediction until its row is put together.
 const PREDICTED: &str = "__future_prediction";
 
-/// Adds a model's prediction to the rows that it takes.
+/// Adds a model's prediction to the rows that it takes, and its quantiles, sorted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictTransform {
@@ -61,9 +62,11 @@ impl ConfiguredTransform for PredictTransform {
 impl Transform for PredictTransform {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let model = LoadedModel::find(&self.model)?;
-        if self.forecast.is_none() && scope.schema.field_with_name(&self.column).is_ok() {
-            let fault = Fault::new(codes::COLUMN_CLASH, format!("there is a column `{}` already", self.column));
-            return Err(fault.column(&self.column).hint("call the predictions something else: `--name`"));
+        let written = self.written_columns(&self.column, model.predictor.quantiles());
+        let there = written.iter().find(|name| self.forecast.is_none() && scope.schema.field_with_name(name).is_ok());
+        if let Some(name) = there {
+            let fault = Fault::new(codes::COLUMN_CLASH, format!("there is a column `{name}` already"));
+            return Err(fault.column(name).hint("call the predictions something else: `--name`"));
         }
         let reads = model.predictor.columns();
         let missing = reads.iter().filter(|name| scope.schema.field_with_name(name).is_err());
@@ -73,43 +76,46 @@ impl Transform for PredictTransform {
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
-        let name = if self.forecast.is_some() { PREDICTED } else { &self.column };
-        let predicted = Field::new(name, DataType::Float32, true);
-        let (min, max) = (self.min.map_or(f32::NEG_INFINITY, |min| min as f32), self.max.map(|max| max as f32));
-        let max = max.unwrap_or(f32::INFINITY);
-        let predict = MapOp::new(reads, [predicted], move |columns, rows| {
-            let predicted = model.predictor.predict(columns, rows)?;
-            let mut clipped = 0;
-            let bounded: Float32Array = predicted
-                .iter()
-                .map(|value| {
-                    // What is not a number stays so, for the contract to find it.
-                    let bounded = value.map(|value| {
-                        if value < min {
-                            min
-                        } else if value > max {
-                            max
-                        } else {
-                            value
-                        }
-                    });
-                    clipped += u64::from(bounded.is_some_and(|bounded| Some(bounded) != value && !bounded.is_nan()));
-                    bounded
-                })
-                .collect();
-            model.count_clipped(clipped);
-            Ok(vec![Arc::new(bounded) as ArrayRef])
+        let quantiles = model.predictor.quantiles().to_vec();
+        let names = if self.forecast.is_some() { self.written_columns(PREDICTED, &quantiles) } else { written };
+        let predicted = names.iter().map(|name| Field::new(name, DataType::Float32, true));
+        let bounds = self.bounds();
+        let predict = MapOp::new(reads, predicted, move |columns, rows| {
+            let found = bounded_columns(model.predictor.predict(columns, rows)?, bounds);
+            model.count_moved(found.clipped, found.crossed);
+            Ok(found.columns)
         });
         match &self.forecast {
             None => Ok(vec![PlanOp::Map(predict)]),
-            Some(forecast) => self.forecast_ops(predict, forecast, scope),
+            Some(forecast) => self.forecast_ops(predict, forecast, &quantiles, scope),
         }
     }
 }
 
 impl PredictTransform {
+    pub(super) fn bounds(&self) -> PredictionBounds {
+        PredictionBounds::new(self.min, self.max)
+    }
+
+    /// The columns of predictions in a forecast, whose model is loaded.
+    pub(super) fn prediction_columns(&self) -> Result<Vec<String>> {
+        Ok(self.written_columns(&self.column, LoadedModel::find(&self.model)?.predictor.quantiles()))
+    }
+
+    /// The column of the point forecast and those of quantiles.
+    fn written_columns(&self, point: &str, quantiles: &[f64]) -> Vec<String> {
+        let of_quantiles = quantiles.iter().map(|quantile| quantile_column(point, *quantile));
+        std::iter::once(point.to_owned()).chain(of_quantiles).collect()
+    }
+
     /// Predicts, drops all columns, and writes those of the forecast.
-    fn forecast_ops(&self, predict: MapOp, forecast: &ForecastColumns, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+    fn forecast_ops(
+        &self,
+        predict: MapOp,
+        forecast: &ForecastColumns,
+        quantiles: &[f64],
+        scope: &BindScope<'_>,
+    ) -> Result<Vec<PlanOp>> {
         let future = scope.future.ok_or_else(no_future)?;
         check_horizon(future, forecast.horizon.as_deref())?;
         let time = future.source.field_with_name(&future.time)?.data_type();
@@ -130,7 +136,10 @@ impl PredictTransform {
             add(source_column(name), name, field.data_type())?;
         }
         add(HORIZON_STEP.to_owned(), STEP, &DataType::UInt32)?;
-        add(PREDICTED.to_owned(), &self.column, &DataType::Float32)?;
+        let predicted = self.written_columns(PREDICTED, quantiles);
+        for (read, name) in predicted.into_iter().zip(self.written_columns(&self.column, quantiles)) {
+            add(read, &name, &DataType::Float32)?;
+        }
         add(KNOWN_UNTIL.to_owned(), KNOWN, time)?;
         let ids = [(MODEL, self.model.clone()), (ARTIFACT, forecast.artifact.clone())];
         for (name, _) in &ids {

@@ -1,0 +1,121 @@
+//! What a training of boosted trees came to, as reports tell it.
+
+use std::collections::BTreeMap;
+
+use forebay_run::{GroupFallback, GroupTrainingReport};
+use forebay_storage::EpochReport;
+
+use super::config::{BoostedOutput, BoostingConfig};
+use super::fit::{FittedGroup, FittedModel};
+use super::model::ErrorSums;
+use super::rows::GroupName;
+
+/// Points of the loss curve at most.
+const CURVE_POINTS_MAX: usize = 200;
+
+/// Reasons that a report tells at most.
+const REASONS_MAX: usize = 100;
+
+/// What became of a group.
+pub enum GroupOutcome {
+    Fitted(FittedGroup),
+    Fallback {
+        reason: String,
+        /// Of the models that predict for it, by output.
+        errors: Vec<ErrorSums>,
+    },
+}
+
+/// A group, the rows that it had to learn from, and what became of it.
+pub struct GroupResult {
+    pub name: GroupName,
+    pub rows: u64,
+    pub outcome: GroupOutcome,
+}
+
+/// All models of a training.
+pub struct TrainingSummary {
+    /// Those over all rows, then those of groups.
+    pub models: Vec<FittedModel>,
+    /// Of the rows of all groups, by output.
+    errors: Vec<ErrorSums>,
+    pub groups: Option<GroupTrainingReport>,
+    /// Losses by round of the point forecast over all rows.
+    pub curve: Vec<(u64, f64)>,
+}
+
+impl TrainingSummary {
+    /// Of the models over all rows, and of groups where the training has some.
+    pub fn new(over_all: Vec<FittedModel>, groups: Option<Vec<GroupResult>>) -> TrainingSummary {
+        let curve = over_all.first().map(|model| curve(&model.losses)).unwrap_or_default();
+        let own: Vec<ErrorSums> = over_all.iter().map(|model| model.card.errors).collect();
+        let errors = if groups.is_some() { vec![ErrorSums::default(); own.len()] } else { own };
+        let mut summary = TrainingSummary { models: over_all, errors, groups: None, curve };
+        let Some(groups) = groups else { return summary };
+        let mut report = GroupTrainingReport { groups: groups.len() as u64, ..GroupTrainingReport::default() };
+        for GroupResult { name, rows, outcome } in groups {
+            match outcome {
+                GroupOutcome::Fallback { reason, errors } => {
+                    summary.add_errors(errors);
+                    report.fallbacks += 1;
+                    if report.fallback_reasons.len() < REASONS_MAX {
+                        report.fallback_reasons.push(GroupFallback { group: name, rows, reason });
+                    }
+                }
+                GroupOutcome::Fitted(FittedGroup { models, reused }) => {
+                    let count = if reused { &mut report.reused } else { &mut report.trained };
+                    *count += 1;
+                    summary.add_errors(models.iter().map(|model| model.card.errors).collect());
+                    summary.models.extend(models);
+                }
+            }
+        }
+        summary.groups = Some(report);
+        summary
+    }
+
+    fn add_errors(&mut self, errors: Vec<ErrorSums>) {
+        self.errors.iter_mut().zip(errors).for_each(|(sum, own)| sum.merge(own));
+    }
+
+    /// Losses and metrics, as those of one epoch.
+    pub fn epoch(&self, config: &BoostingConfig, outputs: &[BoostedOutput]) -> EpochReport {
+        // Of groups, the models over all rows count where there are no others.
+        let skipped = if self.groups.is_some() && self.models.len() > outputs.len() { outputs.len() } else { 0 };
+        let points = self.models.iter().skip(skipped).step_by(outputs.len().max(1));
+        let (lost, rows) = points.fold((0.0, 0), |(lost, rows), model| {
+            (lost + model.card.learned_loss * model.card.rows as f64, rows + model.card.rows)
+        });
+        EpochReport {
+            epoch: 0,
+            step: self.models.iter().map(|model| model.ensemble.trees.len() as u64).sum(),
+            loss: lost / rows.max(1) as f64,
+            learning_rate: config.learning_rate,
+            validation: self.metrics(outputs),
+        }
+    }
+
+    fn metrics(&self, outputs: &[BoostedOutput]) -> BTreeMap<String, f64> {
+        let mut metrics = self.errors.first().map(ErrorSums::metrics).unwrap_or_default();
+        for (output, errors) in outputs.iter().zip(&self.errors) {
+            let (Some(quantile), mean) = (output.quantile, errors.loss / errors.weight) else { continue };
+            if mean.is_finite() {
+                metrics.insert(format!("pinball_q{}", (quantile * 1e10).round() / 1e8), mean);
+            }
+        }
+        metrics
+    }
+
+    /// Numbers in all trees.
+    pub fn parameters(&self) -> u64 {
+        let trees = self.models.iter().flat_map(|model| &model.ensemble.trees);
+        trees.map(|tree| (tree.nodes.len() + tree.leaves.len()) as u64).sum()
+    }
+}
+
+fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
+    let step = losses.len().div_ceil(CURVE_POINTS_MAX).max(1);
+    let last = losses.len().saturating_sub(1);
+    let wanted = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;
+    (0..losses.len()).filter(wanted).map(|round| (round as u64 + 1, losses[round])).collect()
+}
