@@ -19,6 +19,7 @@ mod delta_sink;
 mod end_to_end;
 mod exact_values;
 mod expect;
+mod fallbacks;
 mod faults;
 mod feed;
 mod feed_cache;

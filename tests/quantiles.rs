@@ -17,7 +17,7 @@ const QUANTILES: [f64; 3] = [0.1, 0.5, 0.9];
 const COLUMNS: [&str; 3] = ["prediction_q10", "prediction_q50", "prediction_q90"];
 
 /// A night with boosted trees. `until` is the first day that is not trained on.
-fn spec(shop: &TestDirectory, history: &str, until: &str, train: &str, more: &str) {
+pub fn spec(shop: &TestDirectory, history: &str, until: &str, train: &str, more: &str) {
     shop.write(
         "spec.yaml",
         &format!(
@@ -56,7 +56,7 @@ sinks:
     );
 }
 
-fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
+pub fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
     let column = rows.column_by_name(name).unwrap_or_else(|| panic!("no `{name}` in {}", rows.schema()));
     cast(column, &DataType::Float64).unwrap().as_primitive::<Float64Type>().iter().collect()
 }
@@ -65,9 +65,9 @@ fn columns(rows: &RecordBatch) -> Vec<String> {
     rows.schema().fields().iter().map(|field| field.name().clone()).collect()
 }
 
-type SeriesDay = (String, String, i32);
+pub type SeriesDay = (String, String, i32);
 
-fn series_days(rows: &RecordBatch) -> Vec<SeriesDay> {
+pub fn series_days(rows: &RecordBatch) -> Vec<SeriesDay> {
     let text = |name: &str| {
         let column = cast(rows.column_by_name(name).unwrap(), &DataType::Utf8).unwrap();
         column.as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
@@ -77,7 +77,7 @@ fn series_days(rows: &RecordBatch) -> Vec<SeriesDay> {
     text("store_id").into_iter().zip(text("item_id")).zip(days).map(|((store, item), day)| (store, item, day)).collect()
 }
 
-fn values_by_day(rows: &RecordBatch) -> BTreeMap<SeriesDay, f64> {
+pub fn values_by_day(rows: &RecordBatch) -> BTreeMap<SeriesDay, f64> {
     let values = series_days(rows).into_iter().zip(numbers(rows, "qty"));
     values.filter_map(|(key, value)| Some((key, value?))).collect()
 }
@@ -93,7 +93,7 @@ fn quantiles(rows: &RecordBatch) -> Vec<[f64; 3]> {
     all
 }
 
-fn date(days: &[String], day: usize) -> String {
+pub fn date(days: &[String], day: usize) -> String {
     let stem = days[day].split('.').next().unwrap();
     stem[stem.len() - 10..].to_owned()
 }

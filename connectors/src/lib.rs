@@ -43,10 +43,10 @@ pub use format::{ConfigResult, ConnectorFormat};
 pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
-    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnMajorProduct,
-    DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE,
-    MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor, TrainConfig,
-    TrainingDevice, TrialComparison, check_accelerator,
+    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
+    ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, GroupFallbackKind, GroupModelCard,
+    LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape,
+    OnNonFinite, Precision, Predictor, TrainConfig, TrainingDevice, TrialComparison, check_accelerator,
 };
 
 use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};

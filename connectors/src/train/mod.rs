@@ -29,7 +29,8 @@ mod tensors;
 mod trainer;
 
 pub use boosting::{
-    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ErrorSums, GroupModelCard,
+    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback, ErrorSums,
+    GroupFallbackKind, GroupModelCard,
 };
 pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig};
 pub use device::{

@@ -13,6 +13,7 @@ mod carry;
 mod chain;
 mod column_reach;
 mod column_selector;
+mod column_units;
 mod expectation;
 mod explain;
 mod fuse;
@@ -44,6 +45,7 @@ pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
 pub use chain::{ChainContext, ChainPath, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_reach::column_reaches;
 pub use column_selector::{ColumnSelector, unknown_column};
+pub use column_units::{UnitMismatch, changed_by, unit_mismatch};
 pub use expectation::{Expectation, ExpectationOutcome, ExpectationPolicy, JudgeExpectation, ViolatingValue};
 pub use explain::{
     ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse,

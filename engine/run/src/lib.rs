@@ -32,8 +32,7 @@ mod worker_server;
 
 pub use backtest::{
     BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore, ForecasterScores,
-    IntervalScore, QuantileScore,
-    GroupScore, StepScore,
+    GroupScore, IntervalScore, QuantileScore, StepScore,
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::{DeadlineSpec, parse_duration};

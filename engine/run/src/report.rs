@@ -134,7 +134,10 @@ pub struct GroupTrainingReport {
     pub trained: u64,
     /// Models that stand from an earlier run: neither their rows nor their configuration has changed.
     pub reused: u64,
-    /// Groups that have no model of their own: the model over all rows predicts for them.
+    /// Models of groups above others, which predict for groups that have no model of their own.
+    #[serde(default)]
+    pub parents: u64,
+    /// Groups that have no model of their own.
     pub fallbacks: u64,
     /// Some of these, with the reason: at most 100.
     pub fallback_reasons: Vec<GroupFallback>,
@@ -149,6 +152,9 @@ pub struct GroupFallback {
     pub rows: u64,
     /// Why it has no model.
     pub reason: String,
+    /// What predicts for it.
+    #[serde(default)]
+    pub predicted_by: String,
 }
 
 /// One published forecast.

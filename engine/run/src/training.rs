@@ -16,7 +16,7 @@ use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
     ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
 };
-use forebay_plan::{BoundPipeline, unknown_column};
+use forebay_plan::{BoundPipeline, NodeFlow, UnitMismatch, unit_mismatch, unknown_column};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
@@ -42,6 +42,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
 
     /// The part of the split that the model is validated on, where the configuration names one.
     fn validation(&self) -> Option<&str>;
+
+    /// Columns that predict in place of a model, so that they must hold the label of other times in its own units.
+    fn label_columns(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The quantiles that the model predicts beside its point forecast, in ascending order.
     fn quantiles(&self) -> Vec<f64> {
@@ -197,6 +202,9 @@ pub(crate) fn check_training(
     if flow.schema.field_with_name(&label).is_err() {
         return Err(unknown_column(&label, &flow.schema));
     }
+    for column in trainer.label_columns() {
+        check_label_column(bound, flow, &column, &label)?;
+    }
     let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
     let named = [training.split.as_deref(), trainer.validation()];
     if let Some(part) = named.into_iter().flatten().find(|part| !parts.contains(part)) {
@@ -204,6 +212,29 @@ pub(crate) fn check_training(
             .hint("declare it under `split:`, or name one that is there"));
     }
     Ok(())
+}
+
+/// Refuses a column that predicts where it does not hold the label of other times in its own units.
+fn check_label_column(bound: &BoundPipeline, flow: &NodeFlow, column: &str, label: &str) -> Result<()> {
+    if flow.schema.field_with_name(column).is_err() {
+        return Err(unknown_column(column, &flow.schema));
+    }
+    let Some(mismatch) = unit_mismatch(bound, flow, column, label) else { return Ok(()) };
+    let (message, hint) = match mismatch {
+        UnitMismatch::NotOfLabel => (
+            format!("`{column}` does not hold values of the label `{label}`, so it cannot predict it"),
+            "name a `lag` of the label, or a mean of its window".to_owned(),
+        ),
+        UnitMismatch::Changed(by) => (
+            format!("`{by}` changes `{column}`, which then is not in the units of the label `{label}`"),
+            format!("keep the values as they are in another column (`derive`) before `{by}`, and name that"),
+        ),
+        UnitMismatch::LabelChanged(by) => (
+            format!("`{by}` changes the label `{label}`, and `{column}` holds its values from before"),
+            format!("move `{by}` before the window that makes `{column}`"),
+        ),
+    };
+    Err(Fault::new(codes::BAD_VALUE, message).column(column).hint(hint))
 }
 
 /// The column that is predicted.

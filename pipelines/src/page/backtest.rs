@@ -64,9 +64,10 @@ fn quantiles_table(forecast: &BacktestedForecast) -> Option<Block> {
     let quantiles = first.quantiles.iter().enumerate().map(|(at, known)| {
         line(format!("pinball loss of {}", known.quantile), &|score| score.quantiles.get(at)?.pinball)
     });
-    let intervals = first.intervals.iter().enumerate().map(|(at, known)| {
-        line(format!("coverage of {}", known.level), &|score| score.intervals.get(at)?.coverage)
-    });
+    let intervals =
+        first.intervals.iter().enumerate().map(|(at, known)| {
+            line(format!("coverage of {}", known.level), &|score| score.intervals.get(at)?.coverage)
+        });
     Some(Block::table("Quantiles and the central intervals between them", &head, quantiles.chain(intervals).collect()))
 }
 

@@ -51,7 +51,11 @@ pub(super) fn summary(model: &ModelReport) -> String {
         );
         for fallback in groups.fallback_reasons.iter().take(FALLBACKS_SHOWN) {
             let values: Vec<&str> = fallback.group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
-            text += &format!("    {}: {}\n", values.join(", "), fallback.reason);
+            let predicts = match fallback.predicted_by.as_str() {
+                "" => String::new(),
+                by => format!("; {by} predicts"),
+            };
+            text += &format!("    {}: {}{predicts}\n", values.join(", "), fallback.reason);
         }
     }
     text + &format!("  {}\n", model.path)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::boost::BoostingOptions;
+use super::fallback::GroupFallbackKind;
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
 use super::trainer;
@@ -25,8 +26,8 @@ use crate::train::config::{MISSING_ID, OnNonFinite};
 /// bit, on any number of threads.
 ///
 /// With `by`, the model over all rows is trained, too. It predicts for groups with fewer than `min_rows` rows, for
-/// groups whose training fails, and for groups that were not there. A group whose rows have not changed keeps its model
-/// from the run before.
+/// groups whose training fails, and for groups that were not there, unless `fallback` says otherwise. A group whose rows
+/// have not changed keeps its model from the run before.
 ///
 /// ```
 /// use forebay_connectors::BoostingConfig;
@@ -48,6 +49,10 @@ pub struct BoostingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_rows: Option<u64>,
+    /// What predicts for groups without a model of their own: those with fewer than `min_rows` rows, those whose training
+    /// fails, and those that were not there.
+    #[serde(skip_serializing_if = "GroupFallbackKind::is_default")]
+    pub fallback: GroupFallbackKind,
     /// Rows that one model learns from at most, evenly spaced ones of all; all rows when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -133,6 +138,7 @@ impl Default for BoostingConfig {
             model: BoostedModelKind::Gbdt,
             by: Vec::new(),
             min_rows: None,
+            fallback: GroupFallbackKind::default(),
             sample_rows: None,
             loss: BoostingLoss::default(),
             quantiles: Vec::new(),
@@ -209,6 +215,7 @@ impl BoostingConfig {
             path: None,
             by: Vec::new(),
             min_rows: None,
+            fallback: GroupFallbackKind::default(),
             label: None,
             dense: None,
             categorical: None,
@@ -249,6 +256,13 @@ impl ConnectorConfig for BoostingConfig {
                 return wrong("tweedie_power", format!("{power} is not between 1 and 2"));
             }
             _ => {}
+        }
+        if self.fallback != GroupFallbackKind::AllRows && self.by.is_empty() {
+            return wrong("fallback", "`fallback` is for groups: add `by`".to_owned());
+        }
+        if self.fallback == GroupFallbackKind::Parent && self.by.len() < 2 {
+            let message = "`fallback: parent` needs groups above: name several columns under `by`, the widest first";
+            return wrong("fallback", message.to_owned());
         }
         if self.min_rows.is_some() && self.by.is_empty() {
             return wrong("min_rows", "`min_rows` is for groups: add `by`".to_owned());
@@ -302,13 +316,20 @@ impl Trainer for BoostingConfig {
         self.validation.as_deref()
     }
 
+    fn label_columns(&self) -> Vec<String> {
+        match &self.fallback {
+            GroupFallbackKind::Column(column) => vec![column.clone()],
+            GroupFallbackKind::AllRows | GroupFallbackKind::Parent => Vec::new(),
+        }
+    }
+
     fn quantiles(&self) -> Vec<f64> {
         self.quantiles.clone()
     }
 
     fn identity(&self) -> Result<Value> {
         let mut identity = self.model_identity()?;
-        identity["by"] = json!([self.by, self.min_rows()]);
+        identity["by"] = json!([self.by, self.min_rows(), self.fallback]);
         Ok(identity)
     }
 

@@ -130,6 +130,19 @@ impl Objective {
         }
     }
 
+    /// The result that a prediction means.
+    pub fn result(self, prediction: f32) -> f64 {
+        let prediction = f64::from(prediction);
+        match self {
+            Objective::Poisson | Objective::Tweedie(_) => prediction.max(1e-6).ln(),
+            Objective::Logistic => {
+                let share = prediction.clamp(1e-6, 1.0 - 1e-6);
+                (share / (1.0 - share)).ln()
+            }
+            _ => prediction,
+        }
+    }
+
     /// The quantile of the errors that a leaf takes in place of a Newton step, where the loss has corners.
     pub fn leaf_quantile(self) -> Option<f64> {
         match self {

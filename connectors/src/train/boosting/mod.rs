@@ -9,6 +9,7 @@ mod bins;
 mod boost;
 mod config;
 mod encode;
+mod fallback;
 mod fit;
 mod grow;
 mod histogram;
@@ -25,5 +26,6 @@ mod trainer;
 mod tree;
 
 pub use config::{BoostedModelKind, BoostingConfig};
+pub use fallback::{ColumnFallback, GroupFallbackKind};
 pub use loss::BoostingLoss;
 pub use model::{BoostedModel, BoostingCard, ErrorSums, GroupModelCard};

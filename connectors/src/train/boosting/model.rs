@@ -9,6 +9,7 @@ use forebay_run::Predictions;
 use serde::{Deserialize, Serialize};
 
 use super::encode::decode_ensembles;
+use super::fallback::ColumnFallback;
 use super::loss::{BoostingLoss, Objective};
 use super::rows::{GroupName, feature_table, group_columns, group_name};
 use super::tree::TreeEnsemble;
@@ -33,6 +34,9 @@ pub struct BoostingCard {
     /// The columns that name groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
+    /// The column that predicts for groups without a model, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<ColumnFallback>,
     /// The models: first those over all rows, then those of groups; of each, the point forecast comes before the quantiles.
     pub models: Vec<GroupModelCard>,
 }
@@ -115,8 +119,9 @@ pub struct BoostedModel {
     objectives: Vec<Objective>,
     /// In the order of the card.
     ensembles: Vec<TreeEnsemble>,
-    /// Models by group, in the order of the card.
+    /// Models by group, in the order of the card. Groups above others have fewer values in their names.
     groups: HashMap<GroupName, usize>,
+    fallback: Option<ColumnFallback>,
 }
 
 impl BoostedModel {
@@ -130,9 +135,15 @@ impl BoostedModel {
         }
         let groups = card.models.iter().step_by(outputs).enumerate().skip(1);
         let groups = groups.map(|(number, model)| (model.group.clone(), number)).collect();
+        let fallback = card.fallback.clone();
         let point = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
         let quantiles = card.quantiles.iter().map(|quantile| Objective::Quantile(*quantile));
-        Ok(BoostedModel { objectives: std::iter::once(point).chain(quantiles).collect(), ensembles, groups })
+        Ok(BoostedModel { objectives: std::iter::once(point).chain(quantiles).collect(), ensembles, groups, fallback })
+    }
+
+    /// The model of a group, or of the nearest group above it.
+    fn model_of(&self, name: &GroupName) -> Option<usize> {
+        (1..=name.len()).rev().find_map(|values| self.groups.get(&name[..values]).copied())
     }
 
     /// The trees, in the order of the card.
@@ -145,25 +156,31 @@ impl BoostedModel {
         let table = feature_table(features, columns, rows)?;
         let names = columns.get(features.dense.len() + features.categorical.len()..).unwrap_or(&[]);
         let names = group_columns(names)?;
-        let mut last: Option<(GroupName, usize)> = None;
+        let mut last: Option<(GroupName, Option<usize>)> = None;
         let outputs = self.objectives.len();
         let mut predicted: Vec<Vec<f32>> = vec![Vec::with_capacity(rows); outputs];
         for row in 0..rows {
-            let number = if names.is_empty() {
-                0
+            let own = if names.is_empty() {
+                Some(0)
             } else {
                 let name = group_name(&names, row);
                 match last.take_if(|(known, _)| *known == name) {
                     Some(known) => last.insert(known).1,
                     None => {
-                        let number = self.groups.get(&name).copied().unwrap_or(0);
-                        last.insert((name, number)).1
+                        let own = self.model_of(&name);
+                        last.insert((name, own)).1
                     }
                 }
             };
-            let ensembles = &self.ensembles[number * outputs..(number + 1) * outputs];
-            for ((output, ensemble), objective) in predicted.iter_mut().zip(ensembles).zip(&self.objectives) {
-                output.push(objective.prediction(ensemble.predict(table.row(row))));
+            let features = table.row(row);
+            let first = own.unwrap_or(0) * outputs;
+            for (number, output) in predicted.iter_mut().enumerate() {
+                let fallback = self.fallback.as_ref().filter(|_| own.is_none());
+                let value = match fallback.and_then(|column| column.predict(number, features)) {
+                    Some(value) => value,
+                    None => self.objectives[number].prediction(self.ensembles[first + number].predict(features)),
+                };
+                output.push(value);
             }
         }
         let mut predicted = predicted.into_iter().map(Float32Array::from);

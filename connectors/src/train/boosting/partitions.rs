@@ -80,11 +80,11 @@ impl GroupDivider {
         })
     }
 
-    /// Adds rows to learn from, or to validate on.
-    pub fn add(&mut self, rows: &ReadRows, validate: bool) -> Result<()> {
+    /// Adds rows to learn from, or to validate on. The first so many columns name their groups.
+    pub fn add(&mut self, rows: &ReadRows, validate: bool, columns: usize) -> Result<()> {
         let mut last: Option<(GroupName, u32)> = None;
         for row in 0..rows.table.rows() {
-            let name = group_name(&rows.groups, row);
+            let name = group_name(&rows.groups[..columns], row);
             let number = match last.take_if(|(known, _)| *known == name) {
                 Some(known) => last.insert(known).1,
                 None => {
@@ -136,13 +136,13 @@ impl DividedGroups {
 
     /// Bytes of a part, about.
     pub fn part_bytes(&self, part: usize) -> u64 {
-        match self.files.get(part) {
-            Some(file) => file.bytes(),
-            None => {
-                self.held.iter().map(|rows| (rows.learn.rows() + rows.validate.rows()) as u64).sum::<u64>()
-                    * self.shape.bytes()
-            }
-        }
+        self.files.get(part).map_or_else(|| self.held_bytes(), |file| file.bytes())
+    }
+
+    /// Bytes that are held in memory, about.
+    pub fn held_bytes(&self) -> u64 {
+        let rows = self.held.iter().map(|rows| (rows.learn.rows() + rows.validate.rows()) as u64);
+        rows.sum::<u64>() * self.shape.bytes()
     }
 
     /// The groups of a part by number, in ascending order. A part is taken once.
@@ -224,7 +224,7 @@ mod tests {
         let scratch = MemoryScratch::default();
         let mut divider = GroupDivider::new(shape, 1200 * shape.bytes(), held_bytes_max, &scratch).unwrap();
         for (first, validate) in [(0, false), (300, true), (600, false), (900, true)] {
-            divider.add(&read(first, 300, weighted), validate).unwrap();
+            divider.add(&read(first, 300, weighted), validate, 1).unwrap();
         }
         let mut groups = divider.finish().unwrap();
         let mut all = Vec::new();

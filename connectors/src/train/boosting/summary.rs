@@ -6,6 +6,7 @@ use forebay_run::{GroupFallback, GroupTrainingReport};
 use forebay_storage::EpochReport;
 
 use super::config::{BoostedOutput, BoostingConfig};
+use super::fallback::{ColumnFallback, GroupFallbacks};
 use super::fit::{FittedGroup, FittedModel};
 use super::model::ErrorSums;
 use super::rows::GroupName;
@@ -21,6 +22,8 @@ pub enum GroupOutcome {
     Fitted(FittedGroup),
     Fallback {
         reason: String,
+        /// What predicts for it, in words.
+        predicted_by: String,
         /// Of the models that predict for it, by output.
         errors: Vec<ErrorSums>,
     },
@@ -35,8 +38,11 @@ pub struct GroupResult {
 
 /// All models of a training.
 pub struct TrainingSummary {
-    /// Those over all rows, then those of groups.
+    /// Those over all rows, then those of groups, then those of groups above them.
     pub models: Vec<FittedModel>,
+    /// How many of them are of groups above others.
+    parents: usize,
+    pub column: Option<ColumnFallback>,
     /// Of the rows of all groups, by output.
     errors: Vec<ErrorSums>,
     pub groups: Option<GroupTrainingReport>,
@@ -45,21 +51,22 @@ pub struct TrainingSummary {
 }
 
 impl TrainingSummary {
-    /// Of the models over all rows, and of groups where the training has some.
-    pub fn new(over_all: Vec<FittedModel>, groups: Option<Vec<GroupResult>>) -> TrainingSummary {
+    /// Of what predicts for groups without a model, and of groups where the training has some.
+    pub fn new(fallbacks: GroupFallbacks, groups: Option<Vec<GroupResult>>) -> TrainingSummary {
+        let GroupFallbacks { over_all, parents, column, .. } = fallbacks;
         let curve = over_all.first().map(|model| curve(&model.losses)).unwrap_or_default();
         let own: Vec<ErrorSums> = over_all.iter().map(|model| model.card.errors).collect();
         let errors = if groups.is_some() { vec![ErrorSums::default(); own.len()] } else { own };
-        let mut summary = TrainingSummary { models: over_all, errors, groups: None, curve };
+        let mut summary = TrainingSummary { models: over_all, parents: 0, column, errors, groups: None, curve };
         let Some(groups) = groups else { return summary };
         let mut report = GroupTrainingReport { groups: groups.len() as u64, ..GroupTrainingReport::default() };
         for GroupResult { name, rows, outcome } in groups {
             match outcome {
-                GroupOutcome::Fallback { reason, errors } => {
+                GroupOutcome::Fallback { reason, predicted_by, errors } => {
                     summary.add_errors(errors);
                     report.fallbacks += 1;
                     if report.fallback_reasons.len() < REASONS_MAX {
-                        report.fallback_reasons.push(GroupFallback { group: name, rows, reason });
+                        report.fallback_reasons.push(GroupFallback { group: name, rows, reason, predicted_by });
                     }
                 }
                 GroupOutcome::Fitted(FittedGroup { models, reused }) => {
@@ -70,6 +77,12 @@ impl TrainingSummary {
                 }
             }
         }
+        report.parents = parents.len() as u64;
+        let mut parents: Vec<_> = parents.into_iter().collect();
+        parents.sort_by(|a, b| a.0.cmp(&b.0));
+        let parents: Vec<FittedModel> = parents.into_iter().flat_map(|(_, models)| models).collect();
+        summary.parents = parents.len();
+        summary.models.extend(parents);
         summary.groups = Some(report);
         summary
     }
@@ -81,8 +94,9 @@ impl TrainingSummary {
     /// Losses and metrics, as those of one epoch.
     pub fn epoch(&self, config: &BoostingConfig, outputs: &[BoostedOutput]) -> EpochReport {
         // Of groups, the models over all rows count where there are no others.
-        let skipped = if self.groups.is_some() && self.models.len() > outputs.len() { outputs.len() } else { 0 };
-        let points = self.models.iter().skip(skipped).step_by(outputs.len().max(1));
+        let own = &self.models[..self.models.len() - self.parents];
+        let skipped = if self.groups.is_some() && own.len() > outputs.len() { outputs.len() } else { 0 };
+        let points = own.iter().skip(skipped).step_by(outputs.len().max(1));
         let (lost, rows) = points.fold((0.0, 0), |(lost, rows), model| {
             (lost + model.card.learned_loss * model.card.rows as f64, rows + model.card.rows)
         });

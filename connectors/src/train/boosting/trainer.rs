@@ -1,5 +1,6 @@
 //! Trains the models over all rows, and those of groups whose rows have changed.
 
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,10 @@ use serde_json::json;
 use super::boost::BoostingState;
 use super::config::BoostingConfig;
 use super::encode::{decode_ensembles, encode_ensembles};
+use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks, group_text};
 use super::fit::{FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::model::{BoostingCard, GroupModelCard};
-use super::partitions::{GroupDivider, GroupRows, RowShape};
+use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
 use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
 use super::sample::{sample_group, take_sample};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
@@ -116,7 +118,12 @@ impl<'a> BoostingRun<'a> {
         let scratch = self.course.scratch();
         let held_max = if grouped { limit - needed } else { 0 };
         let bytes = if grouped { bytes } else { 0 };
-        let mut divider = GroupDivider::new(self.shape, bytes, held_max, scratch.as_ref())?;
+        // Rows of groups above go to those of each level, too.
+        let levels = if self.config.fallback == GroupFallbackKind::Parent { self.config.by.len() - 1 } else { 0 };
+        let share = held_max / (1 + levels as u64);
+        let mut divider = GroupDivider::new(self.shape, bytes, share, scratch.as_ref())?;
+        let above = bytes * levels as u64;
+        let mut parents = GroupDivider::new(self.shape, above, share * levels as u64, scratch.as_ref())?;
         let mut all = GroupRows {
             learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
             validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
@@ -131,7 +138,8 @@ impl<'a> BoostingRun<'a> {
                 skipped += read.skipped;
                 take_sample(table, &read.table, (row, rows), self.config.sample_rows);
                 row += read.table.rows() as u64;
-                if grouped { divider.add(&read, validate) } else { Ok(()) }
+                (1..=levels).try_for_each(|level| parents.add(&read, validate, level))?;
+                if grouped { divider.add(&read, validate, self.config.by.len()) } else { Ok(()) }
             })?;
             self.skipped += skipped;
         }
@@ -141,29 +149,82 @@ impl<'a> BoostingRun<'a> {
         }
 
         let over_all = self.train_over_all(&all)?;
+        let column = match &self.config.fallback {
+            GroupFallbackKind::Column(column) => {
+                let dense = &self.course.rows.features.dense;
+                Some(ColumnFallback::new(column, dense, &self.fitter.outputs, &all.learn)?)
+            }
+            GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
+        };
         drop(all);
+        let mut fallbacks = GroupFallbacks::new(over_all, column, &self.config.fallback);
         let mut groups = Vec::new();
         if grouped {
-            let mut divided = divider.finish()?;
-            for part in 0..divided.parts() {
-                let held = divided.part_bytes(part);
-                let own = divided.take_part(part)?;
-                let side_by_side = self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
-                for chunk in own.chunks(PART_GROUPS) {
-                    let outcomes = self.train_chunk(chunk, &divided.names, &over_all, side_by_side)?;
-                    self.keep_part(&outcomes)?;
-                    for ((number, _), outcome) in chunk.iter().zip(outcomes) {
-                        let number = *number as usize;
-                        let (name, rows) = (divided.names[number].clone(), divided.rows[number]);
-                        groups.push(GroupResult { name, rows, outcome });
-                    }
-                    let done = (groups.len() as u64, divided.names.len() as u64);
-                    self.tell(done, over_all.first().map_or(0.0, |model| model.card.learned_loss));
+            let (divided, above) = (divider.finish()?, parents.finish()?);
+            let limit = limit.saturating_sub(divided.held_bytes());
+            for GroupResult { name, outcome, .. } in self.train_parents(&divided, above, &fallbacks, limit)? {
+                if let GroupOutcome::Fitted(fitted) = outcome {
+                    fallbacks.parents.insert(name, fitted.models);
                 }
             }
-            groups.sort_by(|a, b| a.name.cmp(&b.name));
+            let limit = self.course.memory_bytes / 2;
+            groups = self.train_groups(divided, &|_| true, &fallbacks, limit)?;
         }
-        self.finish((learn_rows, validation_rows), TrainingSummary::new(over_all, grouped.then_some(groups)))
+        let groups = grouped.then_some(groups);
+        self.finish((learn_rows, validation_rows), TrainingSummary::new(fallbacks, groups))
+    }
+
+    /// Trains the groups above those that have too few rows: of each the nearest that has enough.
+    fn train_parents(
+        &mut self,
+        groups: &DividedGroups,
+        above: DividedGroups,
+        fallbacks: &GroupFallbacks,
+        limit: u64,
+    ) -> Result<Vec<GroupResult>> {
+        let min_rows = self.config.min_rows();
+        let rows: HashMap<&GroupName, u64> = above.names.iter().zip(above.rows.iter().copied()).collect();
+        let small = groups.names.iter().zip(&groups.rows).filter(|(_, rows)| **rows < min_rows);
+        let nearest = small.filter_map(|(name, _)| {
+            let parents = (1..name.len()).rev().map(|values| name[..values].to_vec());
+            parents.into_iter().find(|parent| rows.get(parent).is_some_and(|rows| *rows >= min_rows))
+        });
+        let wanted: HashSet<GroupName> = nearest.collect();
+        drop(rows);
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.train_groups(above, &|name| wanted.contains(name), fallbacks, limit)
+    }
+
+    /// Trains those of the groups that are wanted, within so many bytes; gives them in order of their names.
+    fn train_groups(
+        &mut self,
+        mut divided: DividedGroups,
+        wanted: &dyn Fn(&GroupName) -> bool,
+        fallbacks: &GroupFallbacks,
+        limit: u64,
+    ) -> Result<Vec<GroupResult>> {
+        let mut groups = Vec::new();
+        for part in 0..divided.parts() {
+            let held = divided.part_bytes(part);
+            let mut own = divided.take_part(part)?;
+            own.retain(|(number, _)| wanted(&divided.names[*number as usize]));
+            let side_by_side = self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
+            for chunk in own.chunks(PART_GROUPS) {
+                let outcomes = self.train_chunk(chunk, &divided.names, fallbacks, side_by_side)?;
+                self.keep_part(&outcomes)?;
+                for ((number, _), outcome) in chunk.iter().zip(outcomes) {
+                    let number = *number as usize;
+                    let (name, rows) = (divided.names[number].clone(), divided.rows[number]);
+                    groups.push(GroupResult { name, rows, outcome });
+                }
+                let done = (groups.len() as u64, divided.names.len() as u64);
+                self.tell(done, fallbacks.over_all.first().map_or(0.0, |model| model.card.learned_loss));
+            }
+        }
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(groups)
     }
 
     /// Bytes that training one model takes, rows included.
@@ -220,19 +281,20 @@ impl<'a> BoostingRun<'a> {
         &self,
         groups: &[(u32, GroupRows)],
         names: &[GroupName],
-        over_all: &[FittedModel],
+        fallbacks: &GroupFallbacks,
         side_by_side: usize,
     ) -> Result<Vec<GroupOutcome>> {
         parallel_map(side_by_side, groups.len(), &|at| {
             let (number, rows) = &groups[at];
-            self.train_group(&names[*number as usize], rows, over_all)
+            self.train_group(&names[*number as usize], rows, fallbacks)
         })
     }
 
-    fn train_group(&self, name: &GroupName, rows: &GroupRows, over_all: &[FittedModel]) -> Result<GroupOutcome> {
+    fn train_group(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks) -> Result<GroupOutcome> {
         self.course.check()?;
         let fallback = |reason: String| {
-            Ok(GroupOutcome::Fallback { reason, errors: self.fitter.errors_of(over_all, &rows.validate) })
+            let (predicted_by, errors) = fallbacks.errors(&self.fitter, name, &rows.validate);
+            Ok(GroupOutcome::Fallback { reason, predicted_by, errors })
         };
         let (count, min_rows) = (rows.learn.rows() as u64, self.config.min_rows());
         if count < min_rows {
@@ -285,10 +347,11 @@ impl<'a> BoostingRun<'a> {
         });
         if let Some(report) = summary.groups.as_ref().filter(|report| report.fallbacks > 0) {
             let message = format!(
-                "{} of {} groups of `{}` have no model of their own: the model over all rows predicts for them",
+                "{} of {} groups of `{}` have no model of their own: {} predicts for them",
                 report.fallbacks,
                 report.groups,
-                self.course.sink()
+                self.course.sink(),
+                self.config.fallback.in_words()
             );
             self.course.emit(Event::Warning { message });
         }
@@ -308,6 +371,7 @@ impl<'a> BoostingRun<'a> {
             quantile: self.config.quantile,
             quantiles: self.config.quantiles.clone(),
             by: self.config.by.clone(),
+            fallback: summary.column,
             models: models.iter().map(|model| model.card.clone()).collect(),
         };
         let files = write_boosted_model(self.course, self.config.non_finite, card, &learned, |words| {
@@ -381,9 +445,4 @@ fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
 
 fn step_event(course: &TrainingContext<'_>, learning_rate: f64, (step, steps): (u64, u64), loss: f64) -> Event {
     Event::TrainingStep { sink: course.sink().to_owned(), epoch: 0, step, steps, loss, learning_rate }
-}
-
-fn group_text(group: &GroupName) -> String {
-    let values: Vec<&str> = group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
-    format!("`{}`", values.join(", "))
 }

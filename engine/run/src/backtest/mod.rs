@@ -23,7 +23,7 @@ use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
 use self::scores::ForecastQuantiles;
 use crate::leak_check::TimeRange;
-use crate::predict::{PredictConfig, step_of_future};
+use crate::predict::{PredictConfig, check_label_units, step_of_future};
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
@@ -72,7 +72,8 @@ impl Session {
         self.check_forecasts(pipeline, &bound)?;
         let mut plans = Vec::new();
         for (number, sink) in pipeline.predictions.iter().enumerate() {
-            let plan = ForecastBacktest::new(self, pipeline, &bound, number, sink, options);
+            let plan = check_label_units(pipeline, &bound, sink)
+                .and_then(|()| ForecastBacktest::new(self, pipeline, &bound, number, sink, options));
             plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
         }
         let longest = plans.iter().max_by_key(|plan| plan.horizon());

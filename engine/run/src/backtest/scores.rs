@@ -103,10 +103,8 @@ impl ErrorSums {
     pub fn score(&self, quantiles: &ForecastQuantiles) -> ForecastScore {
         let by = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
         let rows = self.rows as f64;
-        let of_quantile = |(quantile, pinball): (&f64, &f64)| QuantileScore {
-            quantile: *quantile,
-            pinball: by(*pinball, rows),
-        };
+        let of_quantile =
+            |(quantile, pinball): (&f64, &f64)| QuantileScore { quantile: *quantile, pinball: by(*pinball, rows) };
         let of_interval = |(interval, inside): (CentralInterval, &u64)| IntervalScore {
             level: interval.level,
             coverage: by(*inside as f64, rows),
@@ -130,7 +128,8 @@ mod tests {
     #[test]
     fn measures_of_sums() {
         // Forecasts 3, 1 of values 2, 4.
-        let mut sums = ErrorSums { rows: 1, absolute: 1.0, signed: 1.0, squared: 1.0, values: 2.0, ..Default::default() };
+        let mut sums =
+            ErrorSums { rows: 1, absolute: 1.0, signed: 1.0, squared: 1.0, values: 2.0, ..Default::default() };
         let other = ErrorSums { rows: 1, absolute: 3.0, signed: -3.0, squared: 9.0, values: 4.0, ..Default::default() };
         sums.add(&other);
         let none = ForecastQuantiles::default();

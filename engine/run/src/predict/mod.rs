@@ -19,8 +19,8 @@ use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
 use forebay_model::{Dataset, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, check_horizon, compile,
-    unknown_column,
+    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, changed_by, check_horizon,
+    compile, unknown_column,
 };
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ impl Session {
             Some(fault.at(sink.at.as_ref()))
         });
         Fault::combine(faults.collect()).map_or(Ok(()), Err)?;
-        self.check_naive(pipeline)
+        self.check_naive(pipeline, bound)
     }
 
     /// The forecasts of a run, each with the model of its training.
@@ -307,6 +307,20 @@ impl RunExecutor<'_> {
         }
         Ok(())
     }
+}
+
+/// Refuses to compare forecasts with the values that came where the model's label has other units than these.
+pub(crate) fn check_label_units(pipeline: &Pipeline, bound: &BoundPipeline, sink: &PipelineSink) -> Result<()> {
+    let (Some(label), future) = (&pipeline.label, future_of(bound, &sink.from)?) else { return Ok(()) };
+    let Some(by) = future.rows.iter().find_map(|stream| changed_by(bound, &stream.ops, &label.column)) else {
+        return Ok(());
+    };
+    let message = format!(
+        "`{by}` changes the label `{}` behind `future_rows`: the model predicts in other units than those of the values",
+        label.column
+    );
+    let hint = format!("change the label before `future_rows`, or write what `{by}` makes to another column");
+    Err(Fault::new(codes::BAD_VALUE, message).column(&label.column).hint(hint))
 }
 
 /// The rows of the future of a step.

@@ -11,11 +11,13 @@ use forebay_execute::RunState;
 use forebay_model::{
     DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, codes,
 };
-use forebay_plan::{bind, compile};
+use forebay_plan::{BoundPipeline, bind, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
-use super::{ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast};
+use super::{
+    ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast, check_label_units,
+};
 use crate::backfill::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;
@@ -77,7 +79,8 @@ impl ModelPredictor for SeasonalNaive {
         let point = (0..rows).map(|row| Some(known(row).next().unwrap_or(0.0))).collect();
         let mut quantiles = vec![Vec::with_capacity(rows); self.quantiles.len()];
         let mut seasons = Vec::new();
-        for row in (0..rows).filter(|_| !quantiles.is_empty()) {
+        let scored = if self.quantiles.is_empty() { 0 } else { rows };
+        for row in 0..scored {
             seasons.clear();
             seasons.extend(known(row).take(QUANTILE_SEASONS_MAX));
             seasons.sort_by(f32::total_cmp);
@@ -166,7 +169,7 @@ pub(crate) fn naive_passes() -> Vec<PlannedPass> {
 
 impl Session {
     /// Refuses a ladder with the rung `naive` where it could not be taken.
-    pub(super) fn check_naive(&self, pipeline: &Pipeline) -> Result<()> {
+    pub(super) fn check_naive(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
         let Some(deadline) = &pipeline.deadline else { return Ok(()) };
         if !deadline.ladder.contains(&DegradationLevel::Naive) {
             return Ok(());
@@ -177,7 +180,8 @@ impl Session {
             return Err(fault.hint(hint).at(deadline.at.as_ref()));
         }
         let faults = pipeline.predictions.iter().filter_map(|sink| {
-            let fault = self.naive_plan(pipeline, sink).err()?;
+            let checked = self.naive_plan(pipeline, sink).and_then(|_| check_label_units(pipeline, bound, sink));
+            let fault = checked.err()?;
             Some(fault.at(sink.at.as_ref()))
         });
         Fault::combine(faults.collect()).map_or(Ok(()), Err)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, StringArray};
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{

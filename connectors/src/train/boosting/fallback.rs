@@ -1,0 +1,144 @@
+//! What predicts for groups that have no model of their own.
+
+use std::collections::HashMap;
+
+use forebay_feed::FeatureField;
+use forebay_model::{Fault, Result, codes};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::config::BoostedOutput;
+use super::fit::{FittedModel, ModelFitter};
+use super::loss::weighted_quantile;
+use super::model::ErrorSums;
+use super::rows::GroupName;
+use super::table::{FeatureTable, RowFeatures};
+
+/// What predicts for groups without a model of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupFallbackKind {
+    /// The model over all rows.
+    #[default]
+    AllRows,
+    /// The model of the group that all values of `by` but the last name, where that has `min_rows` rows; else that of
+    /// all but the last two, and so on; at last the model over all rows.
+    Parent,
+    /// The value of a column among `dense` that holds the label of another time in the label's own units, such as
+    /// `qty_lag_7d`: the seasonal naive forecast. Its quantiles lie as far from it as the quantiles of its errors over all
+    /// rows that are learned from. Rows without a value have the model over all rows.
+    Column(String),
+}
+
+impl GroupFallbackKind {
+    pub(super) fn is_default(&self) -> bool {
+        *self == GroupFallbackKind::AllRows
+    }
+
+    /// What predicts, in words.
+    pub(super) fn in_words(&self) -> String {
+        match self {
+            GroupFallbackKind::AllRows => "the model over all rows".to_owned(),
+            GroupFallbackKind::Parent => "that of the group above, or the model over all rows,".to_owned(),
+            GroupFallbackKind::Column(column) => format!("the column `{column}`"),
+        }
+    }
+}
+
+/// A column that predicts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnFallback {
+    /// Its place among the numbers of a row.
+    pub number: usize,
+    /// What is added to its value: nothing for the point forecast, and a quantile of its errors for each quantile.
+    pub offsets: Vec<f64>,
+}
+
+impl ColumnFallback {
+    /// A column among the numbers, and its errors over some rows.
+    pub(super) fn new(
+        column: &str,
+        dense: &[FeatureField],
+        outputs: &[BoostedOutput],
+        rows: &FeatureTable,
+    ) -> Result<ColumnFallback> {
+        let mut number = 0;
+        let place = dense.iter().find_map(|field| {
+            let own = (field.column == column && field.width == 1).then_some(number);
+            number += field.width as usize;
+            own
+        });
+        let number = place.ok_or_else(|| {
+            let message = format!("`fallback` names `{column}`, which is no number that the model takes");
+            Fault::new(codes::UNKNOWN_NAME, message).column(column).hint("name it under `dense`, too")
+        })?;
+        let errors = (0..rows.rows()).map(|row| (rows.labels[row] - rows.row(row).dense[number], rows.weight(row)));
+        let errors: Vec<(f32, f32)> = errors.filter(|(error, _)| error.is_finite()).collect();
+        let offset = |output: &BoostedOutput| match output.quantile {
+            Some(quantile) => weighted_quantile(errors.clone(), quantile),
+            None => 0.0,
+        };
+        Ok(ColumnFallback { number, offsets: outputs.iter().map(offset).collect() })
+    }
+
+    /// The prediction of an output for a row; `None` where the column has no value.
+    pub fn predict(&self, output: usize, row: RowFeatures<'_>) -> Option<f32> {
+        let value = row.dense.get(self.number).filter(|value| value.is_finite())?;
+        Some((f64::from(*value) + self.offsets.get(output)?) as f32)
+    }
+}
+
+/// All that predicts for groups without a model of their own.
+pub struct GroupFallbacks {
+    pub over_all: Vec<FittedModel>,
+    /// By the values that name them: fewer than those of a group.
+    pub parents: HashMap<GroupName, Vec<FittedModel>>,
+    pub column: Option<ColumnFallback>,
+    /// What predicts for groups that no parent has, in words.
+    last: String,
+}
+
+impl GroupFallbacks {
+    /// The models over all rows, and the column if one predicts.
+    pub fn new(over_all: Vec<FittedModel>, column: Option<ColumnFallback>, kind: &GroupFallbackKind) -> GroupFallbacks {
+        let last = match &column {
+            Some(_) => kind.in_words(),
+            None => GroupFallbackKind::AllRows.in_words(),
+        };
+        GroupFallbacks { over_all, parents: HashMap::new(), column, last }
+    }
+
+    /// The models of the nearest group above one, if there are some, with its name.
+    fn parent<'n>(&self, name: &'n GroupName) -> Option<(&'n [Option<String>], &[FittedModel])> {
+        (1..name.len()).rev().find_map(|values| Some((&name[..values], self.parents.get(&name[..values])?.as_slice())))
+    }
+
+    /// What predicts for a group, in words, and its errors on rows of that group.
+    pub fn errors(&self, fitter: &ModelFitter<'_>, name: &GroupName, rows: &FeatureTable) -> (String, Vec<ErrorSums>) {
+        if let Some((parent, models)) = self.parent(name) {
+            return (format!("the model of {}", group_text(parent)), fitter.errors_of(models, rows));
+        }
+        let Some(column) = &self.column else {
+            return (self.last.clone(), fitter.errors_of(&self.over_all, rows));
+        };
+        let mut all = vec![ErrorSums::default(); fitter.outputs.len()];
+        for (number, (output, model)) in fitter.outputs.iter().zip(&self.over_all).enumerate() {
+            for row in 0..rows.rows() {
+                let features = rows.row(row);
+                let result = match column.predict(number, features) {
+                    Some(value) => output.objective.result(value),
+                    None => model.ensemble.predict(features),
+                };
+                all[number].add(output.objective, result, rows.labels[row], f64::from(rows.weight(row)));
+            }
+        }
+        (self.last.clone(), all)
+    }
+}
+
+/// `CA_1, FOODS`, in quotes of code.
+pub fn group_text(group: &[Option<String>]) -> String {
+    let values: Vec<&str> = group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
+    format!("`{}`", values.join(", "))
+}
