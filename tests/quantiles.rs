@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use serde_json::Value;
@@ -110,7 +110,8 @@ fn quantiles_are_columns_of_the_forecast_in_order_and_the_same_by_hand() {
     let expected = [&["store_id", "item_id", "date", "step", "prediction"], &COLUMNS[..]].concat();
     assert_eq!(columns(&rows), [&expected[..], &["known_until", "model", "artifact"]].concat());
     let found = quantiles(&rows);
-    assert!(found.iter().any(|row| row[0] < row[1]) && found.iter().any(|row| row[1] < row[2]));
+    // The median of such demand is often 0, as its first decile is.
+    assert!(found.iter().filter(|row| row[0] < row[2]).count() > found.len() / 2);
     assert!(summary["forecasts"][0]["crossed"].is_u64());
     let metrics = &summary["models"][0]["epochs"][0]["validation"];
     for name in ["rmse", "pinball_q10", "pinball_q50", "pinball_q90"] {

@@ -89,25 +89,37 @@ impl FeatureBins {
 /// Upper bounds of all bins but the last: one bin per value where these are few, else bins of equal size, with bins
 /// of their own for values that fill one.
 fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
-    let bins_max = NUMBER_BINS_MAX - 1;
-    let mut bounds = Vec::new();
-    let mut rest_rows: usize = distinct.iter().map(|(_, count)| count).sum();
-    let few = distinct.len() <= bins_max;
-    let mut target = rest_rows as f64 / bins_max as f64;
-    let mut rows = 0;
+    let all: usize = distinct.iter().map(|(_, count)| count).sum();
+    let bins_max = (NUMBER_BINS_MAX - 1).min(all / BIN_ROWS_MIN).max(1);
+    let few = distinct.len() < NUMBER_BINS_MAX;
+    let fills_bin = |count: usize| count as f64 >= all as f64 / bins_max as f64;
+    // Bins and rows of values that share bins.
+    let big = distinct.iter().filter(|(_, count)| fills_bin(*count));
+    let (big_values, big_rows) = big.fold((0, 0), |(values, rows), (_, count)| (values + 1, rows + count));
+    let (mut rest_bins, mut rest_rows) = (bins_max - big_values, all - big_rows);
+    let target_of = |rows: usize, bins: usize| rows as f64 / bins.max(1) as f64;
+    let mut target = target_of(rest_rows, rest_bins);
+    let (mut bounds, mut rows, mut seen) = (Vec::new(), 0, 0);
     for pair in distinct.windows(2) {
         let ((value, count), (next, next_count)) = (pair[0], pair[1]);
+        let is_big = fills_bin(count);
         rows += count;
-        rest_rows -= count;
+        seen += count;
+        if !is_big {
+            rest_rows -= count;
+        }
         let full = if few {
-            rows >= BIN_ROWS_MIN && rest_rows >= BIN_ROWS_MIN
+            rows >= BIN_ROWS_MIN && all - seen >= BIN_ROWS_MIN
         } else {
-            rows as f64 >= target || next_count as f64 >= target && rows as f64 >= target / 2.0
+            is_big || rows as f64 >= target || fills_bin(next_count) && rows as f64 >= (target / 2.0).max(1.0)
         };
-        if full && bounds.len() + 1 < bins_max {
+        if full && bounds.len() + 1 < NUMBER_BINS_MAX - 1 {
             bounds.push(between(value, next));
             rows = 0;
-            target = rest_rows as f64 / (bins_max - bounds.len()) as f64;
+            if !is_big {
+                rest_bins = rest_bins.saturating_sub(1);
+                target = target_of(rest_rows, rest_bins);
+            }
         }
     }
     bounds
