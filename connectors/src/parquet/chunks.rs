@@ -13,6 +13,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
+use parquet::file::metadata::ParquetMetaData;
 use tokio::task::JoinHandle;
 
 use crate::files::blob::{FileHandle, is_remote};
@@ -80,6 +81,8 @@ struct ParquetPieceScan {
     skipped: u64,
     /// The row groups, when they come from afar.
     reads: Option<RowGroupReads>,
+    /// The pages of a part of a row group, on their way.
+    part: Option<RowGroupReads>,
     /// Row groups opened so far.
     fetches: usize,
     /// The decoder's schemas by layout: most row groups share one.
@@ -124,12 +127,20 @@ impl ParquetScan {
             if !is_remote(&piece.path) {
                 return;
             }
-            if let Some(known) = self.context.footers.known(&self.context.io, piece) {
+            // Where the pages of a part lie, an index tells that may have to be read.
+            let known = self.context.footers.known(&self.context.io, piece).filter(|_| piece.row_range.is_none());
+            if let Some(known) = known {
                 let open = self.context.open_known(piece.clone(), known);
                 open.into_iter().for_each(|open| *state = PieceState::Open(Box::new(open)));
             } else if let Ok(runtime) = self.context.io.runtime_handle() {
                 let (context, piece) = (self.context.clone(), piece.clone());
-                let open = move || catch_panic(|| context.open_piece(piece).map(Box::new));
+                let open = move || {
+                    catch_panic(|| {
+                        let mut open = context.open_piece(piece)?;
+                        open.begin_part(&context.io);
+                        Ok(Box::new(open))
+                    })
+                };
                 *state = PieceState::Opening(runtime.spawn_blocking(open));
             }
         }
@@ -221,7 +232,9 @@ impl ScanContext {
         let skipped = all - rows(&groups);
         let reads = match &blob {
             // Of a part of a row group only the pages may be wanted that hold it.
-            FileHandle::Remote(_, place, etag) if plan.reads && piece.row_range.is_none() => {
+            FileHandle::Remote(_, place, etag)
+                if plan.reads && piece.row_range.is_none() && footer.file.is_none() =>
+            {
                 let content = CachedFile { io: self.io.clone(), id: piece.fingerprint };
                 let ranges = |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
                 let ranges = groups.iter().map(|(group, _)| ranges(*group));
@@ -241,6 +254,7 @@ impl ScanContext {
             groups: groups.into(),
             row_range: piece.row_range,
             reads,
+            part: None,
             fetches: 0,
             layouts: Vec::new(),
             group: None,
@@ -315,28 +329,53 @@ impl ParquetPieceScan {
         Ok(RowGroupScan { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
     }
 
+    /// Where the pages of a row group lie; `None` where it has no index.
+    fn part_index(&self, index: usize) -> Result<Option<Arc<ParquetMetaData>>> {
+        let leaves = &self.plan.leaves;
+        let key = (self.content, index, leaves.clone());
+        self.footers.page_indexes.find_or_read(key, || {
+            let file = FileChunkReader { blob: &self.blob, path: &self.file, size: self.footer.stamp.size };
+            read_page_index(&file, &self.footer, index, leaves)
+        })
+    }
+
+    /// Asks for the pages of a part of a remote row group. What fails here fails again, and is told, when the part is
+    /// read.
+    fn begin_part(&mut self, io: &StorageClient) {
+        let (Some(rows), Some((index, _))) = (self.row_range, self.groups.front().copied()) else { return };
+        if !self.plan.reads || self.footer.file.is_some() {
+            return;
+        }
+        let (FileHandle::Remote(_, place, etag), Ok(found)) = (&self.blob, self.part_index(index)) else { return };
+        let content = CachedFile { io: io.clone(), id: self.content };
+        let begin = |ranges, gap| RowGroupReads::start(content, place, etag.as_deref(), std::iter::once(ranges), gap);
+        match found {
+            Some(metadata) => self.part = Some(begin(page_ranges(&metadata, rows), PART_GAP_BYTES)),
+            None => {
+                let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
+                self.reads = Some(begin(ranges, COALESCE_BYTES_DEFAULT));
+            }
+        }
+    }
+
     /// The pages of a part of a row group, and the metadata of them alone; `None` where the whole row group is read, or
     /// its pages have no index.
-    fn indexed_part(&self, io: &StorageClient, index: usize) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
-        let (Some(rows), leaves) = (self.row_range, &self.plan.leaves) else { return Ok(None) };
-        let size = self.footer.stamp.size;
-        let key = (self.content, index, leaves.clone());
-        let metadata = self.footers.page_indexes.find_or_read(key, || {
-            let file = FileChunkReader { blob: &self.blob, path: &self.file, size };
-            read_page_index(&file, &self.footer, index, leaves)
-        })?;
-        let Some(metadata) = metadata else { return Ok(None) };
+    fn indexed_part(&mut self, io: &StorageClient, index: usize) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
+        let (Some(rows), size) = (self.row_range, self.footer.stamp.size) else { return Ok(None) };
+        let Some(metadata) = self.part_index(index)? else { return Ok(None) };
+        let begun = self.part.take();
         let content = CachedFile { io: io.clone(), id: self.content };
-        let pages = match &self.blob {
-            FileHandle::Local(file) => PageSource::Local(file.clone(), size, Some(content)),
-            FileHandle::Remote(_, place, etag) => {
-                let ranges = page_ranges(&metadata, rows);
-                let ranges = std::iter::once(ranges);
-                RowGroupReads::start(content, place, etag.as_deref(), ranges, PART_GAP_BYTES).next_group(size)?
+        let pages = match (&self.blob, &self.footer.file) {
+            (FileHandle::Local(file), _) => PageSource::Local(file.clone(), size, Some(content)),
+            (FileHandle::Remote(..), Some(file)) => PageSource::of_file(file),
+            (FileHandle::Remote(_, place, etag), None) => {
+                let ranges = || std::iter::once(page_ranges(&metadata, rows));
+                let begin = || RowGroupReads::start(content, place, etag.as_deref(), ranges(), PART_GAP_BYTES);
+                begun.unwrap_or_else(begin).next_group(size)?
             }
         };
         let whole = self.plan.layout(&self.footer, index);
-        let wanted = wanted_roots(&self.footer, leaves);
+        let wanted = wanted_roots(&self.footer, &self.plan.leaves);
         let fields = whole.fields().iter().enumerate().filter(|(root, _)| wanted.contains(root));
         let fields: Fields = fields.map(|(_, field)| field.clone()).collect();
         let schema = Arc::new(Schema::new_with_metadata(fields, whole.metadata().clone()));
@@ -355,9 +394,10 @@ impl ParquetPieceScan {
                 let whole = PageSource::whole(file, size, &content, group, &self.plan.leaves);
                 Ok(whole.unwrap_or_else(|| PageSource::Local(file.clone(), size, Some(content))))
             }
-            FileHandle::Remote(_, place, etag) => match &mut self.reads {
-                Some(reads) => reads.next_group(size),
-                None => {
+            FileHandle::Remote(_, place, etag) => match (&mut self.reads, &self.footer.file) {
+                (Some(reads), _) => reads.next_group(size),
+                (None, Some(file)) => Ok(PageSource::of_file(file)),
+                (None, None) => {
                     let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
                     let (etag, ranges) = (etag.as_deref(), std::iter::once(ranges));
                     RowGroupReads::start(content, place, etag, ranges, COALESCE_BYTES_DEFAULT).next_group(size)

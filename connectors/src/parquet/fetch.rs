@@ -83,6 +83,12 @@ impl Length for PageSource {
 }
 
 impl PageSource {
+    /// A file that is in memory.
+    pub(super) fn of_file(bytes: &Bytes) -> PageSource {
+        let parts = FetchedParts::new(vec![(0, bytes.clone())]);
+        PageSource::Fetched(Arc::new(parts), bytes.len() as u64)
+    }
+
     /// The wanted columns of a local row group, where they are so small that each is read at once: a page is two reads.
     pub(super) fn whole(
         file: &std::fs::File,

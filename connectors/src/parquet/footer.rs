@@ -1,6 +1,7 @@
 //! Footers: reading them, and keeping the last few.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
@@ -22,6 +23,12 @@ use crate::guard::catch_decode_panic;
 /// Bytes read from the end of a remote file in the hope that the footer is among them: a request less.
 const TAIL_BYTES: u64 = 64 << 10;
 
+/// Remote files of so many bytes at most are read whole with their footer: a request less.
+const WHOLE_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of such files up to which discovery reads them whole: as many are kept until their rows are read.
+const WHOLE_FILES_BYTES_MAX: u64 = 16 << 20;
+
 /// The last bytes of a file, which tell how long its footer is.
 const ENDING_BYTES: u64 = 8;
 
@@ -42,9 +49,16 @@ pub(crate) struct Footer {
     pub(crate) stamp: FileStamp,
     /// The object's etag, by which it is read.
     etag: Option<String>,
+    /// All bytes of a small remote file.
+    pub(super) file: Option<Bytes>,
 }
 
 impl Footer {
+    /// Bytes that it takes in memory.
+    fn memory_bytes(&self) -> usize {
+        self.metadata.memory_size() + self.file.as_ref().map_or(0, Bytes::len)
+    }
+
     /// Whether it is that of the file that a piece was found in.
     fn is_of(&self, piece: &FileRange) -> bool {
         self.stamp.fingerprint(&piece.relative, &piece.partition, Some(self.digest)) == piece.fingerprint
@@ -59,6 +73,8 @@ pub(crate) struct FooterCache {
     pub(super) page_indexes: PageIndexCache,
     /// The stamps and etags of objects by their paths, as they were listed.
     listed: Mutex<HashMap<String, (FileStamp, String)>>,
+    /// Whether discovery reads small remote files whole.
+    reads_small_files: AtomicBool,
     /// The table whose log names the files, where no listing does.
     table: Mutex<Option<Arc<dyn TableFiles>>>,
 }
@@ -73,6 +89,8 @@ struct FooterCacheState {
 impl FooterCache {
     /// Keeps the etags of objects as they were listed: their pieces are read by them.
     pub(super) fn keep_versions(&self, files: &[ListedFile]) {
+        let small = files.iter().map(|file| file.stamp.size).filter(|size| *size <= WHOLE_FILE_BYTES_MAX);
+        self.reads_small_files.store(small.sum::<u64>() <= WHOLE_FILES_BYTES_MAX, Ordering::Relaxed);
         let version = |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
         if let Ok(mut listed) = self.listed.lock() {
             *listed = files.iter().filter_map(version).collect();
@@ -129,7 +147,14 @@ impl FooterCache {
         let blob = blob::open_version(io, &file.path, etag)?;
         match self.get(&file.path).filter(|footer| footer.stamp == file.stamp) {
             Some(footer) => Ok((blob, footer)),
-            None => self.load(blob, &file.path, file.stamp.clone(), None),
+            None => {
+                let tail_bytes = match self.reads_small_files.load(Ordering::Relaxed) {
+                    true => opening_bytes(file.stamp.size),
+                    false => TAIL_BYTES,
+                };
+                let tail = read_tail(&blob, &file.path, file.stamp.size, tail_bytes)?;
+                self.load(blob, &file.path, file.stamp.clone(), Some(tail))
+            }
         }
     }
 
@@ -154,13 +179,14 @@ impl FooterCache {
         let listed = self.listed.lock().ok().and_then(|listed| listed.get(&piece.path).cloned());
         if let Some((stamp, etag)) = listed {
             let blob = blob::open_version(io, &piece.path, &etag)?;
-            let (blob, footer) = self.load(blob, &piece.path, stamp, None)?;
+            let tail = read_tail(&blob, &piece.path, stamp.size, opening_bytes(stamp.size))?;
+            let (blob, footer) = self.load(blob, &piece.path, stamp, Some(tail))?;
             return if footer.is_of(piece) { Ok((blob, footer)) } else { Err(blob::changed_fault(&piece.path)) };
         }
         // A whole file tells its size.
         let tail = match piece.row_groups {
             None if is_remote(&piece.path) && piece.bytes > 0 => {
-                blob::open_tail(io, &piece.path, piece.bytes, TAIL_BYTES)?
+                blob::open_tail(io, &piece.path, piece.bytes, opening_bytes(piece.bytes))?
             }
             _ => None,
         };
@@ -196,9 +222,9 @@ impl FooterCache {
         let Ok(mut kept) = self.kept.lock() else { return };
         kept.uses += 1;
         let now = kept.uses;
-        kept.bytes += footer.metadata.memory_size();
+        kept.bytes += footer.memory_bytes();
         if let Some((before, _)) = kept.by_path.insert(path.to_owned(), (footer.clone(), now)) {
-            kept.bytes -= before.metadata.memory_size();
+            kept.bytes -= before.memory_bytes();
         }
         if kept.bytes <= KEPT_BYTES_MAX {
             return;
@@ -211,20 +237,34 @@ impl FooterCache {
                 break;
             }
             if let Some((footer, _)) = kept.by_path.remove(&path) {
-                kept.bytes -= footer.metadata.memory_size();
+                kept.bytes -= footer.memory_bytes();
             }
         }
     }
 }
 
+/// Bytes to read of a remote file whose rows are read next.
+fn opening_bytes(size: u64) -> u64 {
+    if size <= WHOLE_FILE_BYTES_MAX { size } else { TAIL_BYTES }
+}
+
+/// The last bytes of a remote file.
+fn read_tail(blob: &FileHandle, path: &str, size: u64, bytes: u64) -> Result<Bytes> {
+    blob.read(path, size.saturating_sub(bytes)..size)
+}
+
 fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp, tail: Option<Bytes>) -> Result<Footer> {
+    // A copy: what the store gave counts as read ahead as long as it is held.
+    let is_whole = matches!(blob, FileHandle::Remote(..)) && stamp.size <= WHOLE_FILE_BYTES_MAX;
+    let file = tail.as_ref().filter(|tail| is_whole && tail.len() as u64 == stamp.size);
+    let file = file.map(|bytes| Bytes::copy_from_slice(bytes));
     let (metadata, digest) = read_metadata(blob, path, &stamp, tail)?;
     let read = catch_decode_panic::<_, ParquetError>(|| {
         let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
         Ok(arrow.schema().clone())
     });
     let schema = read.map_err(|error| footer_fault(path, error))?;
-    Ok(Footer { metadata, schema, digest, stamp, etag: blob.etag().map(str::to_owned) })
+    Ok(Footer { metadata, schema, digest, stamp, etag: blob.etag().map(str::to_owned), file })
 }
 
 fn corrupt_fault(path: &str, message: impl Into<String>) -> Fault {

@@ -44,6 +44,7 @@ pub use interval_filter::IntervalFilter;
 pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
 pub use materialize::MaterializePass;
 pub use ordered_scan::SpanTimeline;
+pub use read_ahead::{PlannedSpan, ReadAhead};
 pub use remote::ClusterHandle;
 pub use run_state::{RunState, SourceInput, scan_request};
 pub use shuffle::ShuffleStage;

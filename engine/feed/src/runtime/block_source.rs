@@ -23,6 +23,12 @@ pub trait BlockSource: Send + Sync {
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration>;
 
+    /// Tells which blocks are read next, in about this order, after those that were told before. A source that waits for
+    /// storage can ask for them. Must not block.
+    fn announce(&self, blocks: &[u32]) {
+        let _ = blocks;
+    }
+
     /// Adds where the block lies to a fault whose rows count from the first that was read.
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         fault.note(format!("block {block} of the feed's source"))

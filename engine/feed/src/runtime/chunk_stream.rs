@@ -8,6 +8,9 @@ use super::chunk_load::UnitLoad;
 use super::tile_pool::PartRows;
 use crate::{EpochOrder, RowSequence, ShuffleChunk};
 
+/// Blocks that a source is told of before they are loaded. It asks for as many of them as its memory allows.
+const ANNOUNCED_BLOCKS_MAX: usize = 128;
+
 /// A chunk whose rows are all there.
 #[derive(Debug)]
 pub(super) struct ReadyChunk {
@@ -56,6 +59,10 @@ pub(super) struct ChunkStream {
     first: (u64, u32),
     /// Epoch and unit that is loaded next.
     next: (u64, u32),
+    /// Epoch and unit up to which the source was told which blocks are read, and how many of these blocks are not being
+    /// loaded yet.
+    announced: (u64, u32),
+    announced_blocks: usize,
     /// Rows that are held or being loaded.
     held_rows: u64,
     /// How many rows may be held only to be ahead.
@@ -75,6 +82,8 @@ impl ChunkStream {
             entries: VecDeque::new(),
             first: (number, 0),
             next: (number, 0),
+            announced: (number, 0),
+            announced_blocks: 0,
             held_rows: 0,
             capacity,
             end: places.end,
@@ -167,6 +176,38 @@ impl ChunkStream {
         let last = epoch.chunk_of(unit, epoch.span() - 1);
         self.open_up_to(sequence, (number, last));
         Some(UnitLoad { dataset: self.dataset, number, epoch, unit, first_tick })
+    }
+
+    /// The blocks that are loaded after a unit and that the source was not told of.
+    pub fn blocks_ahead(&mut self, sequence: &RowSequence, load: &UnitLoad) -> Vec<u32> {
+        if (load.number, load.unit) < self.announced {
+            self.announced_blocks -= load.epoch.blocks_of(load.unit).len().min(self.announced_blocks);
+        } else {
+            self.announced = (load.number, load.unit + 1);
+        }
+        let (mut blocks, mut epoch) = (Vec::new(), load.epoch.clone());
+        if self.announced.0 != load.number {
+            epoch = sequence.epoch(self.dataset, self.announced.0);
+        }
+        while self.announced_blocks < ANNOUNCED_BLOCKS_MAX {
+            let (number, unit) = self.announced;
+            if unit >= epoch.units() {
+                if number > load.number || (number + 1) * self.rows >= self.end {
+                    break;
+                }
+                self.announced = (number + 1, 0);
+                epoch = sequence.epoch(self.dataset, number + 1);
+                continue;
+            }
+            if number * self.rows + epoch.chunk_start(epoch.chunk_of(unit, 0)) >= self.end {
+                break;
+            }
+            let next = epoch.blocks_of(unit);
+            self.announced_blocks += next.len();
+            blocks.extend(next);
+            self.announced.1 += 1;
+        }
+        blocks
     }
 
     /// Takes over what a unit gives to its ticks.

@@ -140,7 +140,11 @@ impl SharedFeed {
         }
         state.streams.iter_mut().enumerate().find_map(|(dataset, stream)| {
             let wanted = self.sequence.turns_of(dataset as u32, job.places.clone()).end;
-            stream.next_load(&self.sequence, wanted).map(FeedTask::Load)
+            let load = stream.next_load(&self.sequence, wanted)?;
+            // Before another thread can take one of these blocks.
+            let ahead = stream.blocks_ahead(&self.sequence, &load);
+            self.sources[dataset].announce(&ahead);
+            Some(FeedTask::Load(load))
         })
     }
 

@@ -334,9 +334,7 @@ impl FeedPlanner<'_> {
         });
         let found: Vec<PieceSummary> = self.load_or_compute(id.finish(), blocks.len(), &mut || {
             let threads = self.session.options.threads.max(1);
-            inspect_blocks(&source.scan_plans(self, &known, true)?, &blocks, threads, &|reading, span| {
-                summarize_piece(reading, &io, span)
-            })
+            inspect_blocks(&io, &source.scan_plans(self, &known, true)?, &blocks, threads, &summarize_piece)
         })?;
         let layout = BatchLayout::new(features, self.config.batch_rows() as usize)?;
         let window_rows = self.config.wanted_window(layout.window_row_bytes(features));

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
 use forebay_feed::{BlockDataset, BlockSource, DatasetBlock, SequenceOptions};
 use forebay_model::{ContentId, Fault, Result, Span, canonical_keys, codes, logical_type};
-use forebay_storage::{StorageClient, storage_wait};
+use forebay_storage::{ChunkIterator, StorageClient, storage_wait};
 use serde::{Deserialize, Serialize};
 
 use crate::feed::source_blocks::{ScanPlan, read_share};
@@ -39,10 +39,10 @@ pub(super) struct PieceSummary {
 }
 
 /// Finds out about a piece, whose columns are the keys, the time, and which rows are delivered.
-pub(super) fn summarize_piece(reading: &ScanPlan, io: &StorageClient, span: &Span) -> Result<PieceSummary> {
+pub(super) fn summarize_piece(reading: &ScanPlan, span: &Span, chunks: ChunkIterator) -> Result<PieceSummary> {
     let mut facts = PieceSummary::default();
     let mut sorted = true;
-    reading.each(io, span, &mut |arrays, rows, delivered| {
+    reading.each(span, chunks, &mut |arrays, rows, delivered| {
         if rows == 0 {
             return Ok(ControlFlow::Continue(()));
         }
@@ -149,7 +149,8 @@ impl SequenceBlocks {
         let (reading, span) = &self.pieces[at];
         let reading = &self.readings[*reading];
         let mut flow = ControlFlow::Continue(());
-        reading.each(&self.io, span, &mut |arrays, rows, delivered| {
+        let chunks = reading.open(&self.io, span)?;
+        reading.each(span, chunks, &mut |arrays, rows, delivered| {
             let mut columns: Vec<ArrayRef> = reading.places.iter().map(|place| arrays[*place].clone()).collect();
             let flags = match delivered {
                 Some(delivered) if own && delivered.null_count() > 0 => prep_null_mask_filter(delivered),

@@ -8,12 +8,15 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{and_kleene, filter_record_batch, is_not_null};
 use arrow::datatypes::{Field, Schema};
-use forebay_execute::SourceInput;
+use forebay_execute::{PlannedSpan, ReadAhead, SourceInput};
 use forebay_feed::{BlockDataset, BlockSource, DatasetBlock};
-use forebay_model::{BoundValue, Chunk, ContentId, Fault, Result, Span};
+use forebay_model::{BoundValue, Chunk, ContentId, Dataset, Fault, Result, Span};
 use forebay_plan::{Carry, ColumnKernel, OpChain};
-use forebay_storage::{RowRuns, ScanRequest, StorageClient, storage_wait};
+use forebay_storage::{ChunkIterator, RowRuns, ScanRequest, StorageClient, storage_wait};
 use forebay_threads::parallel_map;
+
+/// Blocks of a feed that are opened ahead whatever else is on its way.
+const BLOCKS_OPEN_MIN: usize = 4;
 
 /// What is done with the rows of a span.
 pub(super) enum RowTransform {
@@ -50,17 +53,21 @@ pub(super) type EmitColumns<'a> = dyn FnMut(&[ArrayRef], usize, Option<&BooleanA
 
 /// Blocks of rows of a pipeline.
 pub(super) struct SourceBlocks {
-    io: StorageClient,
     readings: Vec<ScanPlan>,
-    blocks: Vec<(usize, Span)>,
+    scans: BlockScans,
     dataset: BlockDataset,
 }
 
 impl ScanPlan {
+    /// Opens a span.
+    pub fn open(&self, io: &StorageClient, span: &Span) -> Result<ChunkIterator> {
+        self.input.source.open(io, span, &self.request)
+    }
+
     /// Gives the columns of each chunk of a span.
-    pub fn each(&self, io: &StorageClient, span: &Span, give: &mut EmitColumns) -> Result<()> {
+    pub fn each(&self, span: &Span, chunks: ChunkIterator, give: &mut EmitColumns) -> Result<()> {
         let mut carry = Carry::default();
-        for chunk in self.input.source.open(io, span, &self.request)? {
+        for chunk in chunks {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut flow = ControlFlow::Continue(());
             match &self.transform {
@@ -92,9 +99,9 @@ impl ScanPlan {
         Ok(())
     }
 
-    fn rows(&self, io: &StorageClient, span: &Span) -> Result<u64> {
+    fn rows(&self, span: &Span, chunks: ChunkIterator) -> Result<u64> {
         let mut count = 0;
-        self.each(io, span, &mut |_, rows, _| {
+        self.each(span, chunks, &mut |_, rows, _| {
             count += rows as u64;
             Ok(ControlFlow::Continue(()))
         })?;
@@ -137,20 +144,71 @@ pub(super) fn count_block_rows(
     blocks: &[(usize, Span)],
     threads: usize,
 ) -> Result<Vec<u64>> {
-    inspect_blocks(readings, blocks, threads, &|reading, span| reading.rows(io, span))
+    inspect_blocks(io, readings, blocks, threads, &|reading, span, chunks| reading.rows(span, chunks))
 }
 
 /// What is found out about each block.
 pub(super) fn inspect_blocks<T: Send>(
+    io: &StorageClient,
     readings: &[ScanPlan],
     blocks: &[(usize, Span)],
     threads: usize,
-    look: &(dyn Fn(&ScanPlan, &Span) -> Result<T> + Sync),
+    look: &(dyn Fn(&ScanPlan, &Span, ChunkIterator) -> Result<T> + Sync),
 ) -> Result<Vec<T>> {
+    let opened = BlockScans::new(io.clone(), readings, blocks.to_vec(), threads);
+    opened.plan(0..blocks.len())?;
     parallel_map(threads, blocks.len(), &|at| {
-        let (reading, span) = &blocks[at];
-        look(&readings[*reading], span)
+        let (reading, span) = opened.block(at);
+        look(&readings[reading], span, opened.open(at)?)
     })
+}
+
+/// The blocks of some readings, of which those that come next are opened before they are read.
+struct BlockScans {
+    io: StorageClient,
+    /// For each reading, its blocks as spans, and what is read of them.
+    inputs: Vec<(SourceInput, Arc<ScanRequest>)>,
+    /// The reading of each block, and its place among the spans of that.
+    places: Vec<(usize, usize)>,
+    ahead: ReadAhead<usize>,
+}
+
+impl BlockScans {
+    fn new(io: StorageClient, readings: &[ScanPlan], blocks: Vec<(usize, Span)>, threads: usize) -> BlockScans {
+        let mut spans: Vec<Vec<Span>> = readings.iter().map(|_| Vec::new()).collect();
+        let place = |(reading, span): (usize, Span)| {
+            spans[reading].push(span);
+            (reading, spans[reading].len() - 1)
+        };
+        let places = blocks.into_iter().map(place).collect();
+        let input = |(reading, spans): (&ScanPlan, Vec<Span>)| {
+            let dataset = Arc::new(Dataset { spans, ..reading.input.dataset.as_ref().clone() });
+            (SourceInput { dataset, ..reading.input.clone() }, Arc::new(reading.request.clone()))
+        };
+        let inputs = readings.iter().zip(spans).map(input).collect();
+        BlockScans { io, inputs, places, ahead: ReadAhead::new(threads) }
+    }
+
+    /// The reading of a block, and its span.
+    fn block(&self, at: usize) -> (usize, &Span) {
+        let (reading, place) = self.places[at];
+        (reading, &self.inputs[reading].0.dataset.spans[place])
+    }
+
+    /// Announces blocks that are read in this order.
+    fn plan(&self, blocks: impl Iterator<Item = usize>) -> Result<()> {
+        self.ahead.plan(blocks.map(|at| {
+            let (reading, span) = self.places[at];
+            let (input, request) = self.inputs[reading].clone();
+            (at, PlannedSpan { input, span, request })
+        }))
+    }
+
+    fn open(&self, at: usize) -> Result<ChunkIterator> {
+        let (reading, span) = self.block(at);
+        let (input, request) = &self.inputs[reading];
+        self.ahead.take(&self.io, at, || input.source.open(&self.io, span, request))
+    }
 }
 
 impl SourceBlocks {
@@ -171,7 +229,8 @@ impl SourceBlocks {
             DatasetBlock { rows: *rows, halo: 0, bytes, time: place.and_then(|place| time_extent(span, place)) }
         });
         let dataset = BlockDataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
-        SourceBlocks { io, readings, blocks, dataset }
+        let scans = BlockScans::new(io, &readings, blocks, BLOCKS_OPEN_MIN);
+        SourceBlocks { readings, scans, dataset }
     }
 }
 
@@ -198,15 +257,21 @@ impl BlockSource for SourceBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let (reading, span) = &self.blocks[block as usize];
-        let reading = &self.readings[*reading];
+        let (reading, span) = self.scans.block(block as usize);
+        let reading = &self.readings[reading];
         let before = storage_wait();
-        reading.each(&self.io, span, &mut |arrays, count, _| Ok(rows(feed_batch(reading, columns, arrays, count)?)))?;
+        let chunks = self.scans.open(block as usize)?;
+        reading.each(span, chunks, &mut |arrays, count, _| Ok(rows(feed_batch(reading, columns, arrays, count)?)))?;
         Ok(storage_wait() - before)
     }
 
+    fn announce(&self, blocks: &[u32]) {
+        // Blocks that are not announced are opened when they are read.
+        let _ = self.scans.plan(blocks.iter().map(|block| *block as usize));
+    }
+
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
-        let (_, span) = &self.blocks[block as usize];
+        let (_, span) = self.scans.block(block as usize);
         fault.note(format!("rows count from the first that the feed got of {}", span.label()))
     }
 }
