@@ -17,6 +17,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 
 use crate::bucket::{StoreResponse, md5_text, serve};
+use crate::request_failures::FailureInjector;
 use crate::support::TestDirectory;
 
 /// What tokens begin with.
@@ -37,6 +38,7 @@ pub struct GoogleServer {
     _runtime: tokio::runtime::Runtime,
     /// Host and port.
     pub host: String,
+    pub failures: Arc<FailureInjector>,
     state: Arc<ServerState>,
 }
 
@@ -60,12 +62,13 @@ impl GoogleServer {
         });
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let host = listener.local_addr().unwrap().to_string();
-        let serving = state.clone();
-        runtime.spawn(serve(listener, move |_, request| {
-            let state = serving.clone();
-            async move { Ok(state.serve(request).await) }
+        let failures: Arc<FailureInjector> = Arc::default();
+        let (serving, failing) = (state.clone(), failures.clone());
+        runtime.spawn(serve(listener, move |connection, request| {
+            let (failures, state) = (failing.clone(), serving.clone());
+            async move { failures.answer(connection, request, |request| state.serve(request)).await }
         }));
-        GoogleServer { _runtime: runtime, host, state }
+        GoogleServer { _runtime: runtime, host, failures, state }
     }
 
     /// The program, on a machine whose service account may use the buckets.
@@ -75,6 +78,7 @@ impl GoogleServer {
             .env("GOOGLE_BASE_URL", format!("http://{}", self.host))
             .env("GCE_METADATA_HOST", &self.host)
             .env("HOME", shop.path("home"))
+            .env("AWS_MAX_ATTEMPTS", "40")
             .env("FOREBAY_RETRY_SECONDS", "30");
         command
     }

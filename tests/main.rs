@@ -52,6 +52,7 @@ mod quantiles;
 mod random_windows;
 mod ready;
 mod relational;
+mod request_failures;
 mod resume;
 mod s3;
 mod semantics;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bucket::{RequestFailure, S3Server, SECRET};
+use crate::bucket::{S3Server, SECRET};
+use crate::request_failures::RequestFailure;
 use crate::support::{ProgramOutput, TestDirectory};
 
 /// A small job over a bucket `lake`.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-use crate::bucket::{RequestFailure, S3Server, SECRET};
+use crate::bucket::{S3Server, SECRET};
+use crate::request_failures::RequestFailure;
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
 use crate::watched::WatchedCommand;
 

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Float64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
-use crate::bucket::{ObservedRequest, RequestFailure, S3Server, request_chance};
+use crate::bucket::S3Server;
 use crate::nightly::NightlyFixture;
+use crate::request_failures::{ObservedRequest, RequestFailure, request_chance};
 use crate::support::{ProgramOutput, TestDirectory, ready_made};
 use crate::watched::WatchedCommand;
 
@@ -163,9 +165,9 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
     let (victim, other) = (days[2].clone(), std::fs::read(&days[3]).unwrap());
     let whole = std::fs::read(&victim).unwrap();
     let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
-    // Between the request that tells its etag and the first that reads, or a later one.
-    for nth in [0, 1] {
-        let (victim, other, key) = (victim.clone(), other.clone(), name.clone());
+    // Between the listing and the first request that reads. A small file has no later one.
+    {
+        let (nth, victim, other, key) = (0, victim.clone(), other.clone(), name.clone());
         let mut seen = 0;
         server.inject_failures(move |asked| {
             let hit = asked.method == "GET" && asked.target.contains(&key);
@@ -183,6 +185,51 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
         std::fs::write(shop.path("buckets/lake/demand").join(&name), &whole).unwrap();
     }
     assert_undisturbed_result(run(&server, &shop), &shop);
+}
+
+/// A file that is read in several requests: what comes after the footer must be of the same object.
+#[test]
+fn a_large_object_that_is_replaced_while_it_is_read_is_named() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake/in")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    let file = shop.path("buckets/lake/in/large.parquet");
+    let write = |seed: u64| {
+        let noise = (0..200_000u64).map(move |row| (row + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64);
+        let numbers: ArrayRef = Arc::new(Float64Array::from_iter_values(noise));
+        let batch = RecordBatch::try_from_iter([("number", numbers)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        assert!(bytes.len() > 1 << 20);
+        bytes
+    };
+    std::fs::write(&file, write(0)).unwrap();
+    let spec = shop.write(
+        "large.yaml",
+        "version: 1\nname: large\nsources: { large: { parquet: { path: \"s3://lake/in/*.parquet\" } } }\nsteps: { scaled: \
+         { from: large, do: [ standardize: { columns: [number] } ] } }\nsinks: { table: { from: scaled, parquet: { path: \
+         \"s3://lake/out\" } } }\n",
+    );
+    let run = || server.forebay(&shop, &["run", &spec, "--json", "--state=s3://lake/state"]);
+    for nth in [0, 1] {
+        let (victim, other) = (file.clone(), write(1));
+        let mut seen = 0;
+        server.inject_failures(move |asked| {
+            let hit = asked.method == "GET" && asked.target.contains("large.parquet");
+            seen += i32::from(hit);
+            let (victim, other) = (victim.clone(), other.clone());
+            (hit && seen == nth + 1)
+                .then(|| RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap())))
+        });
+        let call = run().expect(75);
+        assert_eq!(server.stop_failures(), 1);
+        assert_eq!(call.summary()["fault"]["code"], "FB0208", "{}", call.stdout);
+        assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
+        std::fs::write(&file, write(0)).unwrap();
+    }
+    run().expect(0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::google_server::{GoogleServer, PUBLIC_BUCKET, TOKEN};
+use crate::request_failures::{ObservedRequest, RequestFailure, request_chance};
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
 use crate::watched::WatchedCommand;
 
@@ -53,6 +54,119 @@ fn sources_state_and_sinks_on_google_cloud_storage() {
     assert!(call.stderr.contains("the bucket `nowhere` does not exist"), "{}", call.stderr);
 }
 
+/// What goes wrong, by name, with the least number of times that it does.
+fn failure_rules() -> Vec<(&'static str, u64, fn(&ObservedRequest) -> Option<RequestFailure>)> {
+    vec![
+        ("one of ten refused", 4, |asked| (request_chance(5, asked) < 0.1).then_some(RequestFailure::Refused(503))),
+        ("every second refused", 20, |asked| (request_chance(6, asked) < 0.5).then_some(RequestFailure::Refused(503))),
+        ("bodies cut", 10, |asked| {
+            (asked.method == "GET" && (asked.nth == 0 || request_chance(7, asked) < 0.3))
+                .then_some(RequestFailure::CutBody)
+        }),
+        ("connections refused", 4, |asked| {
+            (request_chance(8, asked) < 0.2).then_some(RequestFailure::Cut { landed: false })
+        }),
+        ("answers of writes lost", 4, |asked| {
+            (asked.method != "GET" && asked.nth == 0).then_some(RequestFailure::Cut { landed: true })
+        }),
+    ]
+}
+
+#[test]
+fn a_job_on_google_cloud_storage_survives_failures() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    shop.demand("buckets/lake/demand", 500);
+    let server = GoogleServer::start(&shop.path("buckets"));
+    let local = local_result(&shop, &shop.at("buckets/lake/demand"));
+    let forget = || ["out", "state"].map(|dir| drop(std::fs::remove_dir_all(shop.path("buckets/lake").join(dir))));
+    for (name, least, rule) in failure_rules() {
+        forget();
+        server.failures.inject_failures(rule);
+        let call = run(|args| server.command(&shop, args), "gs://lake");
+        let fired = server.failures.stop_failures();
+        assert!(fired >= least, "{name}: only {fired} failures");
+        assert_eq!(local["artifact"], call.expect(0).summary()["artifact"], "{name}");
+        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{name}: other rows");
+    }
+    // Failures without end: a fault that names the object, and nothing that readers see.
+    for (method, part) in [("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/"), ("PUT", "_manifest.json")] {
+        forget();
+        server.failures.inject_failures(move |asked| {
+            (asked.method == method && asked.target.contains(part)).then_some(RequestFailure::Refused(503))
+        });
+        let call = run(|args| few_attempts(server.command(&shop, args)), "gs://lake").expect(75);
+        assert!(server.failures.stop_failures() >= 4, "{method} {part}");
+        let fault = call.summary()["fault"].take();
+        assert_eq!(fault["code"], "FB0401", "{method} {part}: {fault}");
+        assert!(fault["file"].as_str().unwrap().contains("gs://lake/"), "{method} {part}: {fault}");
+        assert!(!shop.path("buckets/lake/out/_manifest.json").exists(), "{method} {part}");
+        let resumed = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+        assert_eq!(local["artifact"], resumed["artifact"], "{method} {part}");
+        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{method} {part}");
+    }
+    // An object that is replaced between its listing and its reading.
+    forget();
+    let mut days: Vec<_> =
+        std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
+    days.sort();
+    let (victim, whole, other) = (days[2].clone(), std::fs::read(&days[2]).unwrap(), std::fs::read(&days[3]).unwrap());
+    let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
+    let (mut is_first, key, place) = (true, name.clone(), victim.clone());
+    server.failures.inject_failures(move |asked| {
+        let hit = asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
+        let (place, other) = (place.clone(), other.clone());
+        hit.then(|| RequestFailure::After(Box::new(move || std::fs::write(place, other).unwrap())))
+    });
+    let call = run(|args| server.command(&shop, args), "gs://lake").expect(75);
+    assert_eq!(server.failures.stop_failures(), 1);
+    let fault = call.summary()["fault"].take();
+    assert_eq!(fault["code"], "FB0208", "{fault}");
+    assert!(fault["file"].as_str().unwrap().ends_with(&name), "{fault}");
+    assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
+    std::fs::write(&victim, &whole).unwrap();
+    run(|args| server.command(&shop, args), "gs://lake").expect(0);
+    assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
+}
+
+/// The program with little patience.
+fn few_attempts(mut command: Command) -> Command {
+    command.env("AWS_MAX_ATTEMPTS", "4");
+    command
+}
+
+#[test]
+fn a_job_on_google_cloud_storage_survives_kills() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    shop.demand("buckets/lake/demand", 500);
+    let server = GoogleServer::start(&shop.path("buckets"));
+    let local = local_result(&shop, &shop.at("buckets/lake/demand"));
+    for moment in [
+        "put gs://lake/state/states",
+        "have put gs://lake/state/states",
+        "put gs://lake/out/_data",
+        "have put gs://lake/state/passes",
+        "put gs://lake/out/_manifest.json",
+        "have put gs://lake/out/_manifest.json",
+    ] {
+        ["out", "state"].map(|dir| drop(std::fs::remove_dir_all(shop.path("buckets/lake").join(dir))));
+        let killed = |args: &[&str]| {
+            let mut command = server.command(&shop, args);
+            command.env("FOREBAY_KILL_ON", moment);
+            command
+        };
+        let call = run(killed, "gs://lake");
+        assert_eq!(call.code, -1, "{moment}: it was not killed: {}", call.stderr);
+        let shown = shop.path("buckets/lake/out/_manifest.json").exists();
+        assert_eq!(shown, moment.starts_with("have put gs://lake/out"), "{moment}");
+        assert!(!shown || shop.visible("buckets/lake/out") == shop.rows("local"), "{moment}");
+        let resumed = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+        assert_eq!(local["artifact"], resumed["artifact"], "{moment}");
+        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{moment}");
+    }
+}
+
 #[test]
 fn files_of_a_web_server_are_read() {
     let shop = TestDirectory::new();
@@ -80,6 +194,27 @@ fn files_of_a_web_server_are_read() {
     shop.forebay(&["run", "web.yaml"]).expect(0);
     shop.forebay(&["run", "local.yaml"]).expect(0);
     assert!(shop.rows("web") == shop.rows("local"));
+    let patient = |attempts: &str| {
+        let _ = std::fs::remove_dir_all(shop.path(".forebay"));
+        ["web", ".web.forebay"].map(|dir| drop(std::fs::remove_dir_all(shop.path(dir))));
+        let mut command = shop.command(&["run", "web.yaml", "--json"]);
+        command.env("AWS_MAX_ATTEMPTS", attempts).env("FOREBAY_RETRY_SECONDS", "30");
+        ProgramOutput::from(command.watched())
+    };
+    for (name, least, rule) in failure_rules() {
+        server.failures.inject_failures(rule);
+        let call = patient("40");
+        let fired = server.failures.stop_failures();
+        // Nothing is written there.
+        assert!(fired >= if name.contains("writes") { 0 } else { least.min(3) }, "{name}: only {fired} failures");
+        call.expect(0);
+        assert!(shop.rows("web") == shop.rows("local"), "{name}");
+    }
+    server.failures.inject_failures(|asked| (asked.method == "GET").then_some(RequestFailure::Refused(503)));
+    let fault = patient("4").expect(75).summary()["fault"].take();
+    assert!(server.failures.stop_failures() >= 4);
+    assert!(fault["code"] == "FB0401" && fault["file"].as_str().unwrap().contains(&server.host), "{fault}");
+    assert!(!shop.path(".web.forebay/_manifest.json").exists());
 
     let server_url = format!("http://{}/{PUBLIC_BUCKET}", server.host);
     for (paths, out, says) in [
