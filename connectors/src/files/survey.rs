@@ -12,7 +12,7 @@ use super::list::ListedFile;
 const LOCAL_THREADS: (usize, usize) = (16, 4);
 
 /// The same of objects: nearly all of the time is spent waiting for the store.
-const REMOTE_THREADS: (usize, usize) = (32, 1);
+const REMOTE_THREADS: (usize, usize) = (64, 1);
 
 /// An item that lies in some file.
 pub(crate) trait InFile {

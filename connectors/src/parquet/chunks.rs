@@ -32,8 +32,10 @@ use super::table::KeptRows;
 /// the pages between belong to other parts, and requests go out side by side.
 const PART_GAP_BYTES: u64 = 128 << 10;
 
-/// Pieces of a span whose reads are begun before the pieces before them are done.
+/// Pieces of a span whose reads are begun before the pieces before them are done; and the same as long as memory for
+/// reads is free.
 const PIECES_AHEAD: usize = 8;
+const PIECES_AHEAD_MAX: usize = 64;
 
 /// Chunks of one span.
 pub(crate) struct ParquetScan {
@@ -122,7 +124,10 @@ impl ParquetScan {
 
     /// Begins to read the next pieces. What fails here fails again, and is told, when the piece is read.
     fn read_ahead(&mut self) {
-        for state in self.pieces.iter_mut().take(PIECES_AHEAD) {
+        for (at, state) in self.pieces.iter_mut().enumerate().take(PIECES_AHEAD_MAX) {
+            if at >= PIECES_AHEAD && !self.context.io.wants_reads() {
+                return;
+            }
             let PieceState::Listed(piece) = state else { continue };
             if !is_remote(&piece.path) {
                 return;
