@@ -1,8 +1,14 @@
 """Forebay and its peers over an object store that answers late, beside the same files on a local disk.
 
-The store is macro/object_server.py, a process of its own on this machine: it takes a part of the processors. Every
-contender learns the moments of 13 numbers and the counts of 11 columns of tokens (specs/remote_fit.yaml). What they
-learned must agree, or the exit code is 1. The page cache is warm; every run starts without saved state.
+The store is macro/object_server.py, a process of its own on this machine: it takes a part of the processors.
+
+  fit        moments of 13 numbers and counts of 11 columns of tokens (specs/remote_fit.yaml), by everyone
+  transform  medians, scalers and vocabularies of 39 columns, and the table that they make (specs/clicks_run.yaml)
+  windows    lags and rolling windows over a history of demand (specs/windows.yaml)
+  feed       an epoch of shuffled mini-batches (specs/remote_feed.yaml)
+
+Forebay alone does the last three. What everyone learned, and what Forebay made of remote and local files, must agree,
+or the exit code is 1. The page cache is warm; every run starts without saved state; outputs lie on the local disk.
 
 `requests` counts all that a contender asked for, `HEADs` those of them that read nothing, `in flight` the most at one
 moment. `to local` is the wall beside that of the same contender with local files."""
@@ -18,11 +24,13 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from measure import build, finish, generate, limits, measured, size, summary, table, tail, warm
+from measure import build, finish, generate, kept, limits, measured, size, summary, table, tail, warm
 
 HERE = Path(__file__).resolve().parent
 EVERYONE = ["forebay", "polars", "duckdb"]
+JOBS = ["fit", "transform", "windows", "feed"]
 FILES = 20
+DAYS = 400
 
 
 def arguments():
@@ -38,6 +46,7 @@ def arguments():
     parser.add_argument("--bandwidth", default="60", help="MB/s of a connection [60]")
     parser.add_argument("--errors", default="0", help="share of requests answered with 503 [0]")
     parser.add_argument("--stragglers", default="0", help="share of requests that begin 2 s later [0]")
+    parser.add_argument("--jobs", default=",".join(JOBS), help="jobs [all]")
     parser.add_argument("--only", default=",".join(EVERYONE), help="contenders [all]")
     parser.add_argument("--work", type=Path, help="a directory for data and outputs [a temporary one, removed]")
     parser.add_argument("--json", type=Path, help="a file for all figures")
@@ -68,10 +77,14 @@ class Store:
         self.process.wait()
 
 
-def command(contender, options, log, names, out):
+def command(contender, job, options, log, names, out):
     if contender == "forebay":
-        words = [options.forebay, "fit", HERE.parent / "specs" / "remote_fit.yaml", "--param", f"log={log}"]
-        words += ["--param", f"out={out / 'out'}", "--state", out / "state", "--memory", options.memory]
+        of = {"fit": ("fit", "remote_fit"), "transform": ("run", "clicks_run"), "windows": ("run", "windows")}
+        verb, spec = of.get(job, ("feed", "remote_feed"))
+        words = [options.forebay, verb, HERE.parent / "specs" / f"{spec}.yaml"]
+        words += ["--param", f"{'history' if job == 'windows' else 'log'}={log}"]
+        words += ["--show", "0"] if job == "feed" else ["--param", f"out={out / 'out'}"]
+        words += ["--state", out / "state", "--memory", options.memory]
         return [*words, "--threads", options.threads, "--json"], {}
     budget = size(options.memory)
     files = json.dumps([f"{log}/{name}" for name in names])
@@ -99,6 +112,22 @@ def learned(contender, out):
     return found
 
 
+def generate_history(forebay, out, days):
+    """A history of demand, unless it is there from an earlier call."""
+    command = [forebay, "generate", "demand", *days, "--seed", "1", "--out", out, "--replace"]
+    return kept(out, " ".join(map(str, ["demand", *days])) + "\n", command)
+
+
+def made(job, out):
+    """What a job of Forebay alone came to: where the files lay must make no difference."""
+    told = summary(out / "log")
+    if job == "feed":
+        return {"rows": told["rows"]}
+    manifest = json.loads((out / ".out.forebay" / "_manifest.json").read_text())
+    files = [(file["rows"], file["digest"]) for shard in manifest["shards"] for file in shard["files"]]
+    return {"artifact": told["artifact"], "files": files}
+
+
 def differences(name, its, reference):
     for column, moments in reference["moments"].items():
         mine = its["moments"].get(column)
@@ -114,32 +143,45 @@ def main():
     names = options.only.split(",")
     if unknown := set(names) - set(EVERYONE):
         sys.exit(f"there is no contender {', '.join(unknown)}")
+    jobs = options.jobs.split(",")
+    if unknown := set(jobs) - set(JOBS):
+        sys.exit(f"there is no job {', '.join(unknown)}")
     options.forebay = build(options.forebay)
     scratch = Path(options.work or tempfile.mkdtemp(prefix="remote-")).resolve()
-    data = scratch / "buckets" / "lake" / "clicks"
-    data.parent.mkdir(parents=True, exist_ok=True)
-    generate(options.forebay, "clicks", options.rows, data, "--rows-per-file", -(-options.rows // FILES))
-    files = sorted(file.name for file in data.glob("*.parquet"))
+    data = {what: scratch / "buckets" / "lake" / what for what in ("clicks", "demand")}
+    data["clicks"].parent.mkdir(parents=True, exist_ok=True)
+    if set(jobs) - {"windows"}:
+        generate(options.forebay, "clicks", options.rows, data["clicks"], "--rows-per-file", -(-options.rows // FILES))
+    if "windows" in jobs:
+        days = ["--days", DAYS, "--series", max(options.rows // DAYS, 1), "--period", "month"]
+        generate_history(options.forebay, data["demand"], days)
     store = Store(scratch / "buckets", options)
-    problems, runs, reference = [], {}, None
+    problems, runs, references = [], {}, {}
+    each = [(job, name) for job in jobs for name in (names if job == "fit" else ["forebay"]) if name in names]
     try:
         for _ in range(options.rounds):
-            for name in names:
-                for where, log in (("local", str(data)), ("remote", "s3://lake/clicks")):
-                    warm(data / file for file in files)
-                    out = scratch / f"{name}-{where}"
+            for job, name in each:
+                what = "demand" if job == "windows" else "clicks"
+                files = sorted(file.name for file in data[what].glob("*.parquet"))
+                for where, log in (("local", str(data[what])), ("remote", f"s3://lake/{what}")):
+                    warm(data[what] / file for file in files)
+                    out = scratch / f"{job}-{name}-{where}"
                     shutil.rmtree(out, ignore_errors=True)
                     out.mkdir()
-                    words, env = command(name, options, log, files, out)
+                    words, env = command(name, job, options, log, files, out)
                     store.ask("reset")
                     cost = measured(words, out / "log", {**env, **(store.env() if where == "remote" else {})})
+                    label = f"{job}: {name} {where}"
                     if cost.code:
-                        problems.append(f"{name} {where} ended with {cost.code}: {tail(out / 'log')}")
+                        problems.append(f"{label} ended with {cost.code}: {tail(out / 'log')}")
                         continue
-                    runs.setdefault((name, where), []).append((cost, store.ask("counts")))
-                    its = learned(name, out)
-                    reference = reference or its
-                    problems += differences(f"{name} {where}", its, reference)
+                    runs.setdefault((f"{job}, {name}", where), []).append((cost, store.ask("counts")))
+                    its = learned(name, out) if job == "fit" else made(job, out)
+                    reference = references.setdefault(job, its)
+                    if job == "fit":
+                        problems += differences(label, its, reference)
+                    elif its != reference:
+                        problems.append(f"{label} came to {its}, not {reference}")
     finally:
         store.end()
     lines = [("", "wall s", "to local", "CPU s", "peak MiB", "requests", "HEADs", "MB read", "in flight")]
@@ -152,7 +194,7 @@ def main():
         more = more if where == "remote" else [""] * 4
         lines.append((f"{name}, {where}", f"{cost.wall:.2f}", ratio, f"{cost.cpu:.2f}", f"{cost.peak:.0f}", *more))
     store_is = f"{options.latency} ms, {options.bandwidth} MB/s a connection, {options.errors} of requests refused"
-    print(f"\n{options.rows:,} rows in {len(files)} files; {store_is}; best of {options.rounds}")
+    print(f"\n{options.rows:,} rows; {store_is}; best of {options.rounds}")
     table(lines)
     if options.json:
         shown = [{"contender": n, "files": w, **c._asdict(), "store": s} for (n, w), (c, s) in best.items()]
