@@ -54,19 +54,29 @@ fn sources_state_and_sinks_on_google_cloud_storage() {
     assert!(call.stderr.contains("the bucket `nowhere` does not exist"), "{}", call.stderr);
 }
 
-/// What goes wrong, by name, with the least number of times that it does.
-fn failure_rules() -> Vec<(&'static str, u64, fn(&ObservedRequest) -> Option<RequestFailure>)> {
-    vec![
-        ("one of ten refused", 4, |asked| (request_chance(5, asked) < 0.1).then_some(RequestFailure::Refused(503))),
-        ("every second refused", 20, |asked| (request_chance(6, asked) < 0.5).then_some(RequestFailure::Refused(503))),
-        ("bodies cut", 10, |asked| {
+/// A way in which requests go wrong.
+struct FailureCase {
+    name: &'static str,
+    /// How often it does at least, in a job that writes to the store.
+    least: u64,
+    rule: fn(&ObservedRequest) -> Option<RequestFailure>,
+}
+
+fn failure_cases() -> [FailureCase; 5] {
+    let case = |name, least, rule| FailureCase { name, least, rule };
+    [
+        case("one of ten refused", 4, |asked| (request_chance(5, asked) < 0.1).then_some(RequestFailure::Refused(503))),
+        case("every second refused", 20, |asked| {
+            (request_chance(6, asked) < 0.5).then_some(RequestFailure::Refused(503))
+        }),
+        case("bodies cut", 10, |asked| {
             (asked.method == "GET" && (asked.nth == 0 || request_chance(7, asked) < 0.3))
                 .then_some(RequestFailure::CutBody)
         }),
-        ("connections refused", 4, |asked| {
+        case("connections refused", 4, |asked| {
             (request_chance(8, asked) < 0.2).then_some(RequestFailure::Cut { landed: false })
         }),
-        ("answers of writes lost", 4, |asked| {
+        case("answers of writes lost", 4, |asked| {
             (asked.method != "GET" && asked.nth == 0).then_some(RequestFailure::Cut { landed: true })
         }),
     ]
@@ -79,8 +89,8 @@ fn a_job_on_google_cloud_storage_survives_failures() {
     shop.demand("buckets/lake/demand", 500);
     let server = GoogleServer::start(&shop.path("buckets"));
     let local = local_result(&shop, &shop.at("buckets/lake/demand"));
-    let forget = || ["out", "state"].map(|dir| drop(std::fs::remove_dir_all(shop.path("buckets/lake").join(dir))));
-    for (name, least, rule) in failure_rules() {
+    let forget = || forget_results(&shop);
+    for FailureCase { name, least, rule } in failure_cases() {
         forget();
         server.failures.inject_failures(rule);
         let call = run(|args| server.command(&shop, args), "gs://lake");
@@ -90,7 +100,7 @@ fn a_job_on_google_cloud_storage_survives_failures() {
         assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{name}: other rows");
     }
     // Failures without end: a fault that names the object, and nothing that readers see.
-    for (method, part) in [("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/"), ("PUT", "_manifest.json")] {
+    for (method, part) in [("GET", "demand"), ("PUT", "state"), ("PUT", "_data"), ("PUT", "_manifest.json")] {
         forget();
         server.failures.inject_failures(move |asked| {
             (asked.method == method && asked.target.contains(part)).then_some(RequestFailure::Refused(503))
@@ -129,6 +139,13 @@ fn a_job_on_google_cloud_storage_survives_failures() {
     assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
 }
 
+/// Removes output and state from the bucket `lake`.
+fn forget_results(shop: &TestDirectory) {
+    for dir in ["out", "state"] {
+        let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
+    }
+}
+
 /// The program with little patience.
 fn few_attempts(mut command: Command) -> Command {
     command.env("AWS_MAX_ATTEMPTS", "4");
@@ -150,7 +167,7 @@ fn a_job_on_google_cloud_storage_survives_kills() {
         "put gs://lake/out/_manifest.json",
         "have put gs://lake/out/_manifest.json",
     ] {
-        ["out", "state"].map(|dir| drop(std::fs::remove_dir_all(shop.path("buckets/lake").join(dir))));
+        forget_results(&shop);
         let killed = |args: &[&str]| {
             let mut command = server.command(&shop, args);
             command.env("FOREBAY_KILL_ON", moment);
@@ -196,17 +213,19 @@ fn files_of_a_web_server_are_read() {
     assert!(shop.rows("web") == shop.rows("local"));
     let patient = |attempts: &str| {
         let _ = std::fs::remove_dir_all(shop.path(".forebay"));
-        ["web", ".web.forebay"].map(|dir| drop(std::fs::remove_dir_all(shop.path(dir))));
+        for dir in ["web", ".web.forebay"] {
+            let _ = std::fs::remove_dir_all(shop.path(dir));
+        }
         let mut command = shop.command(&["run", "web.yaml", "--json"]);
         command.env("AWS_MAX_ATTEMPTS", attempts).env("FOREBAY_RETRY_SECONDS", "30");
         ProgramOutput::from(command.watched())
     };
-    for (name, least, rule) in failure_rules() {
+    for FailureCase { name, least, rule } in failure_cases() {
         server.failures.inject_failures(rule);
         let call = patient("40");
         let fired = server.failures.stop_failures();
         // Nothing is written there.
-        assert!(fired >= if name.contains("writes") { 0 } else { least.min(3) }, "{name}: only {fired} failures");
+        assert!(fired >= if name.contains("writes") { 0 } else { least.min(1) }, "{name}: only {fired} failures");
         call.expect(0);
         assert!(shop.rows("web") == shop.rows("local"), "{name}");
     }
