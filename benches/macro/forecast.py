@@ -57,9 +57,15 @@ def held_out(job, rows, out):
         came = series.cumcount(ascending=False) < job["horizon"]
     else:
         came = rows[job["time"]] > rows[job["time"]].max() - pd.Timedelta(job["horizon"], job["freq"])
+    is_known = ~came
+    # Series that began in the part that is held out have nothing to forecast from.
+    began = pd.MultiIndex.from_frame(rows.loc[is_known, job["keys"]].astype(str).drop_duplicates())
+    came &= pd.MultiIndex.from_frame(rows[job["keys"]].astype(str)).isin(began)
     known = out / "known"
     known.mkdir()
-    rows[~came].sort_values([job["time"], *job["keys"]]).to_parquet(known / "rows.parquet", row_group_size=100_000)
+    rows[is_known].sort_values([job["time"], *job["keys"]]).to_parquet(
+        known / "rows.parquet", index=False, row_group_size=100_000
+    )
     return known, rows[came]
 
 

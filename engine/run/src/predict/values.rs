@@ -70,8 +70,9 @@ pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds
             crossed += 1;
             values.sort_by(f32::total_cmp);
         }
-        for column in 0..quantiles.len() {
-            keep(1 + column, is_whole.then(|| values[column]));
+        values.resize(quantiles.len(), f32::NAN);
+        for (column, value) in values.iter().enumerate() {
+            keep(1 + column, is_whole.then_some(*value));
         }
         clipped += u64::from(is_moved);
     }
