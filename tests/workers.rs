@@ -526,7 +526,7 @@ fn a_coordinator_that_is_killed_goes_on() {
     let workers = [job.worker(&[]), job.worker(&[])];
     let workers: Vec<&WorkerProcess> = workers.iter().collect();
     let moments =
-        ["3", "30", "60"].map(str::to_owned).into_iter().chain(random_kill_moments(60).map(|(_, moment)| moment));
+        ["3", "12", "24"].map(str::to_owned).into_iter().chain(random_kill_moments(24).map(|(_, moment)| moment));
     for (number, moment) in moments.enumerate() {
         let name = format!("orphaned{number}");
         let killed = job.command(&name, &[&workers_option(&workers)]).env("FOREBAY_KILL_AT", &moment).watched();

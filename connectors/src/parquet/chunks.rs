@@ -237,9 +237,7 @@ impl ScanContext {
         let skipped = all - rows(&groups);
         let reads = match &blob {
             // Of a part of a row group only the pages may be wanted that hold it.
-            FileHandle::Remote(_, place, etag)
-                if plan.reads && piece.row_range.is_none() && footer.file.is_none() =>
-            {
+            FileHandle::Remote(_, place, etag) if plan.reads && piece.row_range.is_none() && footer.file.is_none() => {
                 let content = CachedFile { io: self.io.clone(), id: piece.fingerprint };
                 let ranges = |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
                 let ranges = groups.iter().map(|(group, _)| ranges(*group));
