@@ -342,8 +342,9 @@ fn a_version_that_another_program_takes_is_kept() {
         server.inject_failures(move |asked| {
             let is_commit = asked.method == "PUT" && asked.target.contains(&format!("{:020}.json", 1));
             let (written, text) = (written.clone(), text.clone());
-            (is_commit && asked.nth == 0)
-                .then(|| crate::bucket::RequestFailure::After(Box::new(move || std::fs::write(written, text).unwrap())))
+            (is_commit && asked.nth == 0).then(|| {
+                crate::request_failures::RequestFailure::After(Box::new(move || std::fs::write(written, text).unwrap()))
+            })
         });
         shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
         let ran = server.forebay(&shop, &["run", "spec.yaml"]).expect(expected);
