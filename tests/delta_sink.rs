@@ -151,13 +151,7 @@ fn appended_rows_are_committed_once() {
     std::fs::remove_dir_all(shop.path(".forebay")).unwrap();
     run(&shop).expect(0);
     assert_eq!(commits(&shop.path("table")).len(), 1);
-    let written = std::fs::metadata(shop.path("rows.csv")).unwrap().modified().unwrap();
     shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
-    run(&shop).expect(0);
-    assert_eq!(table_rows(&shop, "table").num_rows(), 7);
-    // The first run again: its rows are there.
-    shop.write("rows.csv", ROWS);
-    std::fs::File::options().append(true).open(shop.path("rows.csv")).unwrap().set_modified(written).unwrap();
     run(&shop).expect(0);
     assert_eq!(table_rows(&shop, "table").num_rows(), 7);
 }
@@ -393,36 +387,6 @@ fn small_files_are_put_together() {
     // The run is known, though its files are others by now.
     run(&shop).expect(0);
     assert_eq!(commits(&table).len(), 5);
-}
-
-#[test]
-fn files_that_no_version_needs_are_collected() {
-    let shop = csv_shop(ROWS, "", "");
-    let killed = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_ON", "put table/_delta_log").output().unwrap();
-    assert!(!killed.status.success());
-    let data = || std::fs::read_dir(shop.path("table/data")).unwrap().count();
-    assert_eq!((shop.path("table/_delta_log").exists(), data()), (false, 1));
-    let collect = || shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
-    collect();
-    assert_eq!(data(), 0);
-    run(&shop).expect(0);
-    shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
-    run(&shop).expect(0);
-    collect();
-    // Readers of the first version need its file for a week.
-    assert_eq!(data(), 2);
-    let log = shop.path("table/_delta_log").join(format!("{:020}.json", 1));
-    let text = std::fs::read_to_string(&log).unwrap();
-    let removed: Value = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .find(|action| action.get("remove").is_some())
-        .unwrap();
-    let time = removed["remove"]["deletionTimestamp"].to_string();
-    std::fs::write(&log, text.replace(&format!("\"deletionTimestamp\":{time}"), "\"deletionTimestamp\":1000")).unwrap();
-    collect();
-    assert_eq!(data(), 1);
-    assert_eq!(table_rows(&shop, "table").num_rows(), 4);
 }
 
 #[test]
