@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_model::{ContentId, Fault, Result};
+use forebay_threads::lock;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
@@ -29,31 +30,44 @@ type IndexedRowGroup = Option<Arc<ParquetMetaData>>;
 /// The file, the row group and the stored columns of an index.
 type IndexKey = (ContentId, usize, Vec<usize>);
 
+/// An index, once it has been read. Readers of it that come meanwhile wait for the one that reads it.
+type IndexSlot = Arc<Mutex<Option<IndexedRowGroup>>>;
+
 /// The last few page indexes.
 #[derive(Debug, Default)]
 pub(super) struct PageIndexCache {
-    kept: Mutex<(HashMap<IndexKey, IndexedRowGroup>, usize)>,
+    kept: Mutex<KeptIndexes>,
+}
+
+#[derive(Debug, Default)]
+struct KeptIndexes {
+    slots: HashMap<IndexKey, IndexSlot>,
+    bytes: usize,
 }
 
 impl PageIndexCache {
-    /// An index, from memory or as `read` gives it.
+    /// An index, from memory or as `read` gives it. Parts of a row group that are opened at the same time read its index
+    /// once. After a fault, the next reader reads it again.
     pub(super) fn find_or_read(
         &self,
         key: IndexKey,
         read: impl FnOnce() -> Result<IndexedRowGroup>,
     ) -> Result<IndexedRowGroup> {
-        if let Some(known) = self.kept.lock().ok().and_then(|kept| kept.0.get(&key).cloned()) {
-            return Ok(known);
+        let slot = lock(&self.kept)?.slots.entry(key.clone()).or_default().clone();
+        let mut index = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*index {
+            return Ok(known.clone());
         }
-        let index = read()?;
-        if let Ok(mut kept) = self.kept.lock() {
-            kept.1 += index.as_ref().map_or(0, |index| index.memory_size());
-            if kept.1 > KEPT_BYTES_MAX {
-                *kept = (HashMap::new(), 0);
-            }
-            kept.0.insert(key, index.clone());
+        let found = read()?;
+        *index = Some(found.clone());
+        let mut kept = lock(&self.kept)?;
+        kept.bytes += found.as_ref().map_or(0, |index| index.memory_size());
+        if kept.bytes > KEPT_BYTES_MAX {
+            *kept = KeptIndexes::default();
         }
-        Ok(index)
+        // An older index may have given up its place in the meantime.
+        kept.slots.entry(key).or_insert_with(|| slot.clone());
+        Ok(found)
     }
 }
 
