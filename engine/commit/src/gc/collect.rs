@@ -77,7 +77,10 @@ impl StateDirectory {
             let mut lost = unreferenced_files(&self.io, out, visible.as_ref())?;
             // In a bucket, the manifest keeps runs from committing what is removed.
             let tables = self.tables.filter(|_| visible.is_some() || out.local.is_some());
-            if let Some(needed) = tables.map_or(Ok(None), |tables| tables(&self.io, out))? {
+            let needed = tables.map_or(Ok(None), |tables| tables(&self.io, out))?;
+            // Where there is neither a log nor a manifest, no run has committed anything yet.
+            let needed = needed.or_else(|| (tables.is_some() && visible.is_none()).then(BTreeSet::new));
+            if let Some(needed) = needed {
                 lost.extend(unreferenced_table_files(&self.io, out, &needed, visible.as_ref())?);
             }
             let lost: Vec<StateEntry> = lost.into_iter().filter(|entry| is_older(entry, abandoned)).collect();
