@@ -151,7 +151,15 @@ fn appended_rows_are_committed_once() {
     std::fs::remove_dir_all(shop.path(".forebay")).unwrap();
     run(&shop).expect(0);
     assert_eq!(commits(&shop.path("table")).len(), 1);
-    shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
+    shop.write("more.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
+    let first = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let second = first.replace("rows.csv", "more.csv");
+    assert_ne!(first, second);
+    shop.write("spec.yaml", &second);
+    run(&shop).expect(0);
+    assert_eq!(table_rows(&shop, "table").num_rows(), 7);
+    // The first run again: its rows are there.
+    shop.write("spec.yaml", &first);
     run(&shop).expect(0);
     assert_eq!(table_rows(&shop, "table").num_rows(), 7);
 }
@@ -302,14 +310,10 @@ fn a_table_on_a_bucket_is_committed_whole() {
     server.forebay(&shop, &["run", "spec.yaml", "--json"]).expect(0);
     assert_eq!(commits(&table).len(), 2);
     for (path, file) in live(&table) {
-        let path = percent_decoded(&path);
+        let path = percent_encoding::percent_decode_str(&path).decode_utf8_lossy().into_owned();
         assert_eq!(std::fs::metadata(table.join(&path)).unwrap().len(), file["size"].as_u64().unwrap(), "{path}");
     }
     assert_eq!(table_rows(&shop, "buckets/lake/table").num_rows(), 4);
-}
-
-fn percent_decoded(path: &str) -> String {
-    path.replace("%25", "%").replace("%20", " ")
 }
 
 #[test]
@@ -387,6 +391,36 @@ fn small_files_are_put_together() {
     // The run is known, though its files are others by now.
     run(&shop).expect(0);
     assert_eq!(commits(&table).len(), 5);
+}
+
+#[test]
+fn files_that_no_version_needs_are_collected() {
+    let shop = csv_shop(ROWS, "", "");
+    let killed = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_ON", "put table/_delta_log").output().unwrap();
+    assert!(!killed.status.success());
+    let data = || std::fs::read_dir(shop.path("table/data")).unwrap().count();
+    assert_eq!((shop.path("table/_delta_log").exists(), data()), (false, 1));
+    let collect = || shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    collect();
+    assert_eq!(data(), 0);
+    run(&shop).expect(0);
+    shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,4,1.5\n"));
+    run(&shop).expect(0);
+    collect();
+    // Readers of the first version need its file for a week.
+    assert_eq!(data(), 2);
+    let log = shop.path("table/_delta_log").join(format!("{:020}.json", 1));
+    let text = std::fs::read_to_string(&log).unwrap();
+    let removed: Value = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|action| action.get("remove").is_some())
+        .unwrap();
+    let time = removed["remove"]["deletionTimestamp"].to_string();
+    std::fs::write(&log, text.replace(&format!("\"deletionTimestamp\":{time}"), "\"deletionTimestamp\":1000")).unwrap();
+    collect();
+    assert_eq!(data(), 1);
+    assert_eq!(table_rows(&shop, "table").num_rows(), 4);
 }
 
 #[test]

@@ -99,6 +99,49 @@ fn a_job_on_google_cloud_storage_survives_failures() {
         assert_eq!(local["artifact"], call.expect(0).summary()["artifact"], "{name}");
         assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{name}: other rows");
     }
+    // Failures without end: a fault that names the object, and nothing that readers see.
+    for (method, part) in [("GET", "demand"), ("PUT", "state"), ("PUT", "_data"), ("PUT", "_manifest.json")] {
+        forget();
+        server.failures.inject_failures(move |asked| {
+            (asked.method == method && asked.target.contains(&encoded(part))).then_some(RequestFailure::Refused(503))
+        });
+        let call = run(|args| few_attempts(server.command(&shop, args)), "gs://lake").expect(75);
+        assert!(server.failures.stop_failures() >= 4, "{method} {part}");
+        let fault = call.summary()["fault"].take();
+        assert_eq!(fault["code"], "FB0401", "{method} {part}: {fault}");
+        assert!(fault["file"].as_str().unwrap().contains("gs://lake/"), "{method} {part}: {fault}");
+        assert!(!shop.path("buckets/lake/out/_manifest.json").exists(), "{method} {part}");
+        let resumed = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+        assert_eq!(local["artifact"], resumed["artifact"], "{method} {part}");
+        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{method} {part}");
+    }
+    // An object that is replaced between its listing and its reading.
+    forget();
+    let mut days: Vec<_> =
+        std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
+    days.sort();
+    let (victim, whole, other) = (days[2].clone(), std::fs::read(&days[2]).unwrap(), std::fs::read(&days[3]).unwrap());
+    let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
+    let (mut is_first, key, place) = (true, encoded(&name), victim.clone());
+    server.failures.inject_failures(move |asked| {
+        let hit = asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
+        let (place, other) = (place.clone(), other.clone());
+        hit.then(|| RequestFailure::After(Box::new(move || std::fs::write(place, other).unwrap())))
+    });
+    let call = run(|args| server.command(&shop, args), "gs://lake").expect(75);
+    assert_eq!(server.failures.stop_failures(), 1);
+    let fault = call.summary()["fault"].take();
+    assert_eq!(fault["code"], "FB0208", "{fault}");
+    assert!(fault["file"].as_str().unwrap().ends_with(&name), "{fault}");
+    assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
+    std::fs::write(&victim, &whole).unwrap();
+    run(|args| server.command(&shop, args), "gs://lake").expect(0);
+    assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
+}
+
+/// A name as requests to Google's store have it.
+fn encoded(name: &str) -> String {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
 /// Removes output and state from the bucket `lake`.
@@ -106,6 +149,12 @@ fn forget_results(shop: &TestDirectory) {
     for dir in ["out", "state"] {
         let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
     }
+}
+
+/// The program with little patience.
+fn few_attempts(mut command: Command) -> Command {
+    command.env("AWS_MAX_ATTEMPTS", "4");
+    command
 }
 
 #[test]
