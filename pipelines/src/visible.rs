@@ -4,18 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_connectors::{BuiltInConnectors, has_delta_log};
-use forebay_model::{Dataset, Fault, RelativePath, Result, Span, codes};
-use forebay_run::{ConnectorRegistry, Manifest, OutputFile, output_root};
+use forebay_model::{Dataset, Fault, RelativePath, Result, Span, codes, encode_path_part, plain_batch};
+use forebay_run::{ConnectorRegistry, DATA_SUFFIX, Manifest, OutputFile, output_root};
 use forebay_storage::{ScanRequest, Source, StorageClient, StorageLocation, literal_path};
 use serde::Serialize;
 use serde_json::json;
-
-/// What data files of outputs on local disks are called, after their extension.
-const DATA_SUFFIX: &str = ".data";
 
 /// A file that readers may read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,15 +83,6 @@ impl VisibleDataset {
     }
 }
 
-/// A batch in the types of the schema.
-fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns =
-        columns.map(|(column, field)| Ok(cast(column, field.data_type())?)).collect::<Result<Vec<ArrayRef>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
-}
-
 fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
     let source = |config: serde_json::Value| BuiltInConnectors.source("delta", &config);
     let latest = source(json!({ "path": path }))?.discover(io, &[])?;
@@ -112,7 +99,10 @@ fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
             continue;
         }
         at.insert(&piece.path, named.len());
-        let folder = piece.partition.iter().map(|(column, value)| format!("{}={}", escape(column), escape(value)));
+        let folder = piece
+            .partition
+            .iter()
+            .map(|(column, value)| format!("{}={}", encode_path_part(column), encode_path_part(value)));
         named.push(NamedFile {
             place: io.resolve(&piece.path)?,
             folder: folder.collect::<Vec<_>>().join("/"),
@@ -183,14 +173,16 @@ fn numbered(named: Vec<NamedFile>) -> Result<Vec<VisibleFile>> {
 
 /// The pieces in the order of the manifest.
 fn in_order(mut dataset: Dataset, manifest: &Manifest, places: &[String]) -> Result<Dataset> {
+    // All files lie equally deep below the output.
+    let depth = manifest.files().next().map_or(0, |file| file.path.matches('/').count());
     let mut found: HashMap<String, Vec<_>> = HashMap::new();
     for piece in dataset.spans.into_iter().flat_map(|span| span.pieces) {
-        found.entry(piece.path.clone()).or_default().push(piece);
+        let start = piece.path.rmatch_indices('/').nth(depth).map_or(0, |(slash, _)| slash + 1);
+        found.entry(piece.path[start..].to_owned()).or_default().push(piece);
     }
     let mut spans = Vec::new();
     for (file, place) in manifest.files().zip(places) {
-        let key = found.keys().find(|path| path.ends_with(&*file.path)).cloned();
-        let Some(pieces) = key.and_then(|key| found.remove(&key)) else {
+        let Some(pieces) = found.remove(&*file.path) else {
             let fault = Fault::new(codes::NOT_FOUND, "a file of the output is missing").file(place);
             return Err(fault.hint("open the output again: a run may have replaced it; else run its spec again"));
         };
@@ -198,15 +190,4 @@ fn in_order(mut dataset: Dataset, manifest: &Manifest, places: &[String]) -> Res
     }
     dataset.spans = spans;
     Ok(dataset)
-}
-
-/// Percent-encodes what a folder's name cannot hold.
-fn escape(value: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | ',' | '+' | '@');
-    let mut buffer = [0; 4];
-    let encode = |c: char| match plain(c) {
-        true => c.to_string(),
-        false => c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")).collect(),
-    };
-    value.chars().map(encode).collect()
 }

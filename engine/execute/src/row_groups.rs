@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Result, codes, take_batch};
+use forebay_model::{Fault, Result, batch_of_rows, codes, encode_path_part, plain_batch, take_batch};
 use forebay_storage::{EncodedBatch, FileLayout};
 
 /// Encoded rows of one partition.
@@ -134,14 +134,15 @@ impl<'a> RowGroupBuilder<'a> {
             .iter()
             .map(|column| {
                 Ok((
-                    escape(batch.schema_ref().field(*column).name()),
+                    encode_path_part(batch.schema_ref().field(*column).name()),
                     ArrayFormatter::try_new(batch.column(*column), &options)?,
                 ))
             })
             .collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
-            let parts =
-                formatters.iter().map(|(name, value)| format!("{name}={}", escape(&value.value(row).to_string())));
+            let parts = formatters
+                .iter()
+                .map(|(name, value)| format!("{name}={}", encode_path_part(&value.value(row).to_string())));
             rows.entry(parts.collect::<Vec<_>>().join("/")).or_default().push(row as u32);
         }
         let file_batch = batch.project(&self.file_columns)?;
@@ -163,19 +164,7 @@ pub fn written_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> R
         fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
         written.push(column);
     }
-    batch_of(Arc::new(Schema::new(fields)), written, rows)
-}
-
-/// The batch with the types of a schema.
-fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<Vec<_>, _>>()?;
-    batch_of(schema.clone(), columns, batch.num_rows())
-}
-
-fn batch_of(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    batch_of_rows(Arc::new(Schema::new(fields)), written, rows)
 }
 
 /// Bytes that a batch adds to the batch before it; a dictionary that both share counts once.
@@ -208,20 +197,4 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
     columns.push(SortColumn { values: positions, options: None });
     let order = lexsort_to_indices(&columns, None)?;
     take_batch(&all, &order)
-}
-
-/// Percent-encodes the characters that a part of a path cannot hold.
-fn escape(value: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | ',' | '+' | '@');
-    let mut buffer = [0; 4];
-    value
-        .chars()
-        .map(|c| {
-            if plain(c) {
-                c.to_string()
-            } else {
-                c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")).collect()
-            }
-        })
-        .collect()
 }

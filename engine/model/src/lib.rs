@@ -13,7 +13,9 @@ mod id;
 mod interval;
 mod limits;
 mod numbers;
+mod path_part;
 mod pipeline;
+mod plain_batch;
 mod relative;
 mod rows;
 mod scratch;
@@ -34,10 +36,12 @@ pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
+pub use path_part::encode_path_part;
 pub use pipeline::{
     DataSplit, DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink,
     PipelineSource, PredictionLabel, ReadinessCondition, Step,
 };
+pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};

@@ -42,7 +42,7 @@ pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,
 };
 pub use forebay_commit::{
-    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DegradationReport, IntervalEntry, KindUsage,
+    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, IntervalEntry, KindUsage,
     LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, TableReferences, VerifyReport,
     output_root, table_shard_directory, visible_location,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, StructArray};
 use arrow::array::{Float32Array, Int32Array, Int64Array};
-use arrow::datatypes::{DataType, Field as ArrowField, Schema};
+use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
@@ -16,7 +16,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 /// The name of capsules that hold a stream.
-pub(crate) const STREAM: &CStr = c"arrow_array_stream";
+const STREAM: &CStr = c"arrow_array_stream";
+
+/// A capsule with a stream of batches.
+pub(crate) fn stream_capsule<'py>(
+    py: Python<'py>,
+    schema: SchemaRef,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, schema)));
+    PyCapsule::new_with_value(py, stream, STREAM)
+}
 
 /// Rows and columns: anything that knows Arrow's C interface can take it, such as
 /// `pyarrow.table(it)` and `polars.DataFrame(it)`.
@@ -108,9 +118,7 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface allows to give another schema than the one that was asked for.
         let _ = requested_schema;
-        let batches = std::iter::once(Ok::<_, ArrowError>(self.batch.clone()));
-        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, self.batch.schema())));
-        PyCapsule::new_with_value(py, stream, STREAM)
+        stream_capsule(py, self.batch.schema(), std::iter::once(Ok(self.batch.clone())))
     }
 }
 

@@ -1,14 +1,12 @@
 //! Outputs and tables as readers should see them.
 
-use arrow::array::RecordBatchIterator;
 use arrow::error::ArrowError;
-use arrow::ffi_stream::FFI_ArrowArrayStream;
 use forebay::VisibleDataset;
 use forebay::run::StorageClient;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::arrow_c::STREAM;
+use crate::arrow_c::stream_capsule;
 use crate::fault::IntoPyResult;
 
 /// The rows of an output, of one version.
@@ -51,8 +49,6 @@ impl Dataset {
             ArrowError::ExternalError(Box::new(std::io::Error::other(fault.to_string())))
         };
         let batches = self.dataset.batches().map(move |batch| batch.map_err(told));
-        let schema = self.dataset.schema().clone();
-        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, schema)));
-        PyCapsule::new_with_value(py, stream, STREAM)
+        stream_capsule(py, self.dataset.schema().clone(), batches)
     }
 }

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::cast;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use forebay_model::{BATCH_ROWS_DEFAULT, Dataset, Fault, IdBuilder, Result, Span};
+use forebay_model::{BATCH_ROWS_DEFAULT, Dataset, Fault, IdBuilder, Result, Span, encode_path_part, plain_batch};
 use forebay_run::{OutputFile, OutputWriter, table_shard_directory};
 use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, TableFile};
 
@@ -109,7 +107,10 @@ impl Rewriting<'_> {
         let Some(first) = pieces.first().filter(|_| found.len() == paths.len()) else {
             return Err(Fault::internal("a file of a table that its source does not find"));
         };
-        let folders = first.partition.iter().map(|(column, value)| format!("{}={}", encoded(column), encoded(value)));
+        let folders = first
+            .partition
+            .iter()
+            .map(|(column, value)| format!("{}={}", encode_path_part(column), encode_path_part(value)));
         let folder = folders.collect::<Vec<_>>().join("/");
         let mut id = IdBuilder::new("compacted");
         paths.iter().for_each(|path| {
@@ -146,15 +147,4 @@ impl Rewriting<'_> {
             false => Err(Fault::internal(format!("{expected:?} rows became {rows}"))),
         }
     }
-}
-
-fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(values, field)| Ok(cast(values, field.data_type())?)).collect::<Result<Vec<_>>>()?;
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(schema.fields().clone())), columns)?)
-}
-
-/// A name in a folder's name: the same characters stay as where rows are divided by values.
-fn encoded(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }

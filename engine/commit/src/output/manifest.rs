@@ -1,6 +1,7 @@
 //! The manifest of an output: the file that makes its data visible.
 
 use arrow::datatypes::Schema;
+use bytes::Bytes;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
 use forebay_storage::{ObjectVersion, StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,12 @@ impl Manifest {
                 _ => Ok(()),
             }
         })
+    }
+
+    /// The bytes of the file. Every night reads and writes all of them: no whitespace.
+    pub(super) fn to_bytes(&self) -> Result<Bytes> {
+        let bytes = serde_json::to_vec(self).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        Ok(Bytes::from(bytes))
     }
 
     /// All files, in row order.

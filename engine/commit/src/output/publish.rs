@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use forebay_model::{Fault, IdBuilder, RelativePath, Result, codes};
 use forebay_storage::{BackgroundTasks, ObjectVersion, StorageClient, StorageLocation};
 
@@ -178,15 +177,14 @@ impl Manifest {
         // The lock of a local output is held until they are removed.
         let removed = if out.local.is_some() { Vec::new() } else { gone.clone() };
         let named = Manifest { format: FORMAT, previous, removed, publication, ..self.clone() };
-        // Every night reads and writes the whole manifest: no whitespace.
-        let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        let bytes = named.to_bytes()?;
         let place = out.join(MANIFEST);
         match &out.local {
             Some(local) => {
                 io.put_durable(&place, &bytes)?;
                 show(local, self.files())?;
             }
-            None if !io.put_if(&place, Bytes::from(bytes), version)? => return Ok(None),
+            None if !io.put_if(&place, bytes, version)? => return Ok(None),
             None => {}
         }
         Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use forebay_model::{Fault, RelativePath, Result};
 use forebay_storage::failpoint::step;
 use forebay_storage::{StorageClient, StorageLocation};
@@ -30,8 +29,7 @@ impl Manifest {
         removed.extend(visible.removed.iter().cloned());
         let publication = visible.publication + 1;
         let named = Manifest { format: FORMAT, removed: removed.into_iter().collect(), publication, ..visible };
-        let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
-        io.put_if(&out.join(MANIFEST), Bytes::from(bytes), version.as_ref())
+        io.put_if(&out.join(MANIFEST), named.to_bytes()?, version.as_ref())
     }
 
     /// The directories being removed that still hold files.

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
 use forebay_model::{Fault, RelativePath, Result, codes};
 use forebay_storage::{ObjectVersion, StorageClient, StorageLocation, TableCommit, TableFile, TableLog, TableScope};
 use serde_json::Value;
@@ -91,7 +90,7 @@ impl Manifest {
         if visible.as_ref().is_some_and(is_same) {
             return Ok(true);
         }
-        let (bytes, place) = (manifest_bytes(&named)?, out.join(MANIFEST));
+        let (bytes, place) = (named.to_bytes()?, out.join(MANIFEST));
         match &out.local {
             Some(_) => io.put_durable(&place, &bytes).map(|()| true),
             None => io.put_if(&place, bytes, version.as_ref()),
@@ -124,7 +123,7 @@ impl Manifest {
             return Ok(true);
         }
         let named = Manifest { format: FORMAT, previous, publication: manifest.publication + 1, ..manifest.clone() };
-        io.put_if(&out.join(MANIFEST), manifest_bytes(&named)?, visible.version.as_ref())?;
+        io.put_if(&out.join(MANIFEST), named.to_bytes()?, visible.version.as_ref())?;
         Ok(false)
     }
 
@@ -161,11 +160,6 @@ impl Manifest {
         }
         Ok(removed)
     }
-}
-
-fn manifest_bytes(manifest: &Manifest) -> Result<Bytes> {
-    let bytes = serde_json::to_vec(manifest).map_err(|error| Fault::internal("a manifest").cause(error))?;
-    Ok(Bytes::from(bytes))
 }
 
 /// Whether the data that the record of a pass names is whole, and the table shows it or may be made to.
