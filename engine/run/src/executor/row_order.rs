@@ -149,11 +149,11 @@ impl RunExecutor<'_> {
             return;
         }
         if code == codes::MEMORY && self.threads(windows) > 1 {
-            warn("the series outgrow the memory of one thread, so one thread continues with the memory of all");
+            warn("series outgrow a thread's share of the memory, so one thread goes on with all of it");
             self.known.single_threaded.extend(affected);
             return;
         }
-        let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "the series outgrow the memory" };
+        let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
         warn(&format!("{why}, so they are sorted first"));
         self.known.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
     }
