@@ -111,7 +111,7 @@ impl StateStore {
         Ok(self.open_framed(place)?.and_then(|input| input.read(kinds, body)))
     }
 
-    /// What is wrong with a file that [`StateStore::put_framed`] wrote.
+    /// What is wrong with a file that `StateStore::put_framed` wrote.
     pub fn check_framed(&self, place: &StorageLocation, id: &str) -> Result<Option<&'static str>> {
         let Some(input) = self.open_framed(place)? else { return Ok(Some("it is missing")) };
         Ok(input.check(id))
