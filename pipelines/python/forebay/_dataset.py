@@ -31,7 +31,7 @@ class Dataset:
 
     def to_pyarrow(self) -> Any:
         """All rows as a pyarrow Table."""
-        import pyarrow
+        import pyarrow  # type: ignore[import-untyped]
 
         return pyarrow.table(self)
 
