@@ -96,7 +96,7 @@ fn texts(name: &str, values: &[&str]) -> (Field, ArrayRef) {
 }
 
 /// The bytes of an inline deletion vector, as the log writes them: the positions of rows in a Roaring bitmap.
-fn deletion_vector(rows: &[u16]) -> Value {
+pub fn deletion_vector(rows: &[u16]) -> Value {
     let mut bytes = 1_681_511_377_u32.to_le_bytes().to_vec();
     bytes.extend(1_u64.to_le_bytes());
     bytes.extend(0_u32.to_le_bytes());

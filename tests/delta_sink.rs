@@ -1,59 +1,17 @@
 //! Delta tables as sinks: commits to the log, read here action by action and through Forebay's own source.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
 use arrow::array::RecordBatch;
-use arrow::compute::{SortColumn, cast};
-use arrow::compute::{concat_batches, lexsort_to_indices, take_record_batch};
-use arrow::datatypes::DataType;
+use arrow::compute::concat_batches;
 use serde_json::{Value, json};
 
 use crate::bucket::S3Server;
+use crate::delta_log::{actions, commits, live, sorted, statistics};
 use crate::intervals;
 use crate::nightly::NightlyFixture;
 use crate::support::{ProgramOutput, TestDirectory};
 
-/// The actions of a table's commits, in order.
-fn commits(table: &Path) -> Vec<Vec<Value>> {
-    let log = table.join("_delta_log");
-    let names = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    let read = |name: &String| {
-        let text = std::fs::read_to_string(log.join(name)).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let numbers: Vec<String> = (0..names.len()).map(|version| format!("{version:020}.json")).collect();
-    assert_eq!(names, numbers, "the log holds commits alone");
-    names.iter().map(read).collect()
-}
-
-/// The files of the latest version, by their paths as the log writes them.
-fn live(table: &Path) -> BTreeMap<String, Value> {
-    let mut files = BTreeMap::new();
-    for action in commits(table).into_iter().flatten() {
-        let path = |of: &Value| of["path"].as_str().unwrap().to_owned();
-        if let Some(removed) = action.get("remove") {
-            assert!(files.remove(&path(removed)).is_some(), "{removed} was not there");
-        }
-        if let Some(added) = action.get("add") {
-            assert!(files.insert(path(added), added.clone()).is_none(), "{added} was there");
-        }
-    }
-    files
-}
-
-fn actions(commit: &[Value], kind: &str) -> Vec<Value> {
-    commit.iter().filter_map(|action| action.get(kind).cloned()).collect()
-}
-
-fn statistics(file: &Value) -> Value {
-    serde_json::from_str(file["stats"].as_str().unwrap()).unwrap()
-}
-
 /// All rows that Forebay's source reads of a table, in an order of their own.
-fn table_rows(shop: &TestDirectory, table: &str) -> RecordBatch {
+pub fn table_rows(shop: &TestDirectory, table: &str) -> RecordBatch {
     let out = format!("read-{}", std::fs::read_dir(shop.path("")).unwrap().count());
     shop.write(
         "read.yaml",
@@ -65,23 +23,8 @@ fn table_rows(shop: &TestDirectory, table: &str) -> RecordBatch {
     sorted(&shop.visible(&out))
 }
 
-fn sorted(rows: &RecordBatch) -> RecordBatch {
-    let plain = |column: &arrow::array::ArrayRef| match column.data_type() {
-        DataType::Dictionary(..) => cast(column, &DataType::Utf8).unwrap(),
-        _ => column.clone(),
-    };
-    let mut names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
-    names.sort();
-    let columns: Vec<_> = names.iter().map(|name| (name, plain(&rows[name.as_str()]))).collect();
-    let rows = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, values)| (name, values, true)));
-    let rows = rows.unwrap();
-    let keys: Vec<_> =
-        rows.columns().iter().map(|values| SortColumn { values: values.clone(), options: None }).collect();
-    take_record_batch(&rows, &lexsort_to_indices(&keys, None).unwrap()).unwrap()
-}
-
 /// A shop whose one input is a file of CSV.
-fn csv_shop(rows: &str, sink: &str, steps: &str) -> TestDirectory {
+pub fn csv_shop(rows: &str, sink: &str, steps: &str) -> TestDirectory {
     let shop = TestDirectory::new();
     shop.write("rows.csv", rows);
     shop.write(
@@ -97,7 +40,7 @@ fn run(shop: &TestDirectory) -> ProgramOutput {
     shop.forebay(&["run", "spec.yaml", "--json"])
 }
 
-const ROWS: &str = "day,shop,qty,price\n2024-02-29,a,1,0.5\n2024-03-01,b/c,2,NaN\n2024-03-01,,3,\n";
+pub const ROWS: &str = "day,shop,qty,price\n2024-02-29,a,1,0.5\n2024-03-01,b/c,2,NaN\n2024-03-01,,3,\n";
 
 #[test]
 fn a_run_is_one_commit_with_statistics() {

@@ -1,5 +1,6 @@
 //! A server that speaks the XML protocol of Google Cloud Storage, and gives tokens as a machine's metadata service does.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use md5::{Digest, Md5};
 use s3s::service::{S3Service, S3ServiceBuilder};
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::bucket::{StoreResponse, md5_text, serve};
@@ -27,7 +29,11 @@ pub const TOKEN: &str = "token-not-for-anyone-to-see-";
 pub const PUBLIC_BUCKET: &str = "public";
 
 /// A token is renewed four minutes before its end, so this one after a second.
-const TOKEN_SECONDS: u64 = 241;
+pub const TOKEN_SECONDS: u64 = 241;
+
+/// The token of another provider that is exchanged for one of Google, and for whom it is meant.
+pub const SUBJECT_TOKEN: &str = "subject-not-for-anyone-to-see";
+pub const AUDIENCE: &str = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/lake";
 
 static GENERATION: HeaderName = HeaderName::from_static("x-goog-generation");
 static GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
@@ -95,6 +101,14 @@ impl ServerState {
         if path.starts_with("/computeMetadata/") {
             return self.serve_token(&request);
         }
+        match path.as_str() {
+            "/subject-token" if request.headers().contains_key("metadata-flavor") => {
+                return Response::new(whole_body(format!(r#"{{"access_token": "{SUBJECT_TOKEN}"}}"#)));
+            }
+            "/v1/token" => return self.exchange_token(request).await,
+            "/v1/account:generateAccessToken" => return self.account_token(request).await,
+            _ => {}
+        }
         let is_public =
             path.starts_with(&format!("/{PUBLIC_BUCKET}/")) && ["GET", "HEAD"].contains(&request.method().as_str());
         let is_known = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.starts_with("Bearer "));
@@ -134,10 +148,41 @@ impl ServerState {
         if request.headers().get("metadata-flavor").is_none_or(|flavor| flavor != "Google") {
             return error(StatusCode::FORBIDDEN, "MissingMetadataFlavor");
         }
-        let number = self.tokens.fetch_add(1, Ordering::SeqCst);
-        let token =
-            format!(r#"{{"access_token": "{TOKEN}{number}", "expires_in": {TOKEN_SECONDS}, "token_type": "Bearer"}}"#);
-        Response::new(whole_body(token))
+        let token = self.next_token();
+        Response::new(whole_body(format!(
+            r#"{{"access_token": "{token}", "expires_in": {TOKEN_SECONDS}, "token_type": "Bearer"}}"#
+        )))
+    }
+
+    /// What Google's security token service does.
+    async fn exchange_token(&self, request: Request<Incoming>) -> StoreResponse {
+        let form = request.into_body().collect().await.unwrap().to_bytes();
+        let pairs = std::str::from_utf8(&form).unwrap().split('&').filter_map(|pair| pair.split_once('='));
+        let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let form: BTreeMap<&str, String> = pairs.map(|(name, value)| (name, decode(value))).collect();
+        let is = |name: &str, value: &str| form.get(name).is_some_and(|given| given == value);
+        let exchange = "urn:ietf:params:oauth:grant-type:token-exchange";
+        if !is("grant_type", exchange) || !is("audience", AUDIENCE) || !is("subject_token", SUBJECT_TOKEN) {
+            return error(StatusCode::BAD_REQUEST, "invalid_grant");
+        }
+        let token = self.next_token();
+        Response::new(whole_body(format!(r#"{{"access_token": "{token}", "expires_in": {TOKEN_SECONDS}}}"#)))
+    }
+
+    /// What Google does that gives tokens of service accounts.
+    async fn account_token(&self, request: Request<Incoming>) -> StoreResponse {
+        let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let is_known = bearer.starts_with(&format!("Bearer {TOKEN}"));
+        let asked: Value = serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
+        if !is_known || asked["lifetime"] != format!("{TOKEN_SECONDS}s") || !asked["scope"].is_array() {
+            return error(StatusCode::FORBIDDEN, "PERMISSION_DENIED");
+        }
+        let token = self.next_token();
+        Response::new(whole_body(format!(r#"{{"accessToken": "{token}", "expireTime": "2030-01-01T00:00:00Z"}}"#)))
+    }
+
+    fn next_token(&self) -> String {
+        format!("{TOKEN}{}", self.tokens.fetch_add(1, Ordering::SeqCst))
     }
 }
 

@@ -228,13 +228,13 @@ fn passes(summary: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Links and times as they are.
-fn copy_preserving(from: &Path, to: &Path) {
+pub fn copy_preserving(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     assert!(Command::new("cp").args(["-a".as_ref(), from.as_os_str(), to.as_os_str()]).status().unwrap().success());
 }
 
 /// A step without what is particular to it: ids, and where the tests lie.
-fn step_kind(step: &str, root: &str) -> String {
+pub fn step_kind(step: &str, root: &str) -> String {
     let plain = step.replace(root, "");
     let id = |part: &&str| part.len() >= 32 && part.bytes().take(32).all(|byte| byte.is_ascii_hexdigit());
     plain.split('/').map(|part| if id(&part) { &part[..0] } else { part }).collect::<Vec<_>>().join("/")
@@ -267,7 +267,7 @@ fn chosen_steps(steps: &[String], turn: usize) -> Vec<usize> {
 }
 
 /// Temporary files and directories below a directory.
-fn temporary_files(dir: &Path) -> Vec<String> {
+pub fn temporary_files(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().map(std::result::Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::google_server::{GoogleServer, PUBLIC_BUCKET, TOKEN};
+use crate::bucket::S3Server;
+use crate::google_server::{AUDIENCE, GoogleServer, PUBLIC_BUCKET, SUBJECT_TOKEN, TOKEN, TOKEN_SECONDS};
 use crate::request_failures::{ObservedRequest, RequestFailure, request_chance};
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
 use crate::watched::WatchedCommand;
@@ -258,6 +259,14 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
     let shop = TestDirectory::new();
     shop.write("key.json", r#"{"type": "external_account", "secret": "hidden-word"}"#);
     shop.write("broken.json", "hidden-word");
+    shop.write(
+        "program.json",
+        r#"{"type": "external_account", "audience": "a", "subject_token_type": "t", "token_url": "https://sts",
+            "credential_source": {"executable": {"command": "hidden-word"}}}"#,
+    );
+    let program = std::fs::read_to_string(shop.path("program.json")).unwrap();
+    let amazon = r#"{"environment_id": "aws1", "url": "http://169.254.169.254/hidden-word"}"#;
+    shop.write("aws.json", &program.replace(r#"{"executable": {"command": "hidden-word"}}"#, amazon));
     struct Case {
         bucket: &'static str,
         variables: &'static [(&'static str, &'static str)],
@@ -268,7 +277,14 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
         case("gs://lake", &[], &["no credentials for the bucket `lake`", "GOOGLE_APPLICATION_CREDENTIALS"]),
         case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere.json")], &["cannot be read", "nowhere.json"]),
         case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "broken.json")], &["not a JSON object", "broken.json"]),
-        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")], &["external_account", "service account"]),
+        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")], &["external_account", "`audience`"]),
+        case(
+            "gs://lake",
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "program.json")],
+            &["`file` or a `url`", "program.json"],
+        ),
+        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "aws.json")], &["`file` or a `url`", "aws.json"]),
+        case("gs://lake", &[("GOOGLE_SERVICE_ACCOUNT", "key.json")], &["GOOGLE_APPLICATION_CREDENTIALS"]),
         case("az://lake", &[], &["no credentials for the container `lake`", "AZURE_STORAGE_ACCOUNT_KEY"]),
         case(
             "az://lake",
@@ -297,6 +313,159 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
         }
         assert!(!call.stderr.contains("hidden-word"), "{}", call.stderr);
     }
+}
+
+/// Variables that stores know, which are set to nothing.
+const EMPTY: &str = "AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL_STS AWS_DEFAULT_REGION AWS_SESSION_TOKEN \
+    AWS_VIRTUAL_HOSTED_STYLE_REQUEST AWS_S3_EXPRESS AWS_IMDSV1_FALLBACK AWS_METADATA_ENDPOINT AWS_UNSIGNED_PAYLOAD \
+    AWS_CHECKSUM_ALGORITHM AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI \
+    AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE AWS_WEB_IDENTITY_TOKEN_FILE AWS_ROLE_ARN AWS_ROLE_SESSION_NAME \
+    AWS_SKIP_SIGNATURE AWS_COPY_IF_NOT_EXISTS AWS_CONDITIONAL_PUT AWS_DISABLE_TAGGING AWS_REQUEST_PAYER \
+    AWS_SERVER_SIDE_ENCRYPTION AWS_SSE_KMS_KEY_ID AWS_SSE_BUCKET_KEY_ENABLED AWS_SSE_CUSTOMER_KEY_BASE64 AWS_BUCKET \
+    AWS_PROXY_URL AWS_PROXY_CA_CERTIFICATE AWS_PROXY_EXCLUDES AWS_TIMEOUT AWS_CONNECT_TIMEOUT AWS_USER_AGENT \
+    AWS_HTTP1_ONLY AWS_HTTP2_ONLY AWS_POOL_IDLE_TIMEOUT AWS_POOL_MAX_IDLE_PER_HOST AWS_ALLOW_INVALID_CERTIFICATES \
+    AWS_PROFILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_MAX_ATTEMPTS \
+    GOOGLE_SERVICE_ACCOUNT GOOGLE_SERVICE_ACCOUNT_PATH GOOGLE_SERVICE_ACCOUNT_KEY SERVICE_ACCOUNT GOOGLE_BUCKET \
+    GOOGLE_BUCKET_NAME GOOGLE_APPLICATION_CREDENTIALS GOOGLE_SKIP_SIGNATURE GOOGLE_PROXY_URL GOOGLE_TIMEOUT \
+    GOOGLE_ALLOW_INVALID_CERTIFICATES GCE_METADATA_ROOT GCE_METADATA_IP \
+    AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_MASTER_KEY AZURE_STORAGE_SAS_KEY AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_TOKEN \
+    AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID AZURE_AUTHORITY_HOST AZURE_STORAGE_USE_EMULATOR \
+    AZURE_MSI_ENDPOINT AZURE_IDENTITY_ENDPOINT IDENTITY_ENDPOINT AZURE_OBJECT_ID AZURE_MSI_RESOURCE_ID \
+    AZURE_FEDERATED_TOKEN_FILE AZURE_USE_FABRIC_ENDPOINT AZURE_USE_AZURE_CLI AZURE_SKIP_SIGNATURE \
+    AZURE_CONTAINER_NAME AZURE_DISABLE_TAGGING AZURE_STORAGE_CONNECTION_STRING AZURE_PROXY_URL AZURE_TIMEOUT";
+
+fn without_values(mut command: Command) -> Command {
+    EMPTY.split_whitespace().for_each(|name| {
+        command.env(name, "");
+    });
+    command
+}
+
+#[test]
+fn variables_that_are_set_to_nothing_count_as_unset() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    shop.demand("buckets/lake/demand", 500);
+    let local = local_result(&shop, &shop.at("buckets/lake/demand"));
+    let google = GoogleServer::start(&shop.path("buckets"));
+    let amazon = S3Server::start(&shop.path("buckets"));
+    let calls = [
+        run(|args| without_values(google.command(&shop, args)), "gs://lake"),
+        run(
+            |args| {
+                let mut command = without_values(amazon.command(&shop, args));
+                // By its other name: the first one is set to nothing.
+                command.env("AWS_ENDPOINT", &amazon.endpoint);
+                command
+            },
+            "s3://lake",
+        ),
+    ];
+    for call in calls {
+        assert_eq!(call.expect(0).summary()["artifact"], local["artifact"]);
+        forget_results(&shop);
+    }
+    // Nothing listens where the account is said to be: its variables were understood.
+    let azure = |args: &[&str]| {
+        let mut command = without_values(shop.command(args));
+        command
+            .env("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+            .env("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+            .env("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9")
+            .env("FOREBAY_RETRY_SECONDS", "0.1");
+        command
+    };
+    let fault = run(azure, "az://lake").expect(75).summary()["fault"].take();
+    assert!(fault["code"] == "FB0401" && fault["file"].as_str().unwrap().starts_with("az://lake"), "{fault}");
+    // Without the variables that name a place, there is nothing but what is missing.
+    for (bucket, variable) in
+        [("s3://lake", "AWS_ACCESS_KEY_ID"), ("gs://lake", "GOOGLE_APPLICATION_CREDENTIALS"), ("az://lake", "AZURE_")]
+    {
+        let nothing = |args: &[&str]| {
+            let mut command = without_values(shop.command(args));
+            for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "FOREBAY_RETRY_SECONDS"] {
+                command.env(name, "");
+            }
+            // Nothing listens there: no machine of a cloud.
+            command
+                .env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+                .env("GCE_METADATA_HOST", "127.0.0.1:9")
+                .env("AZURE_MSI_ENDPOINT", "http://127.0.0.1:9")
+                .env("HOME", shop.path("home"));
+            command
+        };
+        let call = run(nothing, bucket).expect(78);
+        assert!(call.stderr.contains("there are no credentials") && call.stderr.contains(variable), "{}", call.stderr);
+    }
+    let said = ProgramOutput::from(without_values(shop.command(&["doctor"])).watched()).expect(0).stdout;
+    assert!(said.matches("the default endpoint, no credentials in the environment").count() == 3, "{said}");
+}
+
+#[test]
+fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    shop.demand("buckets/lake/demand", 500);
+    let server = GoogleServer::start(&shop.path("buckets"));
+    let local = local_result(&shop, &shop.at("buckets/lake/demand"));
+    let url = |path: &str| format!("http://{}{path}", server.host);
+    shop.write("subject-token", &format!("{SUBJECT_TOKEN}\n"));
+    let file = serde_json::json!({ "file": shop.at("subject-token") });
+    let from_url = serde_json::json!({
+        "url": url("/subject-token"), "headers": { "Metadata-Flavor": "Google" },
+        "format": { "type": "json", "subject_token_field_name": "access_token" },
+    });
+    for (source, impersonates) in [(file.clone(), false), (from_url, true)] {
+        let mut key = serde_json::json!({
+            "type": "external_account", "audience": AUDIENCE, "token_url": url("/v1/token"),
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": source,
+        });
+        if impersonates {
+            key["service_account_impersonation_url"] = url("/v1/account:generateAccessToken").into();
+            key["service_account_impersonation"] = serde_json::json!({ "token_lifetime_seconds": TOKEN_SECONDS });
+        }
+        shop.write("key.json", &key.to_string());
+        let before = server.tokens_given();
+        let call = run(
+            |args| {
+                let mut command = server.command(&shop, args);
+                // No metadata service: the only tokens are those that were exchanged.
+                command.env("GCE_METADATA_HOST", "127.0.0.1:9").env("GOOGLE_APPLICATION_CREDENTIALS", "key.json");
+                command
+            },
+            "gs://lake",
+        );
+        assert_eq!(call.expect(0).summary()["artifact"], local["artifact"]);
+        // They are renewed: these last for a second.
+        let given = server.tokens_given() - before;
+        assert!(given >= 2, "{given}");
+        for (name, bytes) in content(&shop.path("buckets")) {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            assert!(!text.contains(TOKEN) && !text.contains(SUBJECT_TOKEN), "a token is in {name}");
+        }
+        forget_results(&shop);
+    }
+    // A token that is refused, and one that is not there.
+    shop.write("subject-token", "another");
+    let mut key = serde_json::json!({
+        "type": "external_account", "audience": AUDIENCE, "token_url": url("/v1/token"),
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": file,
+    });
+    shop.write("key.json", &key.to_string());
+    let refused = |code: i32| {
+        let external = |args: &[&str]| {
+            let mut command = server.command(&shop, args);
+            command.env("GOOGLE_APPLICATION_CREDENTIALS", "key.json").env("FOREBAY_RETRY_SECONDS", "1");
+            command
+        };
+        run(external, "gs://lake").expect(code).stderr
+    };
+    let said = refused(78);
+    assert!(said.contains("refused a token: 400") && !said.contains("another"), "{said}");
+    key["credential_source"]["file"] = shop.at("nowhere").into();
+    shop.write("key.json", &key.to_string());
+    let said = refused(78);
+    assert!(said.contains("nowhere cannot be read"), "{said}");
 }
 
 /// Azurite, Microsoft's own emulator, where `FOREBAY_AZURITE` names its program `azurite-blob`.

@@ -1,7 +1,9 @@
 //! Checkpoints of a log, which are Parquet files.
 
+use std::fs::File;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use delta_kernel::engine::arrow_conversion::TryFromArrow as _;
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::engine::arrow_utils::{
@@ -14,24 +16,32 @@ use delta_kernel::{
     ParquetFooter, ParquetHandler, PredicateRef,
 };
 use forebay_model::Result;
-use forebay_storage::StorageClient;
+use forebay_storage::{ScratchDir, StorageClient};
+use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
 use url::Url;
 
 use super::engine::{ACTIONS_AT_ONCE, read_only};
 use super::place::{TablePlace, full_path};
 use crate::parquet::{FileBatches, FooterCache};
 
-/// Reads the Parquet files that the kernel asks for.
-pub(super) struct CheckpointReader {
+/// Rows of a row group of a checkpoint: each is an action, with the statistics of a file.
+const GROUP_ACTIONS: usize = 20_000;
+
+/// Reads and writes the Parquet files that the kernel asks for.
+pub(super) struct CheckpointFiles {
     io: StorageClient,
     place: TablePlace,
     footers: Arc<FooterCache>,
+    /// Where checkpoints grow; `None` where none are written.
+    scratch: Option<ScratchDir>,
 }
 
-impl CheckpointReader {
-    pub(super) fn new(io: StorageClient, place: TablePlace) -> CheckpointReader {
-        CheckpointReader { io, place, footers: Arc::default() }
+impl CheckpointFiles {
+    pub(super) fn new(io: StorageClient, place: TablePlace, scratch: Option<ScratchDir>) -> CheckpointFiles {
+        CheckpointFiles { io, place, footers: Arc::default(), scratch }
     }
 
     fn path(&self, file: &FileMeta) -> Result<String> {
@@ -62,7 +72,28 @@ fn read_actions(
     Ok(Box::new(read))
 }
 
-impl ParquetHandler for CheckpointReader {
+/// Writes actions to a file.
+fn write_actions(file: File, data: KernelResultIteratorStatic<Box<dyn EngineData>>) -> KernelResult<()> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(GROUP_ACTIONS))
+        .build();
+    let (mut file, mut open) = (Some(file), None::<ArrowWriter<File>>);
+    for actions in data {
+        let actions: RecordBatch = ArrowEngineData::try_from_engine_data(actions?)?.into();
+        if let Some(file) = file.take() {
+            open = Some(ArrowWriter::try_new(file, actions.schema(), Some(properties.clone()))?);
+        }
+        if let Some(writer) = &mut open {
+            writer.write(&actions)?;
+        }
+    }
+    let writer = open.ok_or_else(|| KernelError::generic("a table without a protocol"))?;
+    writer.close()?;
+    Ok(())
+}
+
+impl ParquetHandler for CheckpointFiles {
     fn read_parquet_files(
         &self,
         files: &[FileMeta],
@@ -78,8 +109,18 @@ impl ParquetHandler for CheckpointReader {
         Ok(Box::new(paths.map_err(KernelError::generic_err)?.into_iter().flat_map(read)))
     }
 
-    fn write_parquet_file(&self, _: Url, _: KernelResultIteratorStatic<Box<dyn EngineData>>) -> KernelResult<FileSize> {
-        Err(read_only())
+    fn write_parquet_file(
+        &self,
+        url: Url,
+        data: KernelResultIteratorStatic<Box<dyn EngineData>>,
+    ) -> KernelResult<FileSize> {
+        let Some(scratch) = &self.scratch else { return Err(read_only()) };
+        let file = scratch.file().map_err(KernelError::generic_err)?;
+        write_actions(file.reopen()?, data)?;
+        let bytes = file.as_file().metadata()?.len();
+        let place = self.place.locate(&self.io, &url).map_err(KernelError::generic_err)?;
+        self.io.upload_durable(&place, file.path()).map_err(KernelError::generic_err)?;
+        Ok(bytes)
     }
 
     fn read_parquet_footer(&self, file: &FileMeta) -> KernelResult<ParquetFooter> {

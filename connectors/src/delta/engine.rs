@@ -8,7 +8,9 @@ use arrow::json::ReaderBuilder;
 use bytes::Bytes;
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::engine::arrow_expression::ArrowEvaluationHandler;
-use delta_kernel::engine::arrow_utils::{build_json_reorder_indices, fixup_json_read, json_arrow_schema, parse_json};
+use delta_kernel::engine::arrow_utils::{
+    build_json_reorder_indices, fixup_json_read, json_arrow_schema, parse_json, to_json_bytes,
+};
 use delta_kernel::schema::SchemaRef;
 use delta_kernel::{
     Engine, EngineData, EvaluationHandler, FileDataReadResultIterator, FileMeta, FileSize, FileSlice,
@@ -16,11 +18,11 @@ use delta_kernel::{
     ParquetHandler, PredicateRef, StorageHandler,
 };
 use forebay_model::Result;
-use forebay_storage::StorageClient;
+use forebay_storage::{ScratchDir, StorageClient};
 use forebay_threads::parallel_map;
 use url::Url;
 
-use super::checkpoint::CheckpointReader;
+use super::checkpoint::CheckpointFiles;
 use super::place::TablePlace;
 
 /// Files of the log that are read at the same time.
@@ -29,19 +31,28 @@ const FILES_AT_ONCE: usize = 16;
 /// Actions that are decoded together at most.
 pub(super) const ACTIONS_AT_ONCE: usize = 4096;
 
-/// The engine of one table.
+/// The engine of one table. It reads the log; given a place for temporary files, it also writes checkpoints.
 pub(super) struct TableEngine {
     storage: Arc<LogStorage>,
     json: Arc<LogJson>,
-    checkpoints: Arc<CheckpointReader>,
+    checkpoints: Arc<CheckpointFiles>,
 }
 
 impl TableEngine {
     pub(super) fn new(io: &StorageClient, place: &TablePlace) -> TableEngine {
+        TableEngine::with_scratch(io, place, None)
+    }
+
+    /// An engine that writes checkpoints.
+    pub(super) fn for_checkpoints(io: &StorageClient, place: &TablePlace, scratch: &ScratchDir) -> TableEngine {
+        TableEngine::with_scratch(io, place, Some(scratch.clone()))
+    }
+
+    fn with_scratch(io: &StorageClient, place: &TablePlace, scratch: Option<ScratchDir>) -> TableEngine {
         let storage = LogStorage { io: io.clone(), place: place.clone() };
         TableEngine {
-            json: Arc::new(LogJson { storage: storage.clone() }),
-            checkpoints: Arc::new(CheckpointReader::new(io.clone(), place.clone())),
+            json: Arc::new(LogJson { storage: storage.clone(), writes: scratch.is_some() }),
+            checkpoints: Arc::new(CheckpointFiles::new(io.clone(), place.clone(), scratch)),
             storage: Arc::new(storage),
         }
     }
@@ -65,7 +76,7 @@ impl Engine for TableEngine {
     }
 }
 
-/// The answer to what would write: the log is only read.
+/// The answer to what would write where the log is only read.
 pub(super) fn read_only() -> KernelError {
     KernelError::unsupported("the log is opened for reading")
 }
@@ -124,6 +135,8 @@ impl StorageHandler for LogStorage {
 /// The commits of a log.
 struct LogJson {
     storage: LogStorage,
+    /// Whether the file that names the latest checkpoint may be written.
+    writes: bool,
 }
 
 impl JsonHandler for LogJson {
@@ -154,11 +167,17 @@ impl JsonHandler for LogJson {
 
     fn write_json_file(
         &self,
-        _: &Url,
-        _: KernelResultIterator<'_, FilteredEngineData>,
-        _: bool,
+        url: &Url,
+        data: KernelResultIterator<'_, FilteredEngineData>,
+        overwrite: bool,
     ) -> KernelResult<FileSize> {
-        Err(read_only())
+        // Commits are written apart: only what may be replaced is written here.
+        if !self.writes || !overwrite {
+            return Err(read_only());
+        }
+        let (bytes, LogStorage { io, place }) = (to_json_bytes(data)?, &self.storage);
+        let written = place.locate(io, url).and_then(|place| io.put_durable(&place, &bytes));
+        written.map(|()| bytes.len() as FileSize).map_err(KernelError::generic_err)
     }
 }
 

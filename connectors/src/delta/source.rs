@@ -1,6 +1,6 @@
 //! Finding the files of a version of a table, and opening their spans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -25,11 +25,18 @@ use super::snapshot::{TableSnapshot, VersionChoice, parse_time};
 pub(super) struct DeltaReader {
     config: DeltaSource,
     footers: Arc<FooterCache>,
+    /// The files to read, by their paths below the table; `None`: all.
+    files: Option<BTreeSet<String>>,
 }
 
 impl DeltaReader {
     pub(super) fn new(config: DeltaSource) -> Self {
-        DeltaReader { config, footers: Arc::default() }
+        DeltaReader { config, footers: Arc::default(), files: None }
+    }
+
+    /// Reads some of the files only.
+    pub(super) fn of_files(config: DeltaSource, files: BTreeSet<String>) -> Self {
+        DeltaReader { files: Some(files), ..DeltaReader::new(config) }
     }
 
     fn choice(&self) -> Result<VersionChoice> {
@@ -77,6 +84,9 @@ impl Source for DeltaReader {
         let fields = select_columns(columns.fields.clone(), self.config.columns.as_deref(), "the table has")?;
         let mut table = OpenTable::new(place, columns);
         let mut files = table.read_files(io, &snapshot, watch)?;
+        if let Some(wanted) = &self.files {
+            files.retain(|file| wanted.contains(&file.listed.relative));
+        }
         let table = Arc::new(table);
         self.footers.set_table(table.clone());
         let opened: Vec<usize> = (0..files.len()).filter(|at| needs_footer(&files[*at])).collect();

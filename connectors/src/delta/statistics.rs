@@ -30,6 +30,12 @@ impl FileStatistics {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
+    /// Whether a column is null in all rows.
+    pub(super) fn is_all_null(&self, logged: &str) -> bool {
+        let nulls = self.null_count.get(logged).and_then(Value::as_u64);
+        self.num_records.is_some_and(|rows| nulls == Some(rows))
+    }
+
     /// The extent of a column of a type.
     pub(super) fn extent(&self, logged: &str, data_type: &DataType) -> Option<ColumnExtent> {
         let min = bound(self.min_values.get(logged)?, data_type, 0)?;

@@ -79,6 +79,8 @@ pub struct OutputReport {
     pub data: String,
     /// Rows written.
     pub rows: u64,
+    /// Rows of a table outside of the interval that were written again: they shared files with rows of the interval.
+    pub rows_copied: u64,
     /// Files written.
     pub files: usize,
     /// Bytes written.

@@ -27,4 +27,4 @@ pub use io::{
 pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;
-pub use table_log::{TableCommit, TableFile, TableLog, TableScope};
+pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};

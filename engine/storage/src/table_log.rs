@@ -25,11 +25,15 @@ pub trait TableLog: Debug + Send + Sync {
 
     /// Shows readers some files, in one atomic step. Does nothing if the table already shows them, or if this content
     /// was committed before and nothing has changed it since. Changes of other writers in between are kept, or refused
-    /// where both change the same rows.
-    fn commit(&self, io: &StorageClient, commit: &TableCommit<'_>) -> Result<()>;
+    /// where both change the same rows. Files that hold rows of the interval and others are replaced, too: their other
+    /// rows are written again.
+    fn commit(&self, io: &StorageClient, commit: &TableCommit<'_>) -> Result<CopiedRows>;
 
     /// Puts small files together, where the sink asks for that; the rows stay the same.
     fn compact(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()>;
+
+    /// Writes a checkpoint of the log, where one is due: readers begin with the latest one.
+    fn checkpoint(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()>;
 }
 
 /// What a run commits to a table.
@@ -44,6 +48,17 @@ pub struct TableCommit<'a> {
     pub scope: TableScope,
     /// Checks that the run may still publish; called after the table was read.
     pub may: &'a dyn Fn() -> Result<()>,
+    /// Where files grow that are written for the commit.
+    pub scratch: &'a ScratchDir,
+}
+
+/// Rows that a commit wrote again because they shared files with rows that it replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CopiedRows {
+    /// The files that held both.
+    pub files: u64,
+    /// The rows that were written again.
+    pub rows: u64,
 }
 
 /// A file of a commit.

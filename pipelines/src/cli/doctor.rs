@@ -83,11 +83,12 @@ const STORES: [StoreVariables; 3] = [
 impl StoreVariables {
     /// What the environment says of the store, without the values of secrets.
     fn describe(&self) -> String {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let endpoint = match std::env::var(self.endpoint) {
-            Ok(url) => format!("endpoint {url}"),
-            Err(_) => "the default endpoint".to_owned(),
+            Ok(url) if !url.is_empty() => format!("endpoint {url}"),
+            _ => "the default endpoint".to_owned(),
         };
-        match self.credentials.iter().find(|name| std::env::var_os(name).is_some()) {
+        match self.credentials.iter().find(|name| is_set(name)) {
             Some(name) => format!("{endpoint}, credentials by {name}"),
             None => format!("{endpoint}, no credentials in the environment"),
         }

@@ -305,6 +305,10 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             units::counted(output.files as u64, "file"),
             output.path
         );
+        if output.rows_copied > 0 {
+            let rows = units::rows(output.rows_copied);
+            text += &format!("  {rows} outside of the interval written again, from files that also held rows of it\n");
+        }
         text += &reading_text(output);
     }
     report.models.iter().for_each(|model| text += &training::summary(model));

@@ -127,9 +127,10 @@ pub(super) fn remove(file: &LoggedFile, time: i64, data_change: bool) -> Value {
 }
 
 /// A file to add.
-pub(super) struct AddedFile<'a> {
+#[derive(Debug, Clone)]
+pub(super) struct AddedFile {
     /// Relative to the table.
-    pub(super) path: &'a str,
+    pub(super) path: String,
     pub(super) bytes: u64,
     pub(super) partition: BTreeMap<String, Option<String>>,
     /// Statistics, as JSON.
@@ -137,9 +138,9 @@ pub(super) struct AddedFile<'a> {
 }
 
 /// Adds a file to the table. Readers order the files of a commit by `modified`.
-pub(super) fn add(file: &AddedFile<'_>, modified: i64, data_change: bool) -> Value {
+pub(super) fn add(file: &AddedFile, modified: i64, data_change: bool) -> Value {
     json!({ "add": {
-        "path": utf8_percent_encode(file.path, PATH).to_string(),
+        "path": utf8_percent_encode(&file.path, PATH).to_string(),
         "partitionValues": file.partition,
         "size": file.bytes,
         "modificationTime": modified,

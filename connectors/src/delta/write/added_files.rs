@@ -19,23 +19,23 @@ use super::schema::WrittenColumns;
 const FOOTERS_AT_ONCE: usize = 16;
 
 /// Reads what the log is to tell of some files.
-pub(super) fn added_files<'a>(
+pub(super) fn added_files(
     io: &StorageClient,
     place: &TablePlace,
     columns: &WrittenColumns,
-    files: &[TableFile<'a>],
-) -> Result<Vec<AddedFile<'a>>> {
+    files: &[TableFile<'_>],
+) -> Result<Vec<AddedFile>> {
     let (stored, footers) = (columns.file_schema(), FooterCache::default());
     let one = |at: usize| added_file(io, (place, &footers), (columns, &stored), files[at]);
     parallel_map(FOOTERS_AT_ONCE.min(files.len()), files.len(), &one)
 }
 
-fn added_file<'a>(
+fn added_file(
     io: &StorageClient,
     (place, footers): (&TablePlace, &FooterCache),
     (columns, stored): (&WrittenColumns, &Schema),
-    TableFile { path, rows, bytes }: TableFile<'a>,
-) -> Result<AddedFile<'a>> {
+    TableFile { path, rows, bytes }: TableFile<'_>,
+) -> Result<AddedFile> {
     let values = hive::partition_values(path);
     let value = |name: &String| {
         let text = values.iter().find(|(column, _)| column == name).map(|(_, text)| text.as_str());
@@ -45,7 +45,8 @@ fn added_file<'a>(
     };
     let partition = columns.partition_by.iter().map(value).collect::<Result<BTreeMap<_, _>>>()?;
     let footer = FileBatches::open((io, footers), &full_path(place.root.join(path)), bytes)?.metadata();
-    Ok(AddedFile { path, bytes, partition, statistics: file_statistics(&footer, stored, rows) })
+    let statistics = file_statistics(&footer, stored, rows);
+    Ok(AddedFile { path: path.to_owned(), bytes, partition, statistics })
 }
 
 /// A value as the log writes it, from one that a folder is named by; `None` is null.

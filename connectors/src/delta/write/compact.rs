@@ -1,30 +1,22 @@
 //! Small files of a table become larger ones: a commit that changes no rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use forebay_model::{BATCH_ROWS_DEFAULT, Dataset, Fault, IdBuilder, Result, Span, encode_path_part, plain_batch};
-use forebay_run::{OutputFile, OutputWriter, table_shard_directory};
-use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, TableFile};
+use forebay_model::{Fault, Result};
+use forebay_run::OutputFile;
+use forebay_storage::{ScratchDir, StorageClient};
 
-use crate::delta::config::DeltaSource;
 use crate::delta::place::TablePlace;
 use crate::delta::snapshot::{LoggedFile, TableSnapshot, VersionChoice};
-use crate::delta::source::DeltaReader;
 
 use super::actions;
 use super::added_files::added_files;
 use super::config::DeltaSink;
 use super::conflicts::commit_name;
-use super::encoder::DeltaEncoder;
 use super::live_files::live_files;
-use super::schema::WrittenColumns;
+use super::rewriting::{RewrittenFiles, partition_folder, table_files};
 use super::writable::check_writable;
-
-/// Bytes of rows that are held until they are encoded.
-const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// How often other writers may take a version before compaction is left to the next run.
 const ATTEMPTS_MAX: usize = 10;
@@ -42,18 +34,14 @@ pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratc
     if small.is_empty() {
         return Ok(());
     }
-    let source = DeltaReader::new(DeltaSource::at(config.path.as_str()).version(table.version()));
-    let dataset = source.discover(io, &[])?;
-    let columns = WrittenColumns::new(&dataset.schema, &config.partition_by)?;
-    check_writable(&table, &columns, config)?;
-    let rewriting = Rewriting { io, source: &source, dataset: &dataset, columns: &columns, scratch };
+    let files = small.values().flatten().cloned().collect();
+    let rewritten = RewrittenFiles::open(io, config, table.version(), files, scratch)?;
+    check_writable(&table, &rewritten.columns, config)?;
     let mut written = Vec::new();
     for paths in small.values() {
-        written.extend(rewriting.rewrite(config, paths)?);
+        written.extend(put_together(&rewritten, paths)?);
     }
-    let files: Vec<TableFile<'_>> =
-        written.iter().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes }).collect();
-    let added = added_files(io, &place, &columns, &files)?;
+    let added = added_files(io, &place, &rewritten.columns, &table_files(&written))?;
     let replaced: BTreeMap<&String, &LoggedFile> =
         small.values().flatten().filter_map(|path| Some((path, live.get(path)?))).collect();
     for _ in 0..ATTEMPTS_MAX {
@@ -88,63 +76,24 @@ fn small_files(live: &BTreeMap<String, LoggedFile>, below: u64) -> SmallFiles {
     small
 }
 
-/// What rewriting files needs.
-struct Rewriting<'a> {
-    io: &'a StorageClient,
-    source: &'a DeltaReader,
-    dataset: &'a Dataset,
-    columns: &'a WrittenColumns,
-    scratch: &'a ScratchDir,
-}
-
-impl Rewriting<'_> {
-    /// Writes the rows of some files of one partition to new ones.
-    fn rewrite(&self, config: &DeltaSink, paths: &BTreeSet<String>) -> Result<Vec<OutputFile>> {
-        let encoder = DeltaEncoder::new(config.clone());
-        let pieces = self.dataset.spans.iter().flat_map(|span| &span.pieces);
-        let pieces: Vec<_> = pieces.filter(|piece| paths.contains(&piece.relative)).cloned().collect();
-        let found: BTreeSet<&String> = pieces.iter().map(|piece| &piece.relative).collect();
-        let Some(first) = pieces.first().filter(|_| found.len() == paths.len()) else {
-            return Err(Fault::internal("a file of a table that its source does not find"));
-        };
-        let folders = first
-            .partition
-            .iter()
-            .map(|(column, value)| format!("{}={}", encode_path_part(column), encode_path_part(value)));
-        let folder = folders.collect::<Vec<_>>().join("/");
-        let mut id = IdBuilder::new("compacted");
-        paths.iter().for_each(|path| {
-            id.text(path);
-        });
-        let schema: SchemaRef = Arc::new(self.columns.file_schema());
-        let (out, directory) = (TablePlace::new(self.io, &config.path)?.root, table_shard_directory(id.finish())?);
-        let content = (schema.clone(), Vec::new());
-        let mut files = OutputWriter::begin(self.io, &encoder, content, (&out, directory), self.scratch)?;
-        let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-        let request =
-            ScanRequest { batch_rows: BATCH_ROWS_DEFAULT, ..ScanRequest::of_columns(names, &self.dataset.schema) };
-        let pieces_rows: Option<u64> = pieces.iter().map(|piece| piece.rows).sum();
-        let (mut waiting, mut rows, mut bytes) = (Vec::new(), 0, 0);
-        for piece in pieces {
-            for chunk in self.source.open(self.io, &Span { pieces: vec![piece] }, &request)? {
-                let batch = plain_batch(&schema, &chunk?.batch)?;
-                rows += batch.num_rows();
-                bytes += batch.get_array_memory_size();
-                waiting.push(batch);
-                if rows >= config.group_rows_max || bytes >= GROUP_BYTES_MAX {
-                    files.append(&folder, encoder.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
-                    (rows, bytes) = (0, 0);
-                }
+/// Writes the rows of some files of one partition to new ones.
+fn put_together(files: &RewrittenFiles<'_>, paths: &BTreeSet<String>) -> Result<Vec<OutputFile>> {
+    let mut writer = files.writer(paths, "compacted")?;
+    let (mut folder, mut expected) = (String::new(), Some(0));
+    for path in paths {
+        for piece in files.pieces(path)? {
+            folder = partition_folder(&piece);
+            expected = expected.zip(piece.rows).map(|(all, rows)| all + rows);
+            for rows in files.rows(piece)? {
+                writer.push(&folder, rows?)?;
             }
         }
-        if !waiting.is_empty() {
-            files.append(&folder, encoder.encode(&schema, &waiting)?, false)?;
-        }
-        let written = files.finish(false)?;
-        let (expected, rows) = (pieces_rows, written.iter().map(|file| file.rows).sum::<u64>());
-        match expected.is_none_or(|expected| expected == rows) {
-            true => Ok(written),
-            false => Err(Fault::internal(format!("{expected:?} rows became {rows}"))),
-        }
+    }
+    writer.flush(&folder, true)?;
+    let written = writer.finish()?;
+    let rows = written.iter().map(|file| file.rows).sum::<u64>();
+    match expected.is_none_or(|expected| expected == rows) {
+        true => Ok(written),
+        false => Err(Fault::internal(format!("{expected:?} rows became {rows}"))),
     }
 }

@@ -15,7 +15,8 @@ use super::encoder::DeltaEncoder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaMode {
-    /// Replaces them: all of them, or with `--interval` those of the interval.
+    /// Replaces them: all of them, or with `--interval` those of the interval. Other rows in the same files are written
+    /// again, to files of their own.
     #[default]
     Overwrite,
     /// Keeps them, and adds its own. A repeated run with the same rows adds nothing.

@@ -1,4 +1,4 @@
-//! Commits of other writers: what they changed.
+//! Commits of earlier runs and of other writers: what they changed.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use forebay_storage::StorageClient;
 use serde::Deserialize;
 
 use crate::delta::place::TablePlace;
+use crate::delta::snapshot::TableSnapshot;
 
 use super::live_files::{FilePosition, ReplacedInterval};
 
@@ -63,6 +64,29 @@ pub(super) fn first_change(
         }
     }
     Ok(None)
+}
+
+/// Whether a table shows some rows already: they were committed, and no commit since has changed any of them. Rows that
+/// were added to a table are in it for good.
+pub(super) fn is_committed(
+    io: &StorageClient,
+    place: &TablePlace,
+    table: &TableSnapshot,
+    (content, appends): (&str, bool),
+    interval: Option<&ReplacedInterval>,
+) -> Result<bool> {
+    let committed = table.snapshot.get_app_id_version(&app_id(content), &table.engine);
+    let Some(committed) = committed.map_err(|error| table.fault(error))? else { return Ok(false) };
+    if appends {
+        return Ok(true);
+    }
+    let from = committed.unsigned_abs().saturating_add(1);
+    Ok(first_change(io, place, from, Some(table.version()), interval)?.is_none())
+}
+
+/// Names the rows of a run in the log: they are committed once.
+pub(super) fn app_id(content: &str) -> String {
+    format!("forebay-{content}")
 }
 
 fn touches(file: &ChangedFile, interval: Option<&ReplacedInterval>) -> bool {

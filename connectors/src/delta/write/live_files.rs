@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::datatypes::DataType;
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{BoundValue, Fault, Result, codes};
 
 use crate::delta::place::decode;
@@ -33,6 +35,12 @@ pub(super) struct ReplacedInterval {
     pub(super) last: i64,
 }
 
+/// Rows that an interval does not hold.
+pub(super) struct OutsideRows {
+    pub(super) before: RecordBatch,
+    pub(super) after: RecordBatch,
+}
+
 /// How a file lies to an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FilePosition {
@@ -52,6 +60,19 @@ impl ReplacedInterval {
         Ok(ReplacedInterval { column: column.to_owned(), data_type, first, last })
     }
 
+    /// The rows of a batch that lie before it, nulls among them, and those that lie after it.
+    pub(super) fn outside(&self, rows: &RecordBatch) -> Result<OutsideRows> {
+        let times = rows.column_by_name(&self.column).ok_or_else(|| Fault::internal("rows without their times"))?;
+        let ticks = cast(times, &DataType::Int64)?;
+        let ticks = ticks.as_primitive::<Int64Type>();
+        let select = |is_wanted: &dyn Fn(Option<i64>) -> bool| -> Result<RecordBatch> {
+            let wanted: BooleanArray = ticks.iter().map(|tick| Some(is_wanted(tick))).collect();
+            Ok(filter_record_batch(rows, &wanted)?)
+        };
+        let before = select(&|tick| tick.is_none_or(|tick| tick < self.first))?;
+        Ok(OutsideRows { before, after: select(&|tick| tick.is_some_and(|tick| tick > self.last))? })
+    }
+
     /// How a file lies to it, by its partition values or its statistics.
     pub(super) fn position(
         &self,
@@ -67,9 +88,14 @@ impl ReplacedInterval {
                 let point = one.and_then(|one| ordered_points(&one, &self.data_type)?.pop()?);
                 point.map(|point| (point.clone(), point, false))
             }
-            None => FileStatistics::parse(statistics)
-                .extent(&self.column, &self.data_type)
-                .map(|extent| (extent.min, extent.max, extent.nulls)),
+            None => {
+                let statistics = FileStatistics::parse(statistics);
+                if statistics.is_all_null(&self.column) {
+                    return FilePosition::Outside;
+                }
+                let extent = statistics.extent(&self.column, &self.data_type);
+                extent.map(|extent| (extent.min, extent.max, extent.nulls))
+            }
         };
         match extent {
             Some((BoundValue::Int(min), BoundValue::Int(max), nulls)) => {
@@ -86,33 +112,55 @@ impl ReplacedInterval {
     }
 }
 
-/// The files that a commit takes out of the table: all, or those of an interval, but for those that it keeps.
+/// The files that a commit takes out of the table.
+#[derive(Default)]
+pub(super) struct ReplacedFiles<'f> {
+    /// Those all of whose rows it replaces.
+    pub(super) whole: Vec<&'f LoggedFile>,
+    /// Those that may hold other rows, too, by their paths below the table.
+    pub(super) divided: BTreeMap<&'f str, &'f LoggedFile>,
+}
+
+/// Finds the files that a commit takes out of the table: all, or those of an interval, but for those that it keeps.
 pub(super) fn replaced_files<'f>(
     live: &'f BTreeMap<String, LoggedFile>,
     kept: &BTreeSet<&str>,
     interval: Option<&ReplacedInterval>,
-) -> Result<Vec<&'f LoggedFile>> {
-    let mut replaced = Vec::new();
+) -> Result<ReplacedFiles<'f>> {
+    let mut replaced = ReplacedFiles::default();
     for (path, file) in live.iter().filter(|(path, _)| !kept.contains(path.as_str())) {
-        let position = interval
-            .map_or(FilePosition::Inside, |interval| interval.position(&file.partition, file.statistics.as_deref()));
-        let message = match position {
-            FilePosition::Outside => continue,
-            FilePosition::Inside => {
-                replaced.push(file);
-                continue;
-            }
-            FilePosition::Both => "a file of the Delta table holds rows of the interval, and others",
-            FilePosition::Unknown => "the log of the Delta table does not tell the times of a file",
+        let Some(interval) = interval else {
+            replaced.whole.push(file);
+            continue;
         };
-        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path);
-        return Err(fault.hint("partition the table by its times, or write all of it to another table by intervals"));
+        match interval.position(&file.partition, file.statistics.as_deref()) {
+            FilePosition::Outside => {}
+            FilePosition::Inside => replaced.whole.push(file),
+            // The value of a folder is that of all rows of a file.
+            FilePosition::Both | FilePosition::Unknown if file.partition.contains_key(&interval.column) => {
+                let message = format!("the log of the Delta table gives no time for `{}` of a file", interval.column);
+                let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path).column(&interval.column);
+                return Err(fault.hint("let the program that wrote the file write its partition value as a time"));
+            }
+            FilePosition::Both | FilePosition::Unknown if file.path.contains("://") => {
+                let message =
+                    "a file that the Delta table shares with another one holds rows of the interval, and others";
+                let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path);
+                return Err(fault.hint("let the program that made the table copy its files, or write to another table"));
+            }
+            FilePosition::Both | FilePosition::Unknown => {
+                replaced.divided.insert(path, file);
+            }
+        }
     }
     Ok(replaced)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Date32Array, Int64Array};
     use arrow::datatypes::{Field, Schema};
 
     use super::*;
@@ -137,6 +185,14 @@ mod tests {
             assert_eq!(interval.position(&none, Some(&statistics(min, max, nulls))), expected, "{min} {max}");
         }
         assert_eq!(interval.position(&none, None), FilePosition::Unknown);
+        let all_null = r#"{"numRecords":2,"minValues":{},"maxValues":{},"nullCount":{"day":2}}"#;
+        assert_eq!(interval.position(&none, Some(all_null)), FilePosition::Outside);
+        let days: ArrayRef =
+            Arc::new(Date32Array::from(vec![Some(19784), Some(19781), None, Some(19783), Some(19782)]));
+        let order: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5));
+        let outside = interval.outside(&RecordBatch::try_from_iter([("day", days), ("x", order)]).unwrap()).unwrap();
+        let order = |rows: &RecordBatch| rows["x"].as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!((order(&outside.before), order(&outside.after)), (vec![1, 2], vec![0]));
         for (value, expected) in [
             (Some("2024-03-01"), FilePosition::Inside),
             (Some("2024-03-02"), FilePosition::Outside),

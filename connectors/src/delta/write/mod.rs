@@ -2,6 +2,7 @@
 
 mod actions;
 mod added_files;
+mod checkpoints;
 mod compact;
 mod config;
 mod conflicts;
@@ -9,6 +10,9 @@ mod encoder;
 mod file_statistics;
 mod live_files;
 mod log;
+mod outside;
+mod pending;
+mod rewriting;
 mod schema;
 mod table_types;
 mod writable;

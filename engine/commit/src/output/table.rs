@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Fault, RelativePath, Result, codes};
-use forebay_storage::{ObjectVersion, StorageClient, StorageLocation, TableCommit, TableFile, TableLog, TableScope};
+use forebay_storage::{
+    CopiedRows, ObjectVersion, ScratchDir, StorageClient, StorageLocation, TableCommit, TableFile, TableLog, TableScope,
+};
 use serde_json::Value;
 
 use super::manifest::{FORMAT, IntervalEntry, MANIFEST, Manifest};
@@ -24,6 +26,16 @@ pub struct TableTarget<'a> {
     pub schema: &'a SchemaRef,
     /// The rows that the run replaces.
     pub scope: TableScope,
+    /// Where files grow that are written for the commit.
+    pub scratch: &'a ScratchDir,
+}
+
+/// What readers of a table see after a run.
+pub struct PublishedTable {
+    /// The files of the run, and of earlier ones.
+    pub manifest: Manifest,
+    /// What was written again for it.
+    pub copied: CopiedRows,
 }
 
 /// The manifest that a table has, and its version.
@@ -42,9 +54,10 @@ impl Manifest {
         table: &TableTarget<'_>,
         stretch: Option<&IntervalEntry>,
         may: &dyn Fn() -> Result<()>,
-    ) -> Result<Manifest> {
+    ) -> Result<PublishedTable> {
         let _lock = lock_output(out)?;
         self.sync_names(out)?;
+        let mut copied = CopiedRows::default();
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (manifest, version) = Manifest::read_versioned(io, out)?;
             let visible = VisibleManifest { manifest, version };
@@ -59,11 +72,11 @@ impl Manifest {
                 }
                 let files = self.files().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes });
                 let (files, scope) = (files.collect(), table.scope.clone());
-                let commit = TableCommit { content: &self.pass, schema: table.schema, files, scope, may };
-                table.log.commit(io, &commit)?;
+                let (content, schema, scratch) = (&self.pass, table.schema, table.scratch);
+                copied = table.log.commit(io, &TableCommit { content, schema, files, scope, may, scratch })?;
             }
             if whole.replace_in_table(io, out, table.log, visible)? {
-                return Ok(whole);
+                return Ok(PublishedTable { manifest: whole, copied });
             }
         }
         let fault = Fault::new(codes::LOST_RACE, "other runs publish to this table all the time").file(&out.shown);

@@ -1,9 +1,9 @@
 //! Publishing of outputs.
 
-use forebay_commit::{IntervalEntry, Manifest, TableTarget, visible_location};
+use forebay_commit::{IntervalEntry, Manifest, PublishedTable, TableTarget, visible_location};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BaseDataset, ColumnOrigin, SinkWork, origins};
-use forebay_storage::{Event, StorageLocation, TableScope};
+use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
 
 use super::RunExecutor;
 use crate::report::{OriginColumn, OutputColumn, OutputReport};
@@ -75,26 +75,40 @@ impl RunExecutor<'_> {
             let published = match sink.table() {
                 Some(log) => {
                     let schema = &table_schema(&self.program.bound, self.pipeline, work.sink)?;
-                    let table = TableTarget { log, schema, scope };
+                    let table = TableTarget { log, schema, scope, scratch: &self.scratch };
                     let published =
                         manifest.publish_to_table(&session.io, &out, &table, interval.as_ref(), &check_fence);
-                    // The rows are there: that their files could not be put together fails no run.
-                    if let (Ok(_), Err(fault)) = (&published, log.compact(&session.io, &self.scratch)) {
-                        let message = format!("small files of {} stay apart: {}", out.shown, fault.message());
-                        session.watch.on_event(Event::Warning { message });
+                    if published.is_ok() {
+                        self.tidy_table(log, &out.shown);
                     }
-                    published
+                    published.map(|PublishedTable { manifest, copied }| (manifest, copied.rows))
                 }
-                None => manifest.publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background)),
+                None => manifest
+                    .publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background))
+                    .map(|manifest| (manifest, 0)),
             };
-            let published = published.map_err(|fault| fault.pass(label))?;
+            let (published, rows_copied) = published.map_err(|fault| fault.pass(label))?;
             let columns = self.output_columns(&work, &published)?;
             let (table, path) = (sink.table().is_some(), visible_location(&out).shown);
             let data = if table { path.clone() } else { published.shown_at(&out) };
             let sink = self.pipeline.sinks[work.sink].name.clone();
-            outputs.push(OutputReport { sink, path, table, data, rows, files, bytes, columns });
+            outputs.push(OutputReport { sink, path, table, data, rows, rows_copied, files, bytes, columns });
         }
         Ok(outputs)
+    }
+
+    /// Keeps a table cheap to read. Its rows are there: a failure fails no run.
+    fn tidy_table(&self, log: &dyn TableLog, shown: &str) {
+        let done = [
+            ("small files stay apart", log.compact(&self.session.io, &self.scratch)),
+            ("the log gets no checkpoint", log.checkpoint(&self.session.io, &self.scratch)),
+        ];
+        for (what, done) in done {
+            if let Err(fault) = done {
+                let message = format!("{shown}: {what}: {}", fault.message());
+                self.session.watch.on_event(Event::Warning { message });
+            }
+        }
     }
 
     /// The columns of an output with their origins.

@@ -433,6 +433,17 @@ impl StorageClient {
         Ok(made)
     }
 
+    /// The same with the content of a local file, whatever is there already.
+    pub fn upload_durable(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
+        let Some(local) = &place.local else { return self.upload_file(place, file) };
+        step("put", &place.shown);
+        let copy = |staged: &mut std::fs::File| std::io::copy(&mut std::fs::File::open(file)?, staged).map(drop);
+        time_disk_wait(|| name_durably(local, copy, |staged| std::fs::rename(staged, local)))
+            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
+        step("have put", &place.shown);
+        Ok(())
+    }
+
     /// Uploads a local file, in parts where it is large.
     pub fn upload_file(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
         require_writable(place)?;
@@ -493,7 +504,7 @@ impl StorageClient {
 
 /// Replaces a file.
 fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    name_durably(path, bytes, |staged| std::fs::rename(staged, path))
+    name_durably(path, |file| file.write_all(bytes), |staged| std::fs::rename(staged, path))
 }
 
 /// Creates a file. `Ok(false)`: there is one of this name.
@@ -503,7 +514,7 @@ fn create_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<bool>
         std::fs::remove_file(staged)?;
         linked
     };
-    match name_durably(path, bytes, link) {
+    match name_durably(path, |file| file.write_all(bytes), link) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         made => made.map(|()| true),
     }
@@ -513,7 +524,7 @@ fn create_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<bool>
 /// `name#3`, as the store calls it.
 fn name_durably(
     path: &std::path::Path,
-    bytes: &[u8],
+    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
     name: impl FnOnce(&std::path::Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -525,7 +536,7 @@ fn name_durably(
     let number = (u64::from(fastrand::u32(..)) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
     let staged = path.with_file_name(format!("{}#{number}", file_name.display()));
     let written = std::fs::File::create_new(&staged).and_then(|mut file| {
-        file.write_all(bytes)?;
+        write(&mut file)?;
         file.sync_all()?;
         name(&staged)?;
         std::fs::File::open(folder)?.sync_all()
@@ -581,6 +592,8 @@ mod tests {
         assert!(!io.put_durable_if_absent(&b, Bytes::from_static(b"fourth")).unwrap());
         assert!(io.put_durable_if_absent(&place("new/d"), Bytes::from_static(b"fourth")).unwrap());
         assert_eq!(io.get(&place("new/d")).unwrap().as_deref(), Some(&b"fourth"[..]));
+        io.upload_durable(&place("new/d"), &folder.path().join("below/b")).unwrap();
+        assert_eq!(io.get(&place("new/d")).unwrap().as_deref(), Some(&b"third"[..]));
         assert_eq!(io.list(&place("below")).unwrap().len(), 1, "something staged is left");
         io.put(&b, Bytes::from_static(b"second")).unwrap();
         assert!(io.inner.runtime.get().is_none());

@@ -41,9 +41,9 @@ pub struct RetryBudget {
     pub budget: Duration,
 }
 
-/// A variable of the environment, if it is set.
+/// A variable of the environment, if it is set to something.
 fn parse_env<T: std::str::FromStr>(name: &str, what: &str, good: impl Fn(&T) -> bool) -> Outcome<Option<T>> {
-    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     let parsed = text.to_str().and_then(|text| text.trim().parse().ok()).filter(good);
     let bad = || Fault::new(codes::BAD_VALUE, format!("{name} is `{}`, not {what}", text.display()));
     parsed.map(Some).ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))

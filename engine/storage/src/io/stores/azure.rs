@@ -6,7 +6,7 @@ use forebay_model::{Fault, Result, codes};
 use object_store::ObjectStore;
 use object_store::azure::MicrosoftAzureBuilder;
 
-use super::{ObjectUrl, env_flag, env_value, metadata_service_responds};
+use super::{ObjectUrl, env_config, env_flag, env_value, metadata_service_responds};
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 /// Where a virtual machine of Azure tells its tokens.
@@ -19,7 +19,11 @@ const HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZ
 /// A client of one container. The account comes from the URL, as in `abfss://container@account.dfs.core.windows.net`,
 /// or from `AZURE_STORAGE_ACCOUNT_NAME`; tokens are renewed before they end.
 pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
-    let mut builder = MicrosoftAzureBuilder::from_env();
+    let set = env_config("AZURE_").into_iter();
+    let mut builder = set.fold(MicrosoftAzureBuilder::new(), |builder, (key, value)| builder.with_config(key, value));
+    if let Some(endpoint) = env_value("IDENTITY_ENDPOINT") {
+        builder = builder.with_msi_endpoint(endpoint);
+    }
     if let Some(text) = env_value("AZURE_STORAGE_CONNECTION_STRING") {
         builder = ConnectionString::parse(&text)?.apply(builder);
     } else if !env_flag("AZURE_STORAGE_USE_EMULATOR") {

@@ -8,7 +8,8 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ClientConfigKey, ObjectStore};
 use serde::Deserialize;
 
-use super::{ObjectUrl, env_flag, env_value, metadata_service_responds};
+use super::gcs_federation::{ExternalAccount, FederatedCredentials};
+use super::{ObjectUrl, env_config, env_flag, env_value, metadata_service_responds};
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 /// Where a virtual machine or pod of Google tells its tokens.
@@ -21,14 +22,23 @@ const HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT
 /// A client of one bucket. Credentials are looked for in the order that Google's own libraries keep; tokens are
 /// renewed before they end.
 pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
-    let mut builder = GoogleCloudStorageBuilder::from_env()
+    let external = require_credentials(url)?;
+    let mut builder = GoogleCloudStorageBuilder::new();
+    if let Some(file) = env_value("SERVICE_ACCOUNT") {
+        builder = builder.with_service_account_path(file);
+    }
+    let set = env_config("GOOGLE_").into_iter();
+    builder = set
+        .fold(builder, |builder, (key, value)| builder.with_config(key, value))
         .with_bucket_name(url.bucket)
-        .with_retry(patience.retry_config())
-        .with_http_connector(connector);
+        .with_retry(patience.retry_config());
+    if let Some(account) = external {
+        builder = builder.with_credentials(Arc::new(FederatedCredentials::new(account, patience, &connector)?));
+    }
+    builder = builder.with_http_connector(connector);
     if env_value("GOOGLE_BASE_URL").is_some_and(|base| base.starts_with("http://")) {
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    require_credentials(url)?;
     let store = builder.build().map_err(|error| {
         url.access_fault(format!("Google Cloud Storage is not configured for `{}`", url.bucket))
             .cause(error)
@@ -37,10 +47,11 @@ pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnec
     Ok(Arc::new(store))
 }
 
-/// Refuses an environment without credentials: else each request would ask for a token of a machine that has none.
-fn require_credentials(url: &ObjectUrl) -> Result<()> {
+/// Refuses an environment without credentials: else each request would ask for a token of a machine that has none. Gives
+/// those that the store's own code does not know.
+fn require_credentials(url: &ObjectUrl) -> Result<Option<ExternalAccount>> {
     if env_flag("GOOGLE_SKIP_SIGNATURE") || env_value("GOOGLE_SERVICE_ACCOUNT_KEY").is_some() {
-        return Ok(());
+        return Ok(None);
     }
     let variables = ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT"];
     if let Some(file) = variables.into_iter().find_map(env_value) {
@@ -54,7 +65,7 @@ fn require_credentials(url: &ObjectUrl) -> Result<()> {
     }
     let host = env_value("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
     match metadata_service_responds(&format!("http://{host}")) {
-        true => Ok(()),
+        true => Ok(None),
         false => {
             let message = format!("there are no credentials for the bucket `{}`", url.bucket);
             Err(url.access_fault(message).hint(HINT))
@@ -68,7 +79,7 @@ fn default_credentials_file() -> Option<PathBuf> {
 }
 
 /// Refuses a key file that cannot be read, or whose kind cannot be used.
-fn require_key_file(file: &Path, is_default: bool) -> Result<()> {
+fn require_key_file(file: &Path, is_default: bool) -> Result<Option<ExternalAccount>> {
     #[derive(Deserialize)]
     struct KeyFile {
         r#type: Option<String>,
@@ -80,12 +91,16 @@ fn require_key_file(file: &Path, is_default: bool) -> Result<()> {
     let key: KeyFile = serde_json::from_str(&text)
         .map_err(|_| fault("the file of Google's credentials is not a JSON object".to_owned()).hint(HINT))?;
     match key.r#type.as_deref() {
-        Some("authorized_user" | "service_account") => Ok(()),
-        None if !is_default => Ok(()),
-        Some("external_account") => Err(fault(
-            "credentials of the type `external_account` (workload identity federation) cannot be used".to_owned(),
-        )
-        .hint("use the key of a service account, or a machine or pod with a service account of its own")),
+        Some("authorized_user" | "service_account") => Ok(None),
+        None if !is_default => Ok(None),
+        Some("external_account") if is_default => {
+            let account = ExternalAccount::parse(&text);
+            account.map(Some).map_err(|fault| fault.file(file.display().to_string()))
+        }
+        Some("external_account") => {
+            let message = "credentials of the type `external_account` are no key of a service account".to_owned();
+            Err(fault(message).hint("name their file in GOOGLE_APPLICATION_CREDENTIALS"))
+        }
         other => Err(fault(format!("`{}` is not a type of credentials", other.unwrap_or("null"))).hint(HINT)),
     }
 }

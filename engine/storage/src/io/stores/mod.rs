@@ -2,11 +2,14 @@
 
 mod azure;
 mod gcs;
+mod gcs_federation;
 mod http;
 mod s3;
 mod s3_credentials;
 
+use std::ffi::OsString;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,7 +113,8 @@ impl<'t> ObjectUrl<'t> {
     }
 }
 
-/// A variable of the environment that is set to something.
+/// A variable of the environment. One that is set to nothing counts as unset: deployments pass on variables for which
+/// they have no value.
 fn env_value(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -118,6 +122,18 @@ fn env_value(name: &str) -> Option<String> {
 fn env_flag(name: &str) -> bool {
     env_value(name)
         .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
+}
+
+/// What variables that begin with a prefix tell of a store, in the order of their names. Variables that are set to
+/// nothing tell nothing.
+fn env_config<K: FromStr>(prefix: &str) -> Vec<(K, String)> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut set: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(text)
+        .filter(|(name, value)| name.starts_with(prefix) && !value.is_empty())
+        .collect();
+    set.sort();
+    set.into_iter().filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value))).collect()
 }
 
 /// Whether something listens at the address of a metadata service.

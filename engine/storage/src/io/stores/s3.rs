@@ -7,15 +7,19 @@ use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 
 use super::s3_credentials::credential_provider;
+use super::{env_config, env_value};
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 /// A client of one bucket. Endpoint, region, path style and credentials come from the variables that begin with `AWS_`.
 pub fn connect(bucket: &str, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
-    let mut builder = AmazonS3Builder::from_env()
+    let set = env_config("AWS_").into_iter();
+    let mut builder = set
+        .fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(key, value))
         .with_bucket_name(bucket)
         .with_retry(patience.retry_config())
         .with_http_connector(connector);
-    if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
+    let endpoints = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"];
+    if endpoints.into_iter().filter_map(env_value).any(|url| url.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
     if let Some(provider) = credential_provider(bucket)? {
