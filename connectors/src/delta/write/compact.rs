@@ -78,7 +78,7 @@ fn small_files(live: &BTreeMap<String, LoggedFile>, below: u64) -> SmallFiles {
 
 /// Writes the rows of some files of one partition to new ones.
 fn put_together(files: &RewrittenFiles<'_>, paths: &BTreeSet<String>) -> Result<Vec<OutputFile>> {
-    let mut writer = files.writer(paths, "compacted")?;
+    let mut writer = files.writer(paths, "compacted", 1)?;
     let (mut folder, mut expected) = (String::new(), Some(0));
     for path in paths {
         for piece in files.pieces(path)? {

@@ -12,6 +12,9 @@ use crate::delta::snapshot::LoggedFile;
 use super::live_files::ReplacedInterval;
 use super::rewriting::{RewrittenFiles, RowsWriter, partition_folder};
 
+/// The writers at work at a time: one before the interval, and one after it.
+const SIDES: usize = 2;
+
 /// What names the content of a file: its path, and which of its rows were deleted.
 type FileContents = BTreeMap<String, Option<String>>;
 
@@ -84,7 +87,7 @@ impl Sides<'_> {
                 copied += rows.num_rows() as u64;
                 let writer = match side {
                     Some(writer) => writer,
-                    None => side.insert(self.files.writer(self.paths, label)?),
+                    None => side.insert(self.files.writer(self.paths, label, SIDES)?),
                 };
                 writer.push(folder, rows)?;
             }

@@ -17,8 +17,8 @@ use super::config::DeltaSink;
 use super::encoder::DeltaEncoder;
 use super::schema::WrittenColumns;
 
-/// Bytes of rows that a writer holds until they are encoded.
-const GROUP_BYTES_MAX: usize = 32 << 20;
+/// Bytes of rows that all writers of a rewrite hold together until they are encoded.
+const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Files of one version of a table whose rows are written again.
 pub(super) struct RewrittenFiles<'a> {
@@ -67,8 +67,14 @@ impl<'a> RewrittenFiles<'a> {
         Ok(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch)))
     }
 
-    /// Begins to write rows of some files. `label` tells writers of the same files apart.
-    pub(super) fn writer<'s>(&'s self, files: &BTreeSet<String>, label: &str) -> Result<RowsWriter<'s>> {
+    /// Begins to write rows of some files, as one of several writers that are at work at a time. `label` tells writers of
+    /// the same files apart.
+    pub(super) fn writer<'s>(
+        &'s self,
+        files: &BTreeSet<String>,
+        label: &str,
+        writers: usize,
+    ) -> Result<RowsWriter<'s>> {
         let mut id = IdBuilder::new(label);
         files.iter().for_each(|file| {
             id.text(file);
@@ -77,8 +83,17 @@ impl<'a> RewrittenFiles<'a> {
         let (out, directory) = (TablePlace::new(self.io, &self.config.path)?.root, table_shard_directory(id.finish())?);
         let content = (schema.clone(), Vec::new());
         let files = OutputWriter::begin(self.io, &self.encoder, content, (&out, directory), self.scratch)?;
-        let rows_max = self.config.group_rows_max;
-        Ok(RowsWriter { files, encoder: &self.encoder, schema, rows_max, waiting: Vec::new(), rows: 0, bytes: 0 })
+        let (rows_max, bytes_max) = (self.config.group_rows_max, GROUP_BYTES_MAX / writers);
+        Ok(RowsWriter {
+            files,
+            encoder: &self.encoder,
+            schema,
+            rows_max,
+            bytes_max,
+            waiting: Vec::new(),
+            rows: 0,
+            bytes: 0,
+        })
     }
 }
 
@@ -100,6 +115,7 @@ pub(super) struct RowsWriter<'a> {
     encoder: &'a DeltaEncoder,
     schema: SchemaRef,
     rows_max: usize,
+    bytes_max: usize,
     waiting: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
@@ -109,7 +125,7 @@ impl RowsWriter<'_> {
     /// Adds rows to the file of a partition. Those of other partitions must be flushed.
     pub(super) fn push(&mut self, folder: &str, rows: RecordBatch) -> Result<()> {
         // Some rows always wait, so that the end of a file finds some to end it with.
-        if self.rows >= self.rows_max || self.bytes >= GROUP_BYTES_MAX {
+        if self.rows >= self.rows_max || self.bytes >= self.bytes_max {
             self.flush(folder, false)?;
         }
         self.rows += rows.num_rows();
