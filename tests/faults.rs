@@ -600,8 +600,8 @@ fn artifacts_that_are_broken() {
     };
     with(&copy, "{", 65, "FB0203", &["artifact.json", "fit again"]);
     with(&copy, &whole[..whole.len() / 2], 65, "FB0203", &["artifact.json", "fit again"]);
-    let newer = whole.replace("\"format\": 1", "\"format\": 3");
-    with(&copy, &newer, 65, "FB0209", &["format 3", "reads 1 and 2", "artifact.json"]);
+    let newer = whole.replace("\"format\": 1", "\"format\": 4");
+    with(&copy, &newer, 65, "FB0209", &["format 4", "reads 1 to 3", "artifact.json"]);
     with(&copy, &whole.replace("\"steps\"", "\"stepps\""), 65, "FB0203", &["artifact.json", "steps"]);
     let unknown = whole.replace("\"standardize\",", "\"standardise\",");
     with(&copy, &unknown, 78, "FB0105", &["standardise", "did you mean"]);

@@ -46,7 +46,7 @@ pub use train::{
     Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
     ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, GroupFallbackKind, GroupModelCard,
     LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape,
-    OnNonFinite, Precision, Predictor, TrainConfig, TrainingDevice, TrialComparison, check_accelerator,
+    OnNonFinite, Precision, Predictor, TrainConfig, TrainingDevice, TrainingStart, TrialComparison, check_accelerator,
 };
 
 use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};

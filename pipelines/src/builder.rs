@@ -91,7 +91,8 @@ impl PipelineBuilder {
     }
 
     fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
-        let node = PipelineNode { name, input, fit_on: None, steps: Vec::new(), optional: false, at: None };
+        let node =
+            PipelineNode { name, input, fit_on: None, refit: None, steps: Vec::new(), optional: false, at: None };
         let built = steps(StepsBuilder { node, faults: Vec::new() });
         self.pipeline.nodes.push(built.node);
         self.faults.extend(built.faults);
@@ -309,6 +310,15 @@ impl StepsBuilder {
     /// The part of the split from which the steps learn.
     pub fn fit_on(mut self, part: impl Into<String>) -> Self {
         self.node.fit_on = Some(part.into());
+        self
+    }
+
+    /// When the steps learn anew, as in a spec: `weekly`, `7d`, `drift above 0.1`, `never`.
+    pub fn refit(mut self, when: &str) -> Self {
+        match forebay_run::parse_refit(when) {
+            Ok(refit) => self.node.refit = refit,
+            Err(fault) => self.faults.push(fault),
+        }
         self
     }
 

@@ -59,6 +59,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             name: "out".into(),
             input: NodeInput::From("this".into()),
             fit_on: None,
+            refit: None,
             steps: vec![Step { kind: kind.clone(), config, at: None }],
             optional: false,
             at: None,

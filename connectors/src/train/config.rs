@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use forebay_feed::{CategoricalType, NonFinite};
+use forebay_feed::{BatchFeatures, CategoricalType, NonFinite};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{FeatureColumn, FeedCache, FeedConfig, Trainer, TrainingContext, TrainingOutput};
+use forebay_run::{
+    FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
-use super::{choose, trainer};
+use super::{choose, start, trainer};
 use crate::format::{ConfigResult, ConnectorConfig};
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
@@ -66,6 +68,14 @@ pub struct TrainConfig {
     /// The part of the split that the model is validated on; `validation` when left out, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<String>,
+    /// What the training begins with.
+    #[serde(skip_serializing_if = "is_default_start")]
+    pub start: TrainingStart,
+    /// With `start: last`, the share of the rows of the run before that is learned from again, beside the new ones; 0.1
+    /// when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub replay: Option<f64>,
     /// How often all rows are seen.
     #[schemars(range(min = 1))]
     pub epochs: u32,
@@ -151,6 +161,25 @@ pub enum LearningRateDecay {
     Constant,
 }
 
+/// What a training begins with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainingStart {
+    /// Nothing: every run trains on all rows.
+    #[default]
+    Nothing,
+    /// The model of the run before: the rows of files that are new since then are learned, and a sample of the others.
+    /// A training without such a model, or whose columns, ids or layers have changed, begins with nothing and says so.
+    Last,
+}
+
+fn is_default_start(start: &TrainingStart) -> bool {
+    *start == TrainingStart::default()
+}
+
+/// The share of old rows that is learned from again unless told otherwise.
+const REPLAY_DEFAULT: f64 = 0.1;
+
 /// What becomes of values that are not finite.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -193,6 +222,8 @@ impl Default for TrainConfig {
             missing: None,
             non_finite: OnNonFinite::default(),
             validation: None,
+            start: TrainingStart::default(),
+            replay: None,
             epochs: 1,
             batch_rows: 8192,
             window_rows: None,
@@ -229,6 +260,11 @@ impl TrainConfig {
             ModelKind::Logistic => LossFunction::Logistic,
             ModelKind::Linear | ModelKind::Mlp => LossFunction::SquaredError,
         })
+    }
+
+    /// Whether ids have weights that are added to the result.
+    pub(super) fn adds_ids(&self) -> bool {
+        self.model != ModelKind::Mlp
     }
 
     /// The widths of hidden layers.
@@ -271,6 +307,12 @@ impl ConnectorConfig for TrainConfig {
         }
         if self.device == TrainingDevice::Cpu && self.precision == Some(Precision::Bf16) {
             return wrong("precision", "`bf16` is for a GPU: say `device: cuda` or `device: auto`".to_owned());
+        }
+        if self.replay.is_some() && self.start != TrainingStart::Last {
+            return wrong("replay", "`replay` is for `start: last`".to_owned());
+        }
+        if self.replay.is_some_and(|replay| !(0.0..=1.0).contains(&replay)) {
+            return wrong("replay", "a share lies between 0 and 1".to_owned());
         }
         let counts = [
             ("epochs", u64::from(self.epochs)),
@@ -331,6 +373,15 @@ impl Trainer for TrainConfig {
             identity["device"] = serde_json::json!({ "cuda": precision, "version": device::VERSION });
         }
         Ok(identity)
+    }
+
+    fn warm_start(&self) -> Option<WarmStart> {
+        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
+        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
+    }
+
+    fn refuse_start(&self, files: ReadModelFile<'_>, features: &BatchFeatures) -> Result<Option<String>> {
+        start::refuse(self, files, features)
     }
 
     fn check_ready(&self) -> Result<()> {

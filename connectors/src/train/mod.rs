@@ -24,6 +24,7 @@ mod place;
 mod predict;
 mod random;
 mod rows;
+mod start;
 mod state;
 mod tensors;
 mod trainer;
@@ -32,7 +33,7 @@ pub use boosting::{
     BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback, ErrorSums,
     GroupFallbackKind, GroupModelCard,
 };
-pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig};
+pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig, TrainingStart};
 pub use device::{
     Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, MatrixProduct, TrialComparison,
     check_device as check_accelerator,

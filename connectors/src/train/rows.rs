@@ -5,7 +5,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext};
 
 use super::compute::{ModelInput, SliceWorkspace};
-use super::config::{MISSING_ID, ModelKind, TrainConfig};
+use super::config::{MISSING_ID, TrainConfig};
 use super::gradient::for_each_parallel;
 use super::metrics::PredictionMetrics;
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
@@ -30,15 +30,20 @@ pub fn model_input(batch: &FeedBatch) -> ModelInput<'_> {
     }
 }
 
-/// The shape of a model for some rows: how many ids there are is looked up in them.
-pub fn model_shape(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<ModelShape> {
+/// The shape of a model for some rows: how many ids there are is looked up in them. One that goes on from an earlier
+/// model has at least its ids, and its widths.
+pub fn model_shape(
+    config: &TrainConfig,
+    course: &TrainingContext<'_>,
+    earlier: Option<&ModelShape>,
+) -> Result<ModelShape> {
     let features = &course.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
         let fault = Fault::new(codes::EMPTY, "there is nothing to learn from: no column is a number");
         return Err(fault.hint("name columns under `dense` or `categorical`"));
     }
-    let added = config.model != ModelKind::Mlp;
-    let ids = count_ids(course, &features.categorical, config.cache.as_ref())?;
+    let added = config.adds_ids();
+    let ids = count_ids(course, &features.categorical, config.cache.as_ref(), earlier.is_some())?;
     for column in config.embeddings.keys() {
         if !features.categorical.iter().any(|field| field.column == *column) {
             let message = format!("`embeddings` names `{column}`, which is not among the categorical columns");
@@ -46,8 +51,11 @@ pub fn model_shape(config: &TrainConfig, course: &TrainingContext<'_>) -> Result
         }
     }
     let mut embeddings = Vec::new();
-    for (field, ids) in features.categorical.iter().zip(ids) {
+    for (number, (field, ids)) in features.categorical.iter().zip(ids).enumerate() {
+        let before = earlier.and_then(|earlier| earlier.embeddings.get(number));
+        let ids = before.map_or(ids, |before| ids.max(before.rows - 1));
         let given = config.embeddings.get(&field.column).map(|width| *width as usize);
+        let given = before.map(|before| before.width).or(given);
         let rule = ((1.6 * (ids as f64).powf(0.56)).round() as usize).clamp(1, EMBEDDING_WIDTH_MAX);
         let width = if added { 1 } else { given.unwrap_or(rule) };
         embeddings.push(EmbeddingTable {
@@ -97,20 +105,29 @@ fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
     })
 }
 
-/// For each column, one more than its largest id.
-fn count_ids(course: &TrainingContext<'_>, fields: &[FeatureField], cache: Option<&FeedCache>) -> Result<Vec<usize>> {
+/// For each column, one more than its largest id: of the rows to learn from where they are a selection, as the run
+/// before counted all others.
+fn count_ids(
+    course: &TrainingContext<'_>,
+    fields: &[FeatureField],
+    cache: Option<&FeedCache>,
+    selected: bool,
+) -> Result<Vec<usize>> {
     if fields.is_empty() {
         return Ok(Vec::new());
     }
-    let fed = course.feed_columns(FeedConfig {
-        dense: Some(Vec::new()),
-        categorical: Some(fields.iter().map(|field| field.column.as_str().into()).collect()),
-        missing_id: Some(MISSING_ID),
-        categorical_type: forebay_feed::CategoricalType::I32,
-        cache: cache.cloned(),
-        order: FeedOrder::Sequential,
-        ..FeedConfig::default()
-    })?;
+    let fed = match selected {
+        true => course.rows.clone(),
+        false => course.feed_columns(FeedConfig {
+            dense: Some(Vec::new()),
+            categorical: Some(fields.iter().map(|field| field.column.as_str().into()).collect()),
+            missing_id: Some(MISSING_ID),
+            categorical_type: forebay_feed::CategoricalType::I32,
+            cache: cache.cloned(),
+            order: FeedOrder::Sequential,
+            ..FeedConfig::default()
+        })?,
+    };
     let mut largest = vec![-1; fields.len()];
     for_each_batch(&fed, course, &mut |batch| {
         let ids = batch.numbers::<i32>(PartRole::Categorical);

@@ -12,6 +12,7 @@ use super::config::{LossFunction, TrainConfig};
 use super::engine::{StepResult, StepSchedule, TrainingEngine};
 use super::file::write_model;
 use super::rows::{evaluate, model_input, model_shape, training_bytes};
+use super::start::EarlierNetwork;
 use super::state::TrainingState;
 
 /// Changes whenever the same configuration and rows would give another model.
@@ -19,6 +20,10 @@ pub const VERSION: u32 = 1;
 
 /// Points of the loss curve at most.
 const CURVE_POINTS_MAX: u64 = 200;
+
+/// The share of the learning rate at which a training goes on from an earlier model: AdamW begins anew, and its first
+/// steps have the full length whatever the gradient.
+const CONTINUED_RATE: f64 = 0.1;
 
 /// How often a step is told.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +36,7 @@ pub fn run<E: TrainingEngine>(
 ) -> Result<TrainingOutput> {
     let state = match course.checkpoint()? {
         Some(bytes) => TrainingState::decode(&bytes)?,
-        None => TrainingState::initial(model_shape(config, course)?, config.seed),
+        None => begin(config, course)?,
     };
     let rows = course.rows.rows();
     let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
@@ -45,6 +50,17 @@ pub fn run<E: TrainingEngine>(
     let parameters = best.unwrap_or(parameters);
     let files = write_model(config, course, &shape, &parameters, &progress.learned)?;
     Ok(TrainingOutput { files, learned: progress.learned })
+}
+
+/// The state before the first step.
+fn begin(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<TrainingState> {
+    let earlier = EarlierNetwork::of(course)?;
+    let shape = model_shape(config, course, earlier.as_ref().map(|earlier| &earlier.shape))?;
+    let mut state = TrainingState::initial(shape, config.seed);
+    if let Some(earlier) = earlier {
+        earlier.copy_to(&mut state.parameters);
+    }
+    Ok(state)
 }
 
 struct TrainingLoop<'a, E> {
@@ -115,11 +131,14 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
 
     /// One batch; gives the learning rate.
     fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
-        if self.state.progress.step == 0 {
+        if self.state.progress.step == 0 && self.course.earlier_id().is_none() {
             set_bias(&mut self.state, &model_input(&batch), self.config.loss());
         }
         self.state.progress.step += 1;
-        let pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);
+        let mut pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);
+        if self.course.earlier_id().is_some() {
+            pace.rate *= CONTINUED_RATE;
+        }
         self.engine.step(&mut self.state, batch, pace)?;
         self.take_results()?;
         Ok(pace.rate)

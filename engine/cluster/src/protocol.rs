@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub struct RunSpec {
     pub interval: Option<Interval>,
     /// The artifact that the run goes on from, in the state directory.
     pub continues: Option<ContentId>,
+    /// Steps that hold what this artifact learned.
+    pub held: BTreeSet<String>,
     /// The state directory.
     pub state: String,
     /// Where relative paths begin.
@@ -46,6 +48,8 @@ pub struct FeedSpec {
     pub artifact: Option<ContentId>,
     /// The artifact that its run goes on from, in the state directory.
     pub continues: Option<ContentId>,
+    /// Steps that hold what this artifact learned.
+    pub held: BTreeSet<String>,
     pub interval: Option<Interval>,
     pub state: String,
     pub base: PathBuf,

@@ -17,7 +17,7 @@ use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
     ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode, PipelineSink,
-    PipelineSource, Result, Step, codes,
+    PipelineSource, RefitPolicy, Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
@@ -35,6 +35,9 @@ const FORMAT: u32 = 1;
 /// The version of artifacts with several findings in a file.
 const FORMAT_GROUPED: u32 = 2;
 
+/// The version of artifacts with steps that do not learn anew in each run.
+const FORMAT_HELD: u32 = 3;
+
 /// What a fit learned: the pipeline, the columns of its sources, and a finding per question.
 #[derive(Debug, Clone)]
 pub struct Artifact {
@@ -46,6 +49,20 @@ pub struct Artifact {
     pub schemas: BTreeMap<String, SchemaRef>,
     /// In the order of the questions.
     pub findings: Vec<LearnedFinding>,
+    /// Since when the findings of steps that do not learn anew in each run are in force.
+    pub fits: Vec<StepFit>,
+}
+
+/// When a step learned what is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepFit {
+    /// The step.
+    pub step: String,
+    /// The time of the data then, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Why it learned anew.
+    pub reason: String,
 }
 
 /// Names and contents, below the artifact's directory; what is written last comes first.
@@ -75,6 +92,8 @@ struct WireArtifact {
     split: Value,
     sinks: Vec<WireSink>,
     findings: Vec<WireFinding>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    fits: Vec<StepFit>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -91,6 +110,8 @@ struct WireNode {
     name: String,
     input: Value,
     fit_on: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refit: Option<RefitPolicy>,
     #[serde(rename = "do")]
     steps: Vec<(String, Value)>,
 }
@@ -135,9 +156,10 @@ impl Artifact {
         pipeline: Pipeline,
         schemas: BTreeMap<String, SchemaRef>,
         findings: Vec<LearnedFinding>,
+        fits: Vec<StepFit>,
         threads: usize,
     ) -> Result<(Self, ArtifactFiles)> {
-        let mut artifact = Artifact { id: ContentId::of(b""), pipeline, schemas, findings };
+        let mut artifact = Artifact { id: ContentId::of(b""), pipeline, schemas, findings, fits };
         let files = artifact.files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {
@@ -211,6 +233,7 @@ impl Artifact {
                     NodeInput::Sql(query) => json!({ "sql": query }),
                 },
                 fit_on: node.fit_on.clone(),
+                refit: node.refit.clone(),
                 steps: node.steps.iter().map(|step| (step.kind.clone(), step.config.clone())).collect(),
             })
             .collect();
@@ -228,8 +251,13 @@ impl Artifact {
             .collect();
         let split = self.pipeline.split.as_ref().map_or(Value::Null, DataSplit::config);
         let is_grouped = findings.iter().any(|finding| finding.row_group.is_some());
-        let format = if is_grouped { FORMAT_GROUPED } else { FORMAT };
-        Ok(WireArtifact { format, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
+        let format = match (self.fits.is_empty(), is_grouped) {
+            (false, _) => FORMAT_HELD,
+            (true, true) => FORMAT_GROUPED,
+            (true, false) => FORMAT,
+        };
+        let (name, fits) = (self.pipeline.name.clone(), self.fits.clone());
+        Ok(WireArtifact { format, name, sources, steps, split, sinks, findings, fits })
     }
 
     /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
@@ -290,9 +318,9 @@ impl Artifact {
         let mut id = IdBuilder::new("artifact");
         id.text("artifact.json").bytes(&bytes);
         let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
-        if version["format"] != FORMAT && version["format"] != FORMAT_GROUPED {
+        if !(FORMAT..=FORMAT_HELD).any(|format| version["format"] == format) {
             let message = format!(
-                "the artifact has format {}, this program reads {FORMAT} and {FORMAT_GROUPED}",
+                "the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}",
                 version["format"]
             );
             return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
@@ -336,6 +364,7 @@ impl Artifact {
                 finding: Arc::new(finding),
             });
         }
+        let fits = wire.fits.clone();
         let (pipeline, schemas) = from_wire(wire)?;
         let id = id.finish();
         // The directory that it was written to is called by its id.
@@ -343,7 +372,7 @@ impl Artifact {
         if name.is_some_and(|name| name != id) {
             return Err(corrupt_fault("the artifact has been changed since it was written"));
         }
-        Ok(Artifact { id, pipeline, schemas, findings })
+        Ok(Artifact { id, pipeline, schemas, findings, fits })
     }
 
     /// Its pipeline, bound to the columns of its sources.
@@ -390,8 +419,11 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             (None, Some(query)) => NodeInput::Sql(query.to_owned()),
             (None, None) => NodeInput::Union(texts(&node.input["union"])),
         };
-        let steps = node.steps.into_iter().map(|(kind, config)| Step { kind, config, at: None }).collect();
-        nodes.push(PipelineNode { name: node.name, input, fit_on: node.fit_on, steps, optional: false, at: None });
+        let steps =
+            node.steps.iter().map(|(kind, config)| Step { kind: kind.clone(), config: config.clone(), at: None });
+        let steps = steps.collect();
+        let WireNode { name, fit_on, refit, .. } = node;
+        nodes.push(PipelineNode { name, input, fit_on, refit, steps, optional: false, at: None });
     }
     let sinks = wire.sinks.into_iter().map(|sink| {
         let WireSink { name, from, format, split, config } = sink;

@@ -84,6 +84,14 @@ impl FitHistory<'_> {
         Ok(found)
     }
 
+    /// The artifacts that belong to a range or to one before it, the best first.
+    pub fn up_to(&self, range: &FitRange) -> Result<Vec<ContentId>> {
+        let FitRange::Before(until) = range else { return self.before(range) };
+        let (kind, tick) = time_key(until)?;
+        let own = self.read(&format!("{kind}{tick}.json"))?.and_then(|fit| ContentId::parse(&fit.artifact));
+        Ok(own.into_iter().chain(self.before(range)?).collect())
+    }
+
     /// Records a fit.
     pub fn record(&self, range: &FitRange, artifact: ContentId, before: Option<ContentId>) -> Result<()> {
         let (name, input) = match range {

@@ -159,7 +159,7 @@ impl RunState {
     }
 
     pub fn finding(&self, program: &Program, ask: AnalyzerId) -> Result<Arc<Finding>> {
-        let found = self.findings.get(&program.state_ids[ask]).cloned();
+        let found = self.findings.get(&program.state_ids[ask]).or(program.bound.asks[ask].held.as_ref()).cloned();
         found.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
     }
 }

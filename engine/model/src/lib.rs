@@ -39,7 +39,7 @@ pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
 pub use path_part::encode_path_part;
 pub use pipeline::{
     DataSplit, DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink,
-    PipelineSource, PredictionLabel, ReadinessCondition, Step,
+    PipelineSource, PredictionLabel, ReadinessCondition, RefitPolicy, Step,
 };
 pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;

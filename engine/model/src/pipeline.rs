@@ -1,5 +1,6 @@
 //! The pipeline as the user wrote it: immutable, and identical for YAML and the builder.
 
+use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -76,12 +77,36 @@ pub struct PipelineNode {
     pub input: NodeInput,
     /// Part of the split that its analyzers read; `None` means all rows.
     pub fit_on: Option<String>,
+    /// When its statistics are learned anew; `None` means in each run.
+    #[serde(default)]
+    pub refit: Option<RefitPolicy>,
     /// Steps in execution order.
     pub steps: Vec<Step>,
     /// Whether a run that would miss its deadline may skip it.
     pub optional: bool,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
+}
+
+/// When a step learns its statistics anew. Without any condition, it keeps those that it has learned once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RefitPolicy {
+    /// Once the time of the data has moved on by so much: a duration such as `7d`, or a whole number where times are
+    /// numbers.
+    pub after: Option<String>,
+    /// Once the statistics have drifted further than this: a Jensen-Shannon divergence in bits, 0 to 1.
+    pub drift_above: Option<f64>,
+}
+
+impl Display for RefitPolicy {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match (&self.after, self.drift_above) {
+            (None, None) => f.write_str("never"),
+            (Some(after), None) => f.write_str(after),
+            (None, Some(drift)) => write!(f, "drift above {drift}"),
+            (Some(after), Some(drift)) => write!(f, "{after} or drift above {drift}"),
+        }
+    }
 }
 
 /// Input of a node.
@@ -256,6 +281,13 @@ impl Pipeline {
         let sinks = sinks.filter(|sink| sink.optional).map(|sink| sink.name.clone());
         let skipped = nodes.chain(sinks).collect();
         (kept, skipped)
+    }
+
+    /// The pipeline whose steps learn their statistics anew in each run.
+    pub fn learning_anew(&self) -> Pipeline {
+        let mut anew = self.clone();
+        anew.nodes.iter_mut().for_each(|node| node.refit = None);
+        anew
     }
 
     /// The node of this name.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use forebay_model::{ContentId, SpecLocation, is_unsized_vector, logical_type};
+use forebay_model::{ContentId, Finding, SpecLocation, is_unsized_vector, logical_type};
 
 use crate::{AnalyzerId, AnalyzerRequest, CarriedFinding, FutureFlow, OpId, PlanOp, SeriesColumns};
 
@@ -72,6 +72,8 @@ pub struct BoundAnalyzer {
     pub part: Option<String>,
     /// How the finding depends on an earlier run.
     pub carried: Option<CarriedFinding>,
+    /// The finding of an earlier run that is used instead of one of this run's rows.
+    pub held: Option<Arc<Finding>>,
 }
 
 /// The typed pipeline.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId, PassWork, PlanOp,
-    Program, RowOrderChoice, WindowRowOrder, choose_row_order, needed_ops,
+    Program, RowOrderChoice, StepRefit, WindowRowOrder, choose_row_order, needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -28,6 +28,9 @@ pub struct ExplainProgram {
     /// The artifact of the run before, where findings go on from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
+    /// Steps that do not learn anew in each run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refits: Vec<StepRefit>,
 }
 
 /// Explanation of a training.
@@ -151,6 +154,8 @@ pub struct ExplainState {
     pub reused: bool,
     /// Whether its finding continues that of the run before.
     pub continues: bool,
+    /// Whether its finding is held since an earlier run.
+    pub held: bool,
 }
 
 impl ExplainProgram {
@@ -242,6 +247,7 @@ impl ExplainProgram {
                             memory_bytes_max: analyzer.size_bytes_max(states_bytes) as u64,
                             reused: known.contains(ask_id),
                             continues: ask.carried.is_some(),
+                            held: ask.held.is_some(),
                         });
                     }
                     explained.reused = lanes.is_empty();
@@ -307,6 +313,7 @@ impl ExplainProgram {
             passes: passes.collect(),
             trainings: Vec::new(),
             continues: None,
+            refits: Vec::new(),
         }
     }
 }

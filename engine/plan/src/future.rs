@@ -135,7 +135,7 @@ impl PipelineBinder<'_> {
         let op = self.bound.ops.len();
         let ask = self.bound.asks.len();
         let (streams, latest) = (flow.streams.clone(), future.latest.clone());
-        self.bound.asks.push(BoundAnalyzer { op, ask: latest, streams, part: None, carried: None });
+        self.bound.asks.push(BoundAnalyzer { op, ask: latest, streams, part: None, carried: None, held: None });
         let (keys, time) = (future.keys.clone(), future.time.clone());
         let (horizon, steps) = (future.horizon, future.steps);
         let (schema, lower) = (gather.schema.clone(), GatherBy::Future(future));

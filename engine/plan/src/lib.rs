@@ -26,6 +26,7 @@ mod op;
 mod operation_id;
 mod program;
 mod query;
+mod refit;
 mod registry;
 mod row_order;
 mod shared_sort;
@@ -35,6 +36,7 @@ mod sql;
 mod sql_faults;
 mod sql_text;
 mod transform;
+mod upstream;
 
 pub use analyzer_identity::analyzer_identities;
 pub use bind::bind;
@@ -53,7 +55,7 @@ pub use explain::{
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
-pub use leakage::{check_horizon, check_label_names, label_in_features};
+pub use leakage::{check_horizon, check_label_names, label_in_features, training_input_name};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
@@ -63,9 +65,10 @@ pub use op::{
 pub use operation_id::{config_without, config_without_path, operation_id};
 pub use program::{
     AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
-    analyzer_scans, compile, needed_ops,
+    analyzer_scans, compile, compile_analyzers, needed_ops,
 };
 pub use query::refuse_writing;
+pub use refit::StepRefit;
 pub use registry::{ConfigParseResult, ConfiguredTransform, TransformKind, TransformRegistry, split_hint};
 pub use row_order::{RowOrderChoice, base_column, choose_row_order, span_extents};
 pub use shared_sort::{SharedSort, find_shared_sort};
@@ -74,3 +77,4 @@ pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
+pub use upstream::{NeededColumns, all_columns, upstream_analyzers};

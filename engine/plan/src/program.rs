@@ -156,6 +156,19 @@ pub fn compile(
     compiler.finish(writes, is_known)
 }
 
+/// Compiles what some analyzers need.
+pub fn compile_analyzers(
+    pipeline: &Pipeline,
+    bound: BoundPipeline,
+    datasets: &BTreeMap<String, Dataset>,
+    asks: BTreeSet<AnalyzerId>,
+    is_known: IsKnown<'_>,
+) -> Result<Program> {
+    let mut compiler = ProgramCompiler::new(pipeline, bound, datasets);
+    compiler.add_analyzers(asks)?;
+    compiler.finish(Vec::new(), is_known)
+}
+
 /// Columns by base.
 type ColumnSet = BTreeSet<(BaseId, String)>;
 
@@ -272,6 +285,13 @@ impl<'a> ProgramCompiler<'a> {
         let analyzer = &bound_ask.ask.analyzer;
         let mut name = IdBuilder::new("state");
         name.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), inputs]));
+        if let Some(held) = &bound_ask.held {
+            // Its content alone: the rows of this run have no part in it.
+            name.text("held").id(held.digest()?);
+            let state = name.finish();
+            (self.state_ids[id], self.levels[id]) = (Some(state), 1);
+            return Ok(state);
+        }
         let (slices, level) = self.streams(&bound_ask.streams, &inputs, &mut name)?;
         if let Some(CarriedFinding::Continued(earlier)) = bound_ask.carried {
             name.text("continued").id(earlier);
@@ -426,7 +446,11 @@ impl<'a> ProgramCompiler<'a> {
                 let (mut known, mut missing) = (Vec::new(), Vec::new());
                 for ask in asks {
                     let state = self.state_ids[ask].ok_or_else(|| Fault::internal("an analyzer without a state id"))?;
-                    if is_known(ask, state)? { known.push(ask) } else { missing.push(ask) }
+                    if self.bound.asks[ask].held.is_some() || is_known(ask, state)? {
+                        known.push(ask)
+                    } else {
+                        missing.push(ask)
+                    }
                 }
                 let (windowed, plain): (Vec<_>, Vec<_>) =
                     missing.into_iter().partition(|ask| is_windowed(&self.bound, *ask));

@@ -110,7 +110,7 @@ impl Session {
         while done < count {
             let report = self.run_one_interval(pipeline, &intervals[done])?;
             // Each needs the artifact of the one before.
-            if !report.continued.is_empty() {
+            if !report.continued.is_empty() || !report.refits.is_empty() {
                 count = intervals.len();
             }
             each(&intervals[done], report)?;

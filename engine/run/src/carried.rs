@@ -1,12 +1,12 @@
 //! What a run goes on from: the artifact of the run before it, for analyzers that continue their findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use forebay_commit::{Artifact, FitHistory, FitRange};
-use forebay_execute::RunState;
+use forebay_execute::{RunState, SourceInput};
 use forebay_model::{ContentId, DataSplit, Dataset, IdBuilder, Interval, Pipeline, Result, TimeCutoff};
 use forebay_plan::{BoundPipeline, CarriedFinding, Program, bind};
 use forebay_storage::Event;
@@ -14,15 +14,19 @@ use serde_json::json;
 
 use crate::backfill::BackfillStage;
 use crate::degradation::PreviousArtifact;
+use crate::refit::{RefitContext, RefitDecisions};
 use crate::report::ContinuedReport;
 use crate::session::Session;
 
 /// The run before.
+#[derive(Clone)]
 pub(crate) struct CarriedRun {
     /// The rows of this run; `None` on a worker.
     range: Option<FitRange>,
     /// The artifact of the run before, if there was one.
-    earlier: Option<PreviousArtifact>,
+    earlier: Option<Arc<PreviousArtifact>>,
+    /// Which steps use what it learned.
+    pub refits: RefitDecisions,
 }
 
 impl Session {
@@ -38,30 +42,37 @@ impl Session {
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
-        datasets: &BTreeMap<String, Dataset>,
+        sources: &BTreeMap<String, SourceInput>,
         interval: Option<&Interval>,
     ) -> Result<Option<Arc<CarriedRun>>> {
-        if bound.asks.iter().all(|ask| ask.ask.continues.is_none()) {
-            return Ok(None);
+        let until = interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.as_of.clone());
+        let continues = bound.asks.iter().any(|ask| ask.ask.continues.is_some());
+        if !continues && pipeline.nodes.iter().all(|node| node.refit.is_none()) {
+            // A run that degrades takes the artifact of its own interval, or of one before it.
+            let range = until.filter(|_| pipeline.deadline.is_some()).map(FitRange::Before);
+            let carried = |range| CarriedRun { range: Some(range), earlier: None, refits: RefitDecisions::default() };
+            return Ok(range.map(carried).map(Arc::new));
         }
         // Of intervals side by side, each goes on from the one before.
         self.wait_for_previous_run(BackfillStage::Done)?;
-        let range = match interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.as_of.clone()) {
+        let range = match until {
             Some(until) => FitRange::Before(until),
-            None => FitRange::Whole(input_id(pipeline, bound, datasets)),
+            None => FitRange::Whole(input_id(pipeline, bound, sources)),
         };
         let state = self.state()?;
         let history = FitHistory { io: &self.io, root: &state, pipeline: &pipeline.name };
         let mut earlier = None;
         for id in history.before(&range)? {
             if history.holds(id)? {
-                earlier = Some(self.earlier_artifact(id)?);
+                earlier = Some(Arc::new(self.earlier_artifact(id)?));
                 break;
             }
             let message = format!("the artifact {id} was removed: ids and statistics go on from the one before it");
             self.watch.on_event(Event::Warning { message });
         }
-        Ok(Some(Arc::new(CarriedRun { range: Some(range), earlier })))
+        let context = RefitContext { pipeline, bound, sources, interval, earlier: earlier.as_deref() };
+        let refits = self.decide_refits(&context)?;
+        Ok(Some(Arc::new(CarriedRun { range: Some(range), earlier, refits })))
     }
 
     fn earlier_artifact(&self, id: ContentId) -> Result<PreviousArtifact> {
@@ -70,14 +81,20 @@ impl Session {
     }
 
     /// A worker's session, which goes on from what its coordinator goes on from.
-    pub(crate) fn carrying(&self, earlier: Option<ContentId>) -> Result<Session> {
-        let earlier = earlier.map(|id| self.earlier_artifact(id)).transpose()?;
-        Ok(Session { carried: Some(Arc::new(CarriedRun { range: None, earlier })), ..self.clone() })
+    pub(crate) fn carrying(&self, earlier: Option<ContentId>, held: &BTreeSet<String>) -> Result<Session> {
+        let earlier = earlier.map(|id| self.earlier_artifact(id).map(Arc::new)).transpose()?;
+        let refits = RefitDecisions::of_worker(held.iter().cloned());
+        Ok(Session { carried: Some(Arc::new(CarriedRun { range: None, earlier, refits })), ..self.clone() })
     }
 
     /// The artifact that the run goes on from.
     pub(crate) fn earlier_id(&self) -> Option<ContentId> {
-        Some(self.carried.as_ref()?.earlier.as_ref()?.artifact.id)
+        self.carried.as_ref()?.earlier_id()
+    }
+
+    /// The steps that hold what this artifact learned.
+    pub(crate) fn held_steps(&self) -> BTreeSet<String> {
+        self.carried.iter().flat_map(|carried| carried.refits.held()).cloned().collect()
     }
 
     /// Records what the run learned, for the runs after it.
@@ -90,12 +107,31 @@ impl Session {
 }
 
 impl CarriedRun {
-    /// Lets the analyzers of a pipeline continue what they found in the run before. What is asked otherwise now begins
-    /// anew.
+    /// The artifact that the run goes on from.
+    pub fn earlier_id(&self) -> Option<ContentId> {
+        Some(self.earlier.as_ref()?.artifact.id)
+    }
+
+    /// The rows that the run learns from.
+    pub fn range(&self) -> Option<&FitRange> {
+        self.range.as_ref()
+    }
+
+    /// The same with other decisions.
+    pub fn with_refits(&self, refits: RefitDecisions) -> CarriedRun {
+        CarriedRun { refits, ..self.clone() }
+    }
+
+    /// Lets the analyzers of a pipeline hold or continue what they found in the run before. What is asked otherwise now
+    /// begins anew.
     pub fn apply(&self, pipeline: &Pipeline, bound: &mut BoundPipeline) -> Result<()> {
         let Some(earlier) = &self.earlier else { return Ok(()) };
         let matches = earlier.matches(pipeline, bound)?;
         for (ask, learned) in matches.into_iter().enumerate() {
+            if let Some(learned) = learned.filter(|_| bound.can_hold(ask) && self.refits.is_held(bound.step_of(ask))) {
+                bound.asks[ask].held = Some(learned.finding.clone());
+                continue;
+            }
             let (Some(combine), Some(learned)) = (bound.asks[ask].ask.continues.clone(), learned) else { continue };
             let carried = CarriedFinding::continued(&learned.finding)?;
             bound.continue_finding(ask, carried, learned.finding.clone(), combine);
@@ -106,7 +142,7 @@ impl CarriedRun {
     /// How findings that continue earlier ones differ from those.
     pub fn report(&self, pipeline: &Pipeline, program: &Program, known: &RunState) -> Result<Vec<ContinuedReport>> {
         let bound = &program.bound;
-        let earlier = self.earlier.as_ref();
+        let earlier = self.earlier.as_deref();
         let matches = earlier.map(|earlier| earlier.matches(pipeline, bound)).transpose()?.unwrap_or_default();
         let mut reports = Vec::new();
         for (ask, question) in bound.asks.iter().enumerate().filter(|(_, ask)| ask.ask.continues.is_some()) {
@@ -127,10 +163,10 @@ impl CarriedRun {
 }
 
 /// Names the rows of a run and the operations on them, so that a repeat of the run is known as one.
-fn input_id(pipeline: &Pipeline, bound: &BoundPipeline, datasets: &BTreeMap<String, Dataset>) -> ContentId {
+fn input_id(pipeline: &Pipeline, bound: &BoundPipeline, sources: &BTreeMap<String, SourceInput>) -> ContentId {
     let mut id = IdBuilder::new("input of a fit");
-    for (name, dataset) in datasets {
-        id.text(name).id(dataset.fingerprint());
+    for (name, source) in sources {
+        id.text(name).id(source.dataset.fingerprint());
     }
     bound.ops.iter().for_each(|op| {
         id.text(&op.label).id(op.identity);

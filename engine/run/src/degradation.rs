@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_commit::{Artifact, DegradationReport, LearnedFinding};
+use forebay_commit::{Artifact, DegradationReport, FitHistory, FitRange, LearnedFinding};
 use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpId, OpStream, PassWork, PlanOp, Program,
-    analyzer_identities, analyzer_scans, part_column, slice_for_columns,
+    AnalyzerId, BoundPipeline, NodeFlow, OpId, PassWork, Program, all_columns, analyzer_identities, analyzer_scans,
+    part_column, upstream_analyzers,
 };
 use forebay_storage::{Event, StorageLocation};
 
@@ -35,7 +35,7 @@ pub(crate) fn skip_optional(pipeline: &Pipeline, rung: Option<DegradationLevel>)
     }
 }
 
-/// The newest artifact of a pipeline.
+/// An artifact of a pipeline that an earlier run has left.
 pub(crate) struct PreviousArtifact {
     pub artifact: Artifact,
     pub place: StorageLocation,
@@ -44,9 +44,24 @@ pub(crate) struct PreviousArtifact {
 }
 
 impl PreviousArtifact {
-    /// Reads it. One that cannot be read is none, and no run fails because of it.
+    /// Reads the one that stands in for what a degraded run does not learn: of an interval or of the last one before it,
+    /// so that an old interval sees nothing of later ones; without such, and without an interval, the newest. One that
+    /// cannot be read is none, and no run fails because of it.
     pub fn load(session: &Session, root: &StorageLocation, name: &str) -> Option<PreviousArtifact> {
+        let range = session.carried.as_ref().and_then(|carried| carried.range());
         let load = || {
+            if let Some(range @ FitRange::Before(until)) = range {
+                let history = FitHistory { io: &session.io, root, pipeline: name };
+                for id in history.up_to(range)? {
+                    if history.holds(id)? {
+                        let place = Artifact::directory(root, id);
+                        return PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some);
+                    }
+                }
+                let past = until.past_text();
+                let message = format!("no artifact is left that was fitted on rows {past}: the newest may stand in");
+                session.watch.on_event(Event::Warning { message });
+            }
             let Some(place) = Artifact::latest(&session.io, root, name)? else { return Ok(None) };
             PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some)
         };
@@ -84,57 +99,6 @@ impl PreviousArtifact {
     }
 }
 
-/// Columns at the end of a stream.
-type NeededColumns = (OpStream, Vec<String>);
-
-/// All columns of a flow.
-fn all_columns(flow: &NodeFlow) -> Vec<NeededColumns> {
-    let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
-    flow.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
-}
-
-/// What a question looks at.
-fn asked_columns(question: &BoundAnalyzer) -> Vec<NeededColumns> {
-    let columns: Vec<String> = question.ask.inputs.iter().chain(&question.part).cloned().collect();
-    question.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
-}
-
-/// The questions whose answers decide what some columns hold.
-fn upstream_asks(bound: &BoundPipeline, mut open: Vec<NeededColumns>) -> BTreeSet<AnalyzerId> {
-    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    while let Some((stream, columns)) = open.pop() {
-        if let BaseDataset::Gathered(op) = &bound.bases[stream.base]
-            && seen.insert(*op)
-        {
-            let inputs = bound.gather_inputs.get(op).into_iter().flatten();
-            open.extend(inputs.flat_map(|(_, flow)| all_columns(flow)));
-            for ask in &bound.ops[*op].asks {
-                if found.insert(*ask) {
-                    open.extend(asked_columns(&bound.asks[*ask]));
-                }
-            }
-        }
-        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        for position in slice_for_columns(bound, &stream, &columns).0 {
-            let op = stream.ops[position];
-            if let (PlanOp::Join(join), Some(flow)) = (&bound.ops[op].op, bound.join_inputs.get(&op))
-                && seen.insert(op)
-            {
-                let there: Vec<String> = join.columns_there().cloned().collect();
-                open.extend(flow.streams.iter().map(|stream| (stream.clone(), there.clone())));
-                let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
-                open.push((here, join.columns_here().cloned().collect()));
-            }
-            for ask in &bound.ops[op].asks {
-                if found.insert(*ask) {
-                    open.extend(asked_columns(&bound.asks[*ask]));
-                }
-            }
-        }
-    }
-    found
-}
-
 /// The questions that are not answered yet, and all that are tied to them: an answer of tonight and
 /// one of another night never meet in what one of them is computed from.
 pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
@@ -143,7 +107,7 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
     let mut ties: Vec<BTreeSet<AnalyzerId>> = Vec::new();
     let mut by_state: BTreeMap<ContentId, BTreeSet<AnalyzerId>> = BTreeMap::new();
     for (ask, question) in bound.asks.iter().enumerate() {
-        let mut tied = upstream_asks(bound, asked_columns(question));
+        let mut tied = upstream_analyzers(bound, question.needed_columns());
         tied.extend(bound.ops[question.op].asks.iter().copied());
         tied.insert(ask);
         ties.push(tied);
@@ -171,8 +135,8 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
 /// The questions whose answers decide what a gather gives.
 pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
     let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-    let asked = bound.ops[op].asks.iter().flat_map(|ask| asked_columns(&bound.asks[*ask]));
-    let mut found = upstream_asks(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).chain(asked).collect());
+    let asked = bound.ops[op].asks.iter().flat_map(|ask| bound.asks[*ask].needed_columns());
+    let mut found = upstream_analyzers(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).chain(asked).collect());
     found.extend(&bound.ops[op].asks);
     found
 }
@@ -187,7 +151,7 @@ pub(crate) fn asks_before_sink(bound: &BoundPipeline, pipeline: &Pipeline, sink:
     let mut wanted = flow.as_ref().map(all_columns).unwrap_or_default();
     let part = sink.split.as_deref().map(part_column);
     wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
-    upstream_asks(bound, wanted)
+    upstream_analyzers(bound, wanted)
 }
 
 /// Lets answers of another night stand for those of some questions, except for those that each run answers anew. What

@@ -17,6 +17,7 @@ mod output_overlap;
 mod predict;
 mod preview;
 mod profile;
+mod refit;
 mod report;
 mod run;
 mod serving;
@@ -28,6 +29,7 @@ mod spec_check;
 mod tables;
 mod training;
 mod training_inputs;
+mod training_start;
 mod worker_server;
 
 pub use backtest::{
@@ -43,7 +45,7 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, IntervalEntry, KindUsage,
-    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, TableReferences, VerifyReport,
+    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport,
     output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
@@ -60,11 +62,13 @@ pub use profile::{
     ColumnDrift, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin, LengthProfile,
     NumericProfile, TimeProfile, compare_profiles,
 };
+pub use refit::parse_refit;
 pub use report::{
     ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport,
-    OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport,
+    OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport, TrainingStartReport,
 };
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
+pub use training_start::WarmStart;
 pub use worker_server::WorkerServer;

@@ -2,7 +2,7 @@
 
 use forebay_commit::DegradationReport;
 use forebay_model::Interval;
-use forebay_plan::{Pass, PassWork, RowCounts};
+use forebay_plan::{Pass, PassWork, RowCounts, StepRefit};
 use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,9 @@ pub struct RunReport {
     /// Per vocabulary that continues that of the run before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub continued: Vec<ContinuedReport>,
+    /// What is in force of steps that do not learn anew in each run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refits: Vec<StepRefit>,
     /// Per rule of `expect` steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<ExpectationReport>,
@@ -122,9 +125,27 @@ pub struct TrainingReport {
     pub best_epoch: u64,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
+    /// What it began with, where it could go on from an earlier model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<TrainingStartReport>,
     /// The models of groups, where there is one for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<GroupTrainingReport>,
+}
+
+/// What a training began with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainingStartReport {
+    /// The training that it went on from; `None` where it began with nothing.
+    pub from: Option<String>,
+    /// Why it began with nothing.
+    pub reason: Option<String>,
+    /// Rows that the earlier training did not have.
+    pub new_rows: u64,
+    /// Rows of the earlier training that were learned from again.
+    pub replayed_rows: u64,
+    /// All rows that there are.
+    pub all_rows: u64,
 }
 
 /// The models of groups.

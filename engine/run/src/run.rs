@@ -131,11 +131,13 @@ impl Session {
         if rung == Some(DegradationLevel::Naive) {
             return self.run_naive(whole, interval, monitor);
         }
-        let (pipeline, _) = &skip_optional(whole, rung);
         let artifact = match goal {
             RunMode::Apply(artifact) => Some(artifact),
             RunMode::Fit | RunMode::Run => None,
         };
+        // What is applied is in force, whatever was learned since.
+        let whole = &if artifact.is_some() { Cow::Owned(whole.learning_anew()) } else { Cow::Borrowed(whole) };
+        let (pipeline, _) = &skip_optional(whole, rung);
         let sinks: &[usize] = &match goal {
             RunMode::Fit => Vec::new(),
             RunMode::Run | RunMode::Apply(_) => (0..pipeline.sinks.len()).collect::<Vec<_>>(),
@@ -148,8 +150,12 @@ impl Session {
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         forebay_storage::scratch::remove_stale(store.root(), scratch.path(), ABANDONED_AFTER);
         let mut later = BackgroundTasks::default();
-        let PreparedRun { datasets, mut known, mut bound, carried } =
-            self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;
+        let mut prepared = self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;
+        let measured = match artifact.is_none() && rung < Some(DegradationLevel::ReuseStates) {
+            true => self.measure_drift(pipeline, &mut prepared, &store, &scratch, true)?,
+            false => Vec::new(),
+        };
+        let PreparedRun { datasets, mut known, mut bound, carried } = prepared;
         let session = &Session { carried, ..self.clone() };
         if let Some(artifact) = artifact {
             name_by_artifact(&mut bound, artifact)?;
@@ -203,6 +209,7 @@ impl Session {
             _ => None,
         };
         let mut ladder = degradation_report(whole, rung);
+        let mut refits = session.carried.as_ref().map(|carried| carried.refits.clone()).unwrap_or_default();
         let answers = match (artifact, &last) {
             (Some(artifact), _) => Some(artifact.findings.iter().map(|learned| learned.finding.clone()).collect()),
             (None, Some(last)) if rung >= Some(DegradationLevel::ReuseStates) => {
@@ -218,6 +225,7 @@ impl Session {
                 let asks = replaced.iter().map(|ask| &program.bound.asks[*ask]).filter(|ask| !ask.ask.per_run);
                 let steps: BTreeSet<&String> = asks.map(|ask| &program.bound.ops[ask.op].label).collect();
                 let is_used = !steps.is_empty() || !learns;
+                refits.replace(&replaced.iter().map(|ask| program.bound.step_of(*ask)).collect(), &last.artifact.fits);
                 ladder.artifact = is_used.then(|| last.artifact.id.to_string());
                 ladder.reused = steps.into_iter().cloned().collect();
             }
@@ -230,8 +238,8 @@ impl Session {
             true => Some(session.run_spec(pipeline, sinks, answered, interval, &datasets)?),
             false => None,
         };
-        let run =
-            RunExecutor { intervals, run_spec, ..RunExecutor::new(session, pipeline, store, scratch, program, known) };
+        let run = RunExecutor::new(session, pipeline, store, scratch, program, known);
+        let run = RunExecutor { intervals, run_spec, refits, ..run };
         let mut options = session.plan_options(whole, rung, &run, &datasets, interval, last.as_ref())?;
         if artifact.is_none() {
             let none = Pipeline::default();
@@ -261,7 +269,8 @@ impl Session {
             Some(carried) if fits => carried.report(pipeline, &run.program, &run.known)?,
             _ => Vec::new(),
         };
-        let mut passes = std::mem::take(&mut run.report);
+        let mut passes = measured;
+        passes.extend(std::mem::take(&mut run.report));
         if fits {
             monitor.end(passes.iter().all(|pass| pass.reused));
         }
@@ -308,6 +317,7 @@ impl Session {
             models,
             future: std::mem::take(&mut run.future),
             continued,
+            refits: std::mem::take(&mut run.refits.steps),
             expectations,
             interval: interval.cloned(),
             again: Vec::new(),
@@ -337,6 +347,7 @@ impl Session {
             known,
             interval: interval.cloned(),
             continues: self.earlier_id(),
+            held: self.held_steps(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
             sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
@@ -397,11 +408,14 @@ impl Session {
     }
 }
 
-/// Names findings that continue earlier ones by their content in an artifact: of two analyzers with the same rows, one
+/// Names findings that continue or hold earlier ones by their content in an artifact: of two analyzers with the same rows, one
 /// may continue an earlier finding and the other not.
 fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -> Result<()> {
-    for (ask, learned) in bound.asks.iter_mut().zip(&artifact.findings).filter(|(ask, _)| ask.ask.continues.is_some()) {
-        ask.carried = Some(CarriedFinding::continued(&learned.finding)?);
+    let is_held = |step: &str| artifact.pipeline.node(step).is_some_and(|node| node.refit.is_some());
+    for (ask, learned) in artifact.findings.iter().enumerate().take(bound.asks.len()) {
+        if bound.asks[ask].ask.continues.is_some() || is_held(bound.step_of(ask)) {
+            bound.asks[ask].carried = Some(CarriedFinding::continued(&learned.finding)?);
+        }
     }
     Ok(())
 }

@@ -261,7 +261,7 @@ impl Session {
             checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
         }
         let mut prepared = self.prepare_with(pipeline, sinks, sources)?;
-        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.datasets, interval)?;
+        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.known.sources, interval)?;
         prepared.carried.iter().try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
         Ok(prepared)
     }
@@ -299,6 +299,9 @@ impl Session {
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let store = StateStore::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(None, self.watch.clone())?;
+        self.measure_drift(pipeline, &mut prepared, &store, &scratch, false)?;
         let session = Session { carried: prepared.carried.clone(), ..self.clone() };
         let bounded = session.rebind_bounded(pipeline, &prepared.datasets, &mut prepared.bound)?;
         let pipeline = bounded.as_ref().unwrap_or(pipeline);
@@ -308,8 +311,6 @@ impl Session {
             prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let store = StateStore::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(None, self.watch.clone())?;
         let PreparedRun { datasets, mut known, bound, .. } = prepared;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
@@ -326,8 +327,9 @@ impl Session {
         let states_bytes = self.memory().states_bytes();
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
         let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
-        explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
+        explain.trainings = self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
         explain.continues = session.earlier_id().map(|id| id.to_string());
+        explain.refits = session.carried.as_ref().map(|carried| carried.refits.steps.clone()).unwrap_or_default();
         Ok(explain)
     }
 

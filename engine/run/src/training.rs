@@ -12,7 +12,7 @@ use forebay_commit::{
     Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root, record_is_intact, shard_directory,
     unique_shard_directory, visible_location,
 };
-use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
+use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
     ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
 };
@@ -22,11 +22,13 @@ use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
 use crate::feed::FeedSource;
 use crate::output_overlap;
 use crate::report::{ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
+use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
 
 /// Default names of the parts of a split that are learned from and validated on.
 const TRAIN_PART: &str = "train";
@@ -61,6 +63,16 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether and how it goes on from the model of the run before.
+    fn warm_start(&self) -> Option<WarmStart> {
+        None
+    }
+
+    /// Why it cannot go on from an earlier model, given the model's files and what batches are made of.
+    fn refuse_start(&self, _files: ReadModelFile<'_>, _features: &BatchFeatures) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Learns from the rows.
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput>;
 }
@@ -80,6 +92,7 @@ pub struct TrainingContext<'a> {
     id: ContentId,
     out: &'a StorageLocation,
     training: &'a TrainingRun<'a>,
+    earlier: Option<&'a EarlierModel>,
 }
 
 /// What a training gives.
@@ -133,6 +146,16 @@ impl TrainingContext<'_> {
         let io = &self.training.session.io;
         let Some(manifest) = Manifest::read(io, self.out)? else { return Ok(None) };
         io.get(&self.out.join(&manifest.data).join(name))
+    }
+
+    /// The training that this one goes on from.
+    pub fn earlier_id(&self) -> Option<ContentId> {
+        self.earlier.map(|earlier| earlier.id)
+    }
+
+    /// A file of the model that the training goes on from; `None` where it begins with nothing.
+    pub fn earlier_file(&self, name: &str) -> Result<Option<Bytes>> {
+        self.earlier.map_or(Ok(None), |earlier| earlier.file(self.training.session, name))
     }
 
     /// Temporary files within the limits of the run.
@@ -360,14 +383,14 @@ impl UnpublishedModel {
 }
 
 /// A training on its way.
-struct TrainingRun<'a> {
-    session: &'a Session,
-    pipeline: &'a Pipeline,
-    training: &'a PipelineSink,
-    artifact: &'a Artifact,
-    interval: Option<&'a Interval>,
-    store: &'a StateStore,
-    scratch: &'a ScratchDir,
+pub(crate) struct TrainingRun<'a> {
+    pub session: &'a Session,
+    pub pipeline: &'a Pipeline,
+    pub training: &'a PipelineSink,
+    pub artifact: &'a Artifact,
+    pub interval: Option<&'a Interval>,
+    pub store: &'a StateStore,
+    pub scratch: &'a ScratchDir,
 }
 
 impl TrainingRun<'_> {
@@ -377,14 +400,12 @@ impl TrainingRun<'_> {
         let out = self.place(trainer.as_ref())?;
         let rows = self.rows(trainer.as_ref())?;
         let validation = self.validation(trainer.as_ref())?;
-        let id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
+        let fresh = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
+        let TrainingPlan { id, standing, record, begin, history } = self.plan(trainer.as_ref(), fresh, &out, &rows)?;
         let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
         self.session.watch.on_event(event);
-        let io = &self.session.io;
-        let intact = |record: &Value| record_is_intact(io, &out, record);
         let pass = publication_id(id, &out);
-        let (before, record) = self.store.pass_record(pass, intact)?;
-        let record = record.filter(|_| before == ReuseDecision::Reuse);
+        let record = record.filter(|_| standing == ReuseDecision::Reuse);
         let unreadable =
             |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
         let reused = record.is_some();
@@ -395,7 +416,7 @@ impl TrainingRun<'_> {
             ),
             None => {
                 let course = TrainingContext {
-                    rows: &rows,
+                    rows: begin.rows.as_ref().unwrap_or(&rows),
                     validation: validation.as_ref(),
                     threads: self.session.options.threads.max(1),
                     memory_bytes: self.session.options.memory_bytes,
@@ -409,16 +430,25 @@ impl TrainingRun<'_> {
                     id,
                     out: &out,
                     training: self,
+                    earlier: begin.earlier.as_ref(),
                 };
-                let trained = trainer.train(&course)?;
+                let mut trained = trainer.train(&course)?;
+                trained.learned.start = begin.report;
                 let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
-                let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
+                let mut record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
+                if history.is_some() {
+                    record["blocks"] = json!(rows.block_names());
+                }
                 self.session.check_fence()?;
-                self.store.put_pass_record(pass, before, &record, intact)?;
+                let intact = |record: &Value| record_is_intact(&self.session.io, &out, record);
+                self.store.put_pass_record(pass, standing, &record, intact)?;
                 (manifest, trained.learned)
             }
         };
+        if let Some(history) = history {
+            self.record_training(fresh, id, history)?;
+        }
         let pass = PassReport {
             id: pass.to_string(),
             work: "train",
@@ -548,7 +578,7 @@ fn part_id(training: ContentId, part: u64) -> ContentId {
 }
 
 /// Names a model in a directory: where it goes changes nothing about it, but each place has a record.
-fn publication_id(training: ContentId, out: &StorageLocation) -> ContentId {
+pub(crate) fn publication_id(training: ContentId, out: &StorageLocation) -> ContentId {
     let mut id = IdBuilder::new("published training");
     id.id(training).text(&out.shown);
     id.finish()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
-use forebay_run::{Artifact, LearnedFinding};
+use forebay_run::{Artifact, LearnedFinding, StepFit};
 
 /// An artifact as text; findings are cut after `rows` rows.
 pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
@@ -13,6 +13,13 @@ pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
     for (source, schema) in &artifact.schemas {
         let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
         text += &format!("\nsource {source}: {}\n", columns.collect::<Vec<_>>().join(", "));
+    }
+    if !artifact.fits.is_empty() {
+        text.push('\n');
+    }
+    for StepFit { step, since, reason } in &artifact.fits {
+        let since = since.as_ref().map_or_else(String::new, |since| format!(" at {since}"));
+        text += &format!("{step} learned{since}: {reason}\n");
     }
     for learned in &artifact.findings {
         let table = learned.finding.table();

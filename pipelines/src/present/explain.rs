@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow};
+use forebay_plan::{ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow, StepRefit};
 
 use super::units;
 
@@ -25,6 +25,9 @@ pub fn text(explain: &ExplainProgram) -> String {
     if let Some(artifact) = &explain.continues {
         line(&mut out, "before", &format!("artifact {}: the run goes on from it", short(artifact)));
     }
+    for (index, refit) in explain.refits.iter().enumerate() {
+        line(&mut out, if index == 0 { "refit" } else { "" }, &refit_text(refit));
+    }
     for pass in &explain.passes {
         out.push('\n');
         pass_text(&mut out, pass);
@@ -34,6 +37,19 @@ pub fn text(explain: &ExplainProgram) -> String {
         training_text(&mut out, training);
     }
     out
+}
+
+/// What is in force of a step that does not learn anew in each run.
+pub(crate) fn refit_text(refit: &StepRefit) -> String {
+    let StepRefit { step, refit, held, since, reason, drift } = refit;
+    let what = match (*held, since) {
+        (true, Some(since)) => format!("in force since {since}"),
+        (true, None) => "in force since an earlier run".to_owned(),
+        (false, Some(since)) => format!("learned anew at {since}"),
+        (false, None) => "learned anew".to_owned(),
+    };
+    let drift = drift.map_or_else(String::new, |drift| format!(", drift {drift:.4}"));
+    format!("{step}: {what} ({reason}); refit: {refit}{drift}")
 }
 
 fn training_text(out: &mut String, training: &ExplainTraining) {
@@ -182,7 +198,11 @@ fn table<const N: usize>(out: &mut String, label: &str, rows: Vec<[String; N]>) 
 fn state_row(state: &ExplainState) -> [String; 5] {
     let rows = state.part.as_ref().map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
     let rows = if state.continues { format!("{rows}, after that of the run before") } else { rows };
-    let known = if state.reused { "known already".to_owned() } else { units::bytes(state.memory_bytes_max) };
+    let known = match (state.held, state.reused) {
+        (true, _) => "held".to_owned(),
+        (false, true) => "known already".to_owned(),
+        (false, false) => units::bytes(state.memory_bytes_max),
+    };
     [state.analyzer.clone(), state.columns.join(", "), format!("for {}", state.step), rows, known]
 }
 
@@ -282,6 +302,7 @@ mod tests {
             memory_bytes_max: 64 << 20,
             reused,
             continues: false,
+            held: false,
         };
         let pass = |number, work| ExplainPass {
             number,
@@ -345,7 +366,13 @@ mod tests {
             parts: vec!["train".into(), "validation".into()],
             reads: Some("table".into()),
         };
-        ExplainProgram { pipeline: "demand".into(), passes, trainings: vec![training], continues: None }
+        ExplainProgram {
+            pipeline: "demand".into(),
+            passes,
+            trainings: vec![training],
+            continues: None,
+            refits: Vec::new(),
+        }
     }
 
     #[test]

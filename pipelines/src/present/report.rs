@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::diagnostic::{self, Severity};
 use super::plain_progress::PlainProgress;
 use super::progress::{PassProgress, TerminalProgress};
-use super::{training, units};
+use super::{explain, training, units};
 use crate::cli;
 
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
@@ -313,6 +313,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
     }
     report.models.iter().for_each(|model| text += &training::summary(model));
     report.continued.iter().for_each(|continued| text += &continued_text(continued));
+    report.refits.iter().for_each(|refit| text += &format!("{}\n", explain::refit_text(refit)));
     report.future.iter().for_each(|future| text += &future_text(future));
     report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
     text += &expectations_text(&report.expectations);

@@ -39,6 +39,18 @@ pub(super) fn summary(model: &ModelReport) -> String {
             rows => format!(", validated on {}", units::grouped(rows)),
         }
     );
+    if let Some(start) = &learned.start {
+        text += &match (&start.from, &start.reason) {
+            (Some(from), _) => format!(
+                "  goes on from {}: {} new, {} replayed of {}\n",
+                &from[..from.len().min(16)],
+                units::rows(start.new_rows),
+                units::grouped(start.replayed_rows),
+                units::grouped(start.all_rows - start.new_rows)
+            ),
+            (None, reason) => format!("  begins with nothing: {}\n", reason.as_deref().unwrap_or("it was asked to")),
+        };
+    }
     for report in &learned.epochs {
         let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
         text += &format!("  {}{}\n", epoch(report), if best { " (taken)" } else { "" });

@@ -7,7 +7,7 @@ use forebay_model::{
     codes,
 };
 use forebay_plan::{ConfigParseResult, split_hint};
-use forebay_run::{DeadlineSpec, FeedConfig};
+use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
 use forebay_transforms::add_quarantined_step;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -199,8 +199,15 @@ impl SpecConverter<'_> {
             (_, _, Some(query)) => NodeInput::Sql(query),
             (None, None, None) => return None,
         };
+        let refit = wire.refit.as_deref().map(parse_refit).transpose();
+        if let Err(fault) = &refit {
+            let mark = node.get("refit").map_or(node.mark, |refit| refit.mark);
+            let own = self.fault(fault.code(), mark, &format!("{path}.refit"), fault.message().to_owned());
+            self.faults.push(own.hint(fault.hint_text().unwrap_or_default()));
+        }
         let (optional, at) = (wire.optional, self.key_location(key, &path));
-        Some(StepNode { name: key.text.clone(), input, fit_on: wire.fit_on, steps, optional, at })
+        let (name, refit) = (key.text.clone(), refit.ok()?.flatten());
+        Some(StepNode { name, input, fit_on: wire.fit_on, refit, steps, optional, at })
     }
 
     fn transform(&mut self, item: &YamlNode, path: &str) -> Option<Step> {

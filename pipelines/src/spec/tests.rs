@@ -304,6 +304,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "cleaned".into(),
                 input: NodeInput::From("demand".into()),
                 fit_on: None,
+                refit: None,
                 steps: vec![
                     step(
                         FakeFilter("date <= DATE '2016-05-22' AND note <> '${x}'".into()).step(),
@@ -325,6 +326,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "joined".into(),
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
+                refit: None,
                 steps: vec![],
                 optional: false,
                 at: at(20, 3, 6, "steps.joined"),
@@ -333,6 +335,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "features".into(),
                 input: NodeInput::Union(vec!["joined".into(), "joined".into()]),
                 fit_on: Some("train".into()),
+                refit: None,
                 steps: vec![
                     step(
                         FakeImpute { columns: price(), with: FakeFill::Median, on_empty: OnEmpty::Refuse }.step(),

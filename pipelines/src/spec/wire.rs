@@ -166,6 +166,10 @@ pub(super) struct YamlStep {
     /// The part of the split from which its transforms learn; all rows when absent.
     #[serde(default)]
     pub fit_on: Option<String>,
+    /// When its transforms learn anew: `always` (the default), `never`, `weekly`, a duration of the data's time such as
+    /// `7d`, `drift above 0.1`, or `30d or drift above 0.1`. Until then what an earlier run learned is in force.
+    #[serde(default)]
+    pub refit: Option<String>,
     /// Whether a run that would be late may leave it out (`skip_optional`); what reads it must be
     /// optional too.
     #[serde(default)]

@@ -166,6 +166,7 @@ pub fn run(
         name: (*name).to_owned(),
         input: NodeInput::From((*from).to_owned()),
         fit_on: None,
+        refit: None,
         steps: steps.iter().map(step).collect(),
         optional: false,
         at: None,

@@ -356,6 +356,7 @@ impl<'a> BoostingRun<'a> {
             self.course.emit(Event::Warning { message });
         }
         let learned = TrainingReport {
+            start: None,
             rows,
             validation_rows,
             parameters: summary.parameters(),

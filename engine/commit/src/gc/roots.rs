@@ -64,6 +64,9 @@ impl StateDirectory {
             if let Some(lineage) = lineage {
                 roots.add("states", &lineage["states"]);
                 roots.add("passes", &lineage["passes"]);
+                // What a step that is at rest learned from: it goes on from there once it learns anew.
+                let by_step = lineage["learned_by"].as_object();
+                by_step.into_iter().flatten().for_each(|(_, passes)| roots.add("passes", passes));
                 roots.add("gathered", &lineage["passes"]);
             }
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use forebay_model::{Fault, Result};
+use forebay_model::{ContentId, Fault, Result};
 
 use crate::BlockDataset;
 
@@ -27,6 +27,11 @@ pub trait BlockSource: Send + Sync {
     /// storage can ask for them. Must not block.
     fn announce(&self, blocks: &[u32]) {
         let _ = blocks;
+    }
+
+    /// Names the stored rows that a block is made of, whatever the other blocks are; `None` where that is not known.
+    fn block_id(&self, _block: u32) -> Option<ContentId> {
+        None
     }
 
     /// Adds where the block lies to a fault whose rows count from the first that was read.

@@ -16,6 +16,7 @@ use forebay_model::{
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt};
 use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
+use crate::refit::check_refit;
 use crate::{
     BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns, SqlCompiler,
     TransformRegistry,
@@ -66,6 +67,7 @@ pub fn bind(
         Some(fault) => Err(fault),
         None => {
             check_leakage(pipeline, &binder.bound)?;
+            check_refit(pipeline, &binder.bound)?;
             Ok(binder.bound)
         }
     }

@@ -129,7 +129,7 @@ impl PipelineBinder<'_> {
                 None if ask.per_run => (before.streams.clone(), None),
                 None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
             };
-            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None });
+            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None, held: None });
             let ask = self.bound.asks.len() - 1;
             self.bound.ops[id].asks.push(ask);
             copy.iter().for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));

@@ -101,6 +101,7 @@ impl Evaluation<'_> {
             name: name.to_owned(),
             input,
             fit_on: None,
+            refit: None,
             steps,
             optional: false,
             at: None,

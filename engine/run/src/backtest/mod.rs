@@ -132,7 +132,7 @@ impl Session {
         plans: &[ForecastBacktest<'_>],
         scratch: &Path,
     ) -> Result<()> {
-        let mut own = pipeline.clone();
+        let mut own = pipeline.learning_anew();
         own.name = format!("{}.backtest", pipeline.name);
         own.deadline = None;
         own.sinks.clear();

@@ -27,7 +27,8 @@ impl RunExecutor<'_> {
     /// free.
     pub(super) fn assemble_early(&mut self) -> Result<()> {
         let later = &self.program.passes[self.pass_index + 1..];
-        if later.iter().all(|pass| self.fused_writes.contains_key(&pass.id)) { self.begin_artifact() } else { Ok(()) }
+        let is_last = later.iter().all(|pass| self.fused_writes.contains_key(&pass.id));
+        if self.makes_artifact && is_last { self.begin_artifact() } else { Ok(()) }
     }
 
     /// The task that assembles the artifact.
@@ -56,7 +57,8 @@ impl RunExecutor<'_> {
             })
             .collect();
         let (pipeline, threads) = (self.pipeline.clone(), self.session.options.threads);
-        Ok(move || Artifact::new(pipeline, schemas, findings, threads))
+        let fits = self.refits.fits();
+        Ok(move || Artifact::new(pipeline, schemas, findings, fits, threads))
     }
 
     /// Starts assembling the artifact, unless that has begun.
@@ -110,6 +112,9 @@ impl RunExecutor<'_> {
         });
         if let Some(earlier) = self.session.earlier_id() {
             lineage["continues"] = json!(earlier.to_string());
+        }
+        if let Some(learned_by) = self.session.learned_by(&self.refits, &self.program)? {
+            lineage["learned_by"] = learned_by;
         }
         serde_json::to_vec_pretty(&lineage).map_err(|error| Fault::internal("a lineage").cause(error))
     }

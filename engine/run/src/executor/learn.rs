@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_commit::{Manifest, ReuseDecision, Shard};
 use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, LearnPass, LearnResult};
 use forebay_model::{ContentId, Result};
-use forebay_plan::{BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops};
+use forebay_plan::{
+    AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops,
+};
 
 use super::inspect::RecordedPass;
 use super::{FusedWrite, RunExecutor};
@@ -78,7 +80,9 @@ impl RunExecutor<'_> {
             return None;
         }
         let bound = &self.program.bound;
-        let is_known = |ask| self.known.findings.contains_key(&self.program.state_ids[ask]);
+        let is_known = |ask: AnalyzerId| {
+            bound.asks[ask].held.is_some() || self.known.findings.contains_key(&self.program.state_ids[ask])
+        };
         let suits = |work: &SinkWork| {
             let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
             let in_time_order = |op| self.row_order_of(op) == WindowRowOrder::Time;

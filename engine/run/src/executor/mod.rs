@@ -27,6 +27,7 @@ use forebay_threads::lock;
 use self::inspect::RecordedPass;
 use crate::backfill::BackfillStage;
 use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, pass_names};
+use crate::refit::RefitDecisions;
 use crate::report::{FutureReport, PassReport};
 use crate::session::Session;
 
@@ -59,6 +60,10 @@ pub(crate) struct RunExecutor<'a> {
     pub artifact_task: Option<BackgroundTask<(Artifact, ArtifactFiles)>>,
     /// Background work that outlives the passes. The run joins it before it reports success.
     pub background: BackgroundTasks,
+    /// Whether what is learned becomes an artifact.
+    pub makes_artifact: bool,
+    /// What is in force of steps that do not learn anew in each run.
+    pub refits: RefitDecisions,
 }
 
 /// The rows of an interval, for a pass that writes only those.
@@ -109,6 +114,8 @@ impl<'a> RunExecutor<'a> {
             fused_writes: BTreeMap::new(),
             artifact_task: None,
             background: BackgroundTasks::default(),
+            makes_artifact: true,
+            refits: session.carried.as_ref().map(|carried| carried.refits.clone()).unwrap_or_default(),
         }
     }
 

@@ -2,9 +2,11 @@
 //! sources with everything that was learned applied on the way.
 
 pub(crate) mod features;
+pub(crate) mod late_steps;
 mod mix;
 mod output_blocks;
 mod remote_blocks;
+pub(crate) mod selected_blocks;
 mod sequence_blocks;
 mod source_blocks;
 
@@ -13,16 +15,16 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use forebay_cluster::{FeedSpec, ROWS_BYTES_MAX};
-use forebay_commit::{Artifact, Manifest, ReuseDecision, StateStore, record_is_intact};
+use forebay_commit::{Artifact, LearnedFinding, Manifest, ReuseDecision, StateStore, record_is_intact};
 use forebay_execute::{RunState, scan_request};
 use forebay_feed::{
     BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedConfig, FeedOptions, MixSource, SampleOrder,
     SequenceOptions,
 };
-use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
+use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream, PassWork, PlanOp,
-    Program, SinkWork, compile, slice_for_columns,
+    BaseDataset, BoundAnalyzer, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream,
+    PassWork, PlanOp, Program, SinkWork, compile, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
@@ -31,10 +33,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use crate::feed::late_steps::shared_operations;
 use crate::feed::output_blocks::CommittedOutput;
 use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, summarize_piece};
 use crate::feed::source_blocks::{RowTransform, ScanPlan, SourceBlocks, count_block_rows, cut_pieces, inspect_blocks};
-use crate::session::{Session, datasets};
+use crate::session::{PreparedRun, Session, datasets};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -143,6 +146,7 @@ impl Session {
             config: config.clone(),
             artifact: artifact.map(|artifact| artifact.id),
             continues: self.earlier_id(),
+            held: self.held_steps(),
             interval: interval.cloned(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
@@ -171,12 +175,10 @@ impl Session {
         let (from, split) = feed_rows(pipeline, config).map_err(|fault| fault.at(at))?;
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
-        let alike = |sink: &PipelineSink| sink.from == from && sink.split.as_deref() != Some(FUTURE_PART);
-        let mut sinks: Vec<usize> = (0..pipeline.sinks.len()).filter(|at| alike(&pipeline.sinks[*at])).collect();
-        sinks.push(pipeline.sinks.len());
+        let is_future = |sink: &PipelineSink| sink.split.as_deref() == Some(FUTURE_PART);
         wanted.sinks.push(PipelineSink {
             name: "feed".to_owned(),
-            from,
+            from: from.clone(),
             format: "feed".to_owned(),
             config: json!({}),
             split,
@@ -190,13 +192,29 @@ impl Session {
         let mut later = BackgroundTasks::default();
         let sources = self.discover_inputs(&io, &wanted, Some((&scratch, &mut later)), interval)?;
         later.join_all()?;
-        let mut known = RunState { sources, ..RunState::default() };
+        let known = RunState { sources, ..RunState::default() };
         let datasets = datasets(&known.sources);
-        let mut bound = self.bind(&wanted, &datasets)?;
+        let bound = self.bind(&wanted, &datasets)?;
+        let mut prepared = PreparedRun { datasets, known, bound, carried: None };
         if self.carried.is_none() {
-            let carried = self.carried_run(&wanted, &bound, &datasets, interval)?;
-            carried.iter().try_for_each(|carried| carried.apply(&wanted, &mut bound))?;
+            prepared.carried = self.carried_run(&wanted, &prepared.bound, &prepared.known.sources, interval)?;
+            prepared.carried.iter().try_for_each(|carried| carried.apply(&wanted, &mut prepared.bound))?;
+            self.measure_drift(&wanted, &mut prepared, &store, &scratch, false)?;
         }
+        let PreparedRun { datasets, mut known, mut bound, .. } = prepared;
+        // What the artifact learned is in force, whatever was learned since.
+        let differs = |(ask, learned): (&BoundAnalyzer, &LearnedFinding)| {
+            ask.held.as_ref().is_some_and(|held| *held != learned.finding)
+        };
+        if artifact.is_some_and(|artifact| bound.asks.iter().zip(&artifact.findings).any(differs)) {
+            bound.asks.iter_mut().for_each(|ask| ask.held = None);
+        }
+        // Outputs that hold the rows, or those of a step before.
+        let suits = |sink: &PipelineSink| {
+            !is_future(sink) && (sink.from == from || shared_operations(&bound, &from, &sink.from).is_some())
+        };
+        let mut sinks: Vec<usize> = (0..pipeline.sinks.len()).filter(|at| suits(&pipeline.sinks[*at])).collect();
+        sinks.push(pipeline.sinks.len());
         let asks = bound.asks.clone();
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
@@ -279,8 +297,8 @@ impl FeedPlanner<'_> {
         // What was learned decides how wide some columns are; an output tells as well.
         let schema = match (&committed, self.check_learned()) {
             (_, Ok(())) => self.learned_schema(work)?,
-            (Some(committed), Err(_)) => committed.input.dataset.schema.as_ref().clone(),
-            (None, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
+            (Some(committed), Err(_)) if committed.late.is_none() => committed.input.dataset.schema.as_ref().clone(),
+            (_, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
         };
         let features = features::choose_features(self.pipeline, self.bound(), &schema, self.config)?;
         let (from, fingerprint) = match &committed {
@@ -295,9 +313,11 @@ impl FeedPlanner<'_> {
                 let layout = BatchLayout::new(&features, self.config.batch_rows() as usize)?;
                 let rows_max = self.config.block_rows_max(layout.window_row_bytes(&features));
                 let blocks = cut_pieces(&self.io, &readings, rows_max)?;
-                let counts = self.block_row_counts(&readings, &blocks, fingerprint, work, &from)?;
+                let counts = self.block_row_counts(&readings, &blocks, &source)?;
                 let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
-                Arc::new(SourceBlocks::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
+                let ids = blocks.iter().map(|(_, span)| source.block_id(span)).collect();
+                let blocks = SourceBlocks::new(self.io.clone(), fingerprint, readings, blocks, &counts, time);
+                Arc::new(blocks.with_ids(ids))
             }
         };
         Ok(FeedSource {
@@ -454,21 +474,22 @@ impl FeedPlanner<'_> {
     fn block_row_counts(
         &self,
         readings: &[ScanPlan],
-        blocks: &[(usize, forebay_model::Span)],
-        fingerprint: ContentId,
-        work: &SinkWork,
-        from: &FeedOrigin,
+        blocks: &[(usize, Span)],
+        source: &FeedInput<'_>,
     ) -> Result<Vec<u64>> {
         let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
-        let counting = match from {
-            FeedOrigin::Sources => self.row_counting_plans(work)?,
-            FeedOrigin::Output(_) => output_blocks::counting_plans(readings),
+        let counting = match source.committed {
+            None => self.row_counting_plans(source.work)?,
+            Some(committed) => match &committed.late {
+                None => output_blocks::counting_plans(readings),
+                Some(late) => self.late_counting_plans(committed, late)?,
+            },
         };
         if let (Some(told), None) = (&told, &counting) {
             return Ok(told.clone());
         }
         let mut id = IdBuilder::new("rows of blocks");
-        id.id(fingerprint);
+        id.id(source.fingerprint);
         blocks.iter().for_each(|(_, span)| {
             id.id(span.fingerprint());
         });
@@ -527,6 +548,11 @@ impl FeedInput<'_> {
             Some(committed) => Ok(vec![feeding.output_plan(committed, columns, flagged)?]),
             None => feeding.source_plans(self.work, columns, flagged),
         }
+    }
+
+    /// Names the stored rows of a span.
+    fn block_id(&self, span: &Span) -> ContentId {
+        self.committed.map_or_else(|| span.fingerprint(), |committed| committed.block_id(span))
     }
 }
 

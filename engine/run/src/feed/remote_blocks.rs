@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use forebay_cluster::{Cluster, FeedSpec, StageSpec, TaskKind, TaskSpec};
 use forebay_feed::{BlockDataset, BlockSource};
-use forebay_model::{Fault, Result};
+use forebay_model::{ContentId, Fault, Result};
 use forebay_storage::CancellationToken;
 
 use crate::feed::FeedSource;
@@ -55,6 +55,10 @@ impl BlockSource for RemoteBlocks {
         let cost = self.here.dataset().block(block).bytes.max(1);
         let task = TaskSpec { cost, after: None, what: TaskKind::Read { dataset: self.number, block } };
         self.cluster.read_rows(&self.asks, task, &self.interrupt, rows)
+    }
+
+    fn block_id(&self, block: u32) -> Option<ContentId> {
+        self.here.block_id(block)
     }
 
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {

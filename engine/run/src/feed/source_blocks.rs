@@ -56,6 +56,8 @@ pub(super) struct SourceBlocks {
     readings: Vec<ScanPlan>,
     scans: BlockScans,
     dataset: BlockDataset,
+    /// Names of the stored rows of each block, where they are known.
+    ids: Vec<ContentId>,
 }
 
 impl ScanPlan {
@@ -230,7 +232,12 @@ impl SourceBlocks {
         });
         let dataset = BlockDataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
         let scans = BlockScans::new(io, &readings, blocks, BLOCKS_OPEN_MIN);
-        SourceBlocks { readings, scans, dataset }
+        SourceBlocks { readings, scans, dataset, ids: Vec::new() }
+    }
+
+    /// Names the stored rows of each block.
+    pub fn with_ids(self, ids: Vec<ContentId>) -> SourceBlocks {
+        SourceBlocks { ids, ..self }
     }
 }
 
@@ -268,6 +275,10 @@ impl BlockSource for SourceBlocks {
     fn announce(&self, blocks: &[u32]) {
         // Blocks that are not announced are opened when they are read.
         let _ = self.scans.plan(blocks.iter().map(|block| *block as usize));
+    }
+
+    fn block_id(&self, block: u32) -> Option<ContentId> {
+        self.ids.get(block as usize).copied()
     }
 
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {

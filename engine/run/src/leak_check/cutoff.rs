@@ -8,7 +8,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_execute::SourceInput;
-use forebay_model::{BoundValue, ColumnExtent, DataSplit, Pipeline, Result, TimeCutoff, tick_nanoseconds, ticks};
+use forebay_model::{
+    BoundValue, ColumnExtent, DataSplit, Dataset, Pipeline, Result, TimeCutoff, tick_nanoseconds, ticks,
+};
 use forebay_plan::{SqlCompiler, span_extents};
 use forebay_storage::{ScanRequest, StorageClient};
 
@@ -64,15 +66,24 @@ impl TimeRange {
         }
     }
 
+    /// Told by the spans.
+    pub fn told(dataset: &Dataset, time: &str) -> Result<Option<TimeRange>> {
+        let field = dataset.schema.field_with_name(time)?.clone();
+        let told = span_extents(dataset, time);
+        Ok(match told.as_ref().and_then(|extents| ColumnExtent::union(extents.iter().map(Some))) {
+            Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), .. }) => {
+                Some(TimeRange { field, min, max })
+            }
+            _ => None,
+        })
+    }
+
     /// Told by the spans, or found by reading the column; `None` where no row has a time.
     pub fn of(io: &StorageClient, input: &SourceInput, time: &str) -> Result<Option<TimeRange>> {
-        let field = input.dataset.schema.field_with_name(time)?.clone();
-        let told = span_extents(&input.dataset, time);
-        if let Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), .. }) =
-            told.as_ref().and_then(|extents| ColumnExtent::union(extents.iter().map(Some)))
-        {
-            return Ok(Some(TimeRange { field, min, max }));
+        if let Some(told) = TimeRange::told(&input.dataset, time)? {
+            return Ok(Some(told));
         }
+        let field = input.dataset.schema.field_with_name(time)?.clone();
         let request = ScanRequest::of_columns(vec![time.to_owned()], &input.dataset.schema);
         let mut bounds: Option<(i64, i64)> = None;
         for span in &input.dataset.spans {

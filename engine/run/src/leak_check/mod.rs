@@ -113,7 +113,7 @@ impl Session {
         dir: &Path,
         scrambles: Option<BTreeMap<String, (String, Arc<ScramblePlan>)>>,
     ) -> Result<IsolatedRun> {
-        let mut pipeline = pipeline.clone();
+        let mut pipeline = pipeline.learning_anew();
         pipeline.deadline = None;
         let place = |name: &str| dir.join(name).display().to_string();
         for (index, sink) in pipeline.sinks.iter_mut().enumerate() {

@@ -183,6 +183,7 @@ impl Session {
             name: node.clone(),
             input: NodeInput::From(sink.from.clone()),
             fit_on: None,
+            refit: None,
             steps: vec![step.step()?],
             optional: false,
             at: sink.at.clone(),
@@ -227,6 +228,7 @@ impl Session {
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
         run.degradation.clone_from(ladder);
+        run.makes_artifact = false;
         let staged = run.run_passes()?;
         Ok(UnpublishedForecast::new(run, staged, plan))
     }

@@ -237,6 +237,7 @@ impl Session {
             models: Vec::new(),
             forecasts,
             continued: Vec::new(),
+            refits: Vec::new(),
             future: Vec::new(),
             expectations: Vec::new(),
             passes,

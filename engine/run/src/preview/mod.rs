@@ -63,6 +63,7 @@ impl Session {
                 name: from.clone(),
                 input,
                 fit_on: None,
+                refit: None,
                 steps,
                 optional: false,
                 at: None,

@@ -182,7 +182,7 @@ fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut Co
 }
 
 /// In bits, of shares that add up to 1 on each side.
-fn jensen_shannon(cells: &[[f64; 2]]) -> f64 {
+pub(crate) fn jensen_shannon(cells: &[[f64; 2]]) -> f64 {
     let part = |share: f64, middle: f64| if share > 0.0 { share * (share / middle).log2() } else { 0.0 };
     let cell = |[p, q]: &[f64; 2]| {
         let middle = (p + q) / 2.0;

@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::session::Session;
 
 pub use self::column::{ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile};
+pub(crate) use self::drift::jensen_shannon;
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
 
 /// The name of the transform that learns a profile.
@@ -82,7 +83,7 @@ impl Session {
                 false => format!("its parts are {parts}"),
             }));
         }
-        let mut own = pipeline.clone();
+        let mut own = pipeline.learning_anew();
         own.name = format!("{}.profile", pipeline.name);
         own.deadline = None;
         (own.sinks, own.trainings, own.predictions) = Default::default();
@@ -94,6 +95,7 @@ impl Session {
             name: name.clone(),
             input: NodeInput::From(from.to_owned()),
             fit_on: part.map(str::to_owned),
+            refit: None,
             steps: vec![Step { kind: STEP.to_owned(), config: json!({}), at: None }],
             optional: false,
             at: None,

@@ -77,7 +77,7 @@ impl FeedService {
         }
         let load = |id| Artifact::load(&session.io, &Artifact::directory(&session.state()?, id));
         let artifact = job.artifact.map(load).transpose()?;
-        let session = session.carrying(job.continues)?;
+        let session = session.carrying(job.continues, &job.held)?;
         let fed = session.plan_local_feed(&job.pipeline, artifact.as_ref(), &job.config, job.interval.as_ref())?;
         let fingerprints = fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint());
         if fingerprints.collect::<Vec<ContentId>>() != job.datasets {

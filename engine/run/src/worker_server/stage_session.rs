@@ -187,7 +187,7 @@ fn run_stage(
         let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
         fault.hint("give all of them the same files, at the same paths, and the same version")
     };
-    let session = &session.carrying(job.continues)?;
+    let session = &session.carrying(job.continues, &job.held)?;
     let prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
     for (name, dataset) in &prepared.datasets {
         if job.sources.get(name) != Some(&dataset.fingerprint()) {
@@ -305,7 +305,7 @@ fn load_dependencies(
     let share = run.scratch.scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
-        if run.known.findings.contains_key(&state) {
+        if bound.asks[*ask].held.is_some() || run.known.findings.contains_key(&state) {
             continue;
         }
         if let Some(finding) = run.store.shared_finding(state, mapped)? {

@@ -1,0 +1,149 @@
+//! Some of the blocks of a feed: those that are new since an earlier one, and a sample of the others.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use forebay_feed::{BlockDataset, BlockSource};
+use forebay_model::{ContentId, Fault, IdBuilder, Result};
+
+use crate::feed::FeedSource;
+
+/// Which blocks are chosen.
+pub(crate) struct BlockSelection<'a> {
+    /// The blocks that the earlier feed had.
+    pub seen: &'a BTreeSet<String>,
+    /// The share of the rows of these that is chosen.
+    pub replay: f64,
+    /// Decides which.
+    pub seed: ContentId,
+}
+
+/// How many rows were chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SelectedRows {
+    pub new: u64,
+    pub replayed: u64,
+    pub all: u64,
+}
+
+/// A block that the earlier feed had.
+struct OldBlock {
+    id: ContentId,
+    block: u32,
+    rows: u64,
+}
+
+/// Chosen blocks of a dataset.
+struct SelectedBlocks {
+    inner: Arc<dyn BlockSource>,
+    chosen: Vec<u32>,
+    dataset: BlockDataset,
+}
+
+impl FeedSource {
+    /// Names of the blocks with rows; `None` where a block has no id.
+    pub(crate) fn block_names(&self) -> Option<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for blocks in &self.blocks {
+            let all = blocks.dataset();
+            for block in (0..all.blocks() as u32).filter(|block| all.block_rows(*block) > 0) {
+                names.insert(block_name(blocks.block_id(block)?, all.block_rows(block)));
+            }
+        }
+        Some(names)
+    }
+
+    /// The blocks that are new, and a sample of the others; `None` where blocks have no names.
+    pub(crate) fn select(&self, selection: &BlockSelection<'_>) -> Option<(FeedSource, SelectedRows)> {
+        let mut rows = SelectedRows::default();
+        let mut selected = self.clone();
+        for blocks in &mut selected.blocks {
+            *blocks = Arc::new(SelectedBlocks::new(blocks.clone(), selection, &mut rows)?);
+        }
+        Some((selected, rows))
+    }
+}
+
+/// Names what a block holds of the part that is fed: where a split moves, as many stored rows give more or fewer. The
+/// name is short, and a block whose name collides with another is taken for old.
+fn block_name(id: ContentId, rows: u64) -> String {
+    let mut name = IdBuilder::new("fed block");
+    name.id(id).bytes(&rows.to_le_bytes());
+    name.finish().to_string().chars().take(16).collect()
+}
+
+impl SelectedBlocks {
+    fn new(
+        inner: Arc<dyn BlockSource>,
+        selection: &BlockSelection<'_>,
+        rows: &mut SelectedRows,
+    ) -> Option<SelectedBlocks> {
+        let all = inner.dataset();
+        let (mut chosen, mut old) = (Vec::new(), Vec::new());
+        for block in (0..all.blocks() as u32).filter(|block| all.block_rows(*block) > 0) {
+            let id = inner.block_id(block)?;
+            let own = all.block_rows(block);
+            rows.all += own;
+            if selection.seen.contains(&block_name(id, own)) {
+                old.push(OldBlock { id, block, rows: own });
+            } else {
+                rows.new += own;
+                chosen.push(block);
+            }
+        }
+        // One of each group of neighbours, so that the sample spreads over the whole time.
+        let groups = (selection.replay * old.len() as f64).ceil() as usize;
+        for group in 0..groups {
+            let neighbours = &old[group * old.len() / groups..(group + 1) * old.len() / groups];
+            let lot = |old: &&OldBlock| {
+                let mut lot = IdBuilder::new("replayed block");
+                lot.id(selection.seed).id(old.id);
+                lot.finish()
+            };
+            if let Some(old) = neighbours.iter().min_by_key(lot) {
+                rows.replayed += old.rows;
+                chosen.push(old.block);
+            }
+        }
+        chosen.sort_unstable();
+        let mut fingerprint = IdBuilder::new("selected blocks");
+        fingerprint.id(all.fingerprint());
+        chosen.iter().for_each(|block| {
+            fingerprint.bytes(&block.to_le_bytes());
+        });
+        let blocks: Vec<_> = chosen.iter().map(|block| all.block(*block).clone()).collect();
+        let dataset = BlockDataset::new(fingerprint.finish(), blocks);
+        Some(SelectedBlocks { inner, chosen, dataset })
+    }
+}
+
+impl BlockSource for SelectedBlocks {
+    fn dataset(&self) -> BlockDataset {
+        self.dataset.clone()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        self.inner.read(self.chosen[block as usize], columns, rows)
+    }
+
+    fn announce(&self, blocks: &[u32]) {
+        let blocks: Vec<u32> = blocks.iter().map(|block| self.chosen[*block as usize]).collect();
+        self.inner.announce(&blocks);
+    }
+
+    fn block_id(&self, block: u32) -> Option<ContentId> {
+        self.inner.block_id(self.chosen[block as usize])
+    }
+
+    fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
+        self.inner.locate_fault(self.chosen[block as usize], fault)
+    }
+}
