@@ -46,6 +46,7 @@ mod nightly;
 mod on_time;
 mod pages;
 mod patience;
+mod per_step;
 mod perturb;
 mod preview;
 mod profile;

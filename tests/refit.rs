@@ -426,7 +426,9 @@ fn forecasts_use_what_is_in_force() {
 /// A feed of rows that a run has written, with what it has held.
 #[test]
 fn a_feed_reads_what_was_written_with_held_statistics() {
-    let nights = Nights::new("3d", FIRST);
+    let feed = format!("{}feed: {{ missing: 0 }}\n", spec("3d", "3d"));
+    let nights = Nights(NightlyFixture::with_spec(&feed));
+    (0..FIRST).for_each(|day| nights.0.show(day));
     for night in 0..3 {
         nights.0.show(FIRST + night);
         nights.run(&[], 0);

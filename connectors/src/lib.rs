@@ -44,9 +44,10 @@ pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
     Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
-    ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, GroupFallbackKind, GroupModelCard,
-    LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin, ModelShape,
-    OnNonFinite, Precision, Predictor, TrainConfig, TrainingDevice, TrainingStart, TrialComparison, check_accelerator,
+    ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, ForecastStrategy, GroupFallbackKind,
+    GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin,
+    ModelShape, OnNonFinite, Precision, Predictor, StepModels, TrainConfig, TrainingDevice, TrainingStart,
+    TrialComparison, check_accelerator,
 };
 
 use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};

@@ -16,8 +16,11 @@ use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tenso
 /// The version of model files. Version 2 has boosted trees of quantiles.
 const FORMAT: u32 = 2;
 
+/// The version of files with models for the steps of the horizon.
+const FORMAT_STEPS: u32 = 3;
+
 /// Versions of model files that can be read.
-const READABLE_FORMATS: [u32; 2] = [1, FORMAT];
+const READABLE_FORMATS: [u32; 3] = [1, FORMAT, FORMAT_STEPS];
 
 /// The model's file.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -118,7 +121,7 @@ pub(super) fn write_boosted_model(
         width: 0,
     });
     let card = ModelCard {
-        format: FORMAT,
+        format: if boosting.steps.is_some() { FORMAT_STEPS } else { FORMAT },
         origin: serde_json::from_value(course.origin.clone()).map_err(json)?,
         shape: ModelShape {
             dense: features.dense.clone(),
@@ -142,7 +145,7 @@ impl Predictor {
         let file = TensorFile::read(bytes)?;
         let words: Value = serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
         if !READABLE_FORMATS.iter().any(|format| words["format"] == *format) {
-            let message = format!("the model has format {}, this program reads up to {FORMAT}", words["format"]);
+            let message = format!("the model has format {}, this program reads up to {FORMAT_STEPS}", words["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
         let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;

@@ -31,7 +31,7 @@ mod trainer;
 
 pub use boosting::{
     BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback, ErrorSums,
-    GroupFallbackKind, GroupModelCard,
+    ForecastStrategy, GroupFallbackKind, GroupModelCard, StepModels,
 };
 pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig, TrainingStart};
 pub use device::{

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field as Column, Schema};
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureField, PackedRows, PartRole};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{ModelPredictor, Predictions, ReadModelFile};
+use forebay_run::{HORIZON_STEP, ModelPredictor, Predictions, ReadModelFile};
 
 use super::config::MISSING_ID;
 use super::file::{MODEL_FILE, ModelCard, Predictor};
@@ -34,7 +34,11 @@ impl ModelPredictor for Predictor {
     }
 
     fn columns(&self) -> Vec<String> {
-        model_features(&self.card).columns()
+        let mut columns = model_features(&self.card).columns();
+        if self.card.boosting.as_ref().is_some_and(|boosting| boosting.steps.is_some()) {
+            columns.push(HORIZON_STEP.to_owned());
+        }
+        columns
     }
 
     fn check(&self, schema: &Schema) -> Result<()> {

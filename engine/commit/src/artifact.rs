@@ -319,10 +319,8 @@ impl Artifact {
         id.text("artifact.json").bytes(&bytes);
         let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
         if !(FORMAT..=FORMAT_HELD).any(|format| version["format"] == format) {
-            let message = format!(
-                "the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}",
-                version["format"]
-            );
+            let message =
+                format!("the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}", version["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
         }
         let wire: WireArtifact = serde_json::from_value(version).map_err(json_fault("the artifact"))?;

@@ -7,14 +7,16 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes};
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
+use crate::label_horizon::LabelHorizon;
+use crate::step_columns::predicts_per_step;
 use crate::{
-    BaseDataset, BoundPipeline, FutureFlow, JoinBy, JoinOp, MatchDirection, OpStream, PlanOp, WindowOp, base_column,
+    BaseDataset, BoundPipeline, JoinBy, JoinOp, MatchDirection, NodeFlow, OpStream, PlanOp, WindowOp, base_column,
     unknown_column,
 };
 
 /// Age of a column: how far before the row's time its data ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DataAge {
+pub(crate) enum DataAge {
     /// Known in advance: keys, the calendar, constants, columns listed as known.
     Ahead,
     /// Ends this much before the row's time, in nanoseconds (or ticks of an integer time column) and in rows.
@@ -62,11 +64,9 @@ impl AgeTrace {
 pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
     let Some(label) = &pipeline.label else { return Ok(()) };
     let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
-    let mut free: Vec<&String> = label.known.iter().collect();
-    for source in &pipeline.sources {
-        free.extend(source.keys.iter());
-    }
-    let times: Vec<&String> = pipeline.sources.iter().filter_map(|source| source.time.as_ref()).collect();
+    let ages = ColumnAges::new(pipeline, bound, label);
+    // A model for each step of the horizon takes what is known one step ahead.
+    let one_step = PredictionLabel { horizon: "one step".to_owned(), ..label.clone() };
     let mut faults = Vec::new();
     // Rows that are written for a training may have columns that its own step drops: that step is checked.
     let sinks = pipeline.sinks.iter().filter(|sink| !is_training_input(pipeline, sink));
@@ -75,22 +75,55 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
         if flow.schema.field_with_name(&label.column).is_err() {
             continue;
         }
+        let steps = flow.future.as_deref().filter(|_| predicts_per_step(sink));
+        if steps.is_none() && predicts_per_step(sink) {
+            // Refused with its training: without rows of the future there are no steps.
+            continue;
+        }
+        let own = if steps.is_some() { &one_step } else { label };
+        let is_known = |ends| match steps {
+            Some(future) => horizon.steps_ahead(ends, future) > 0,
+            None => horizon.allows(ends),
+        };
         let mut leaks = Vec::new();
         for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
-            for stream in &flow.streams {
-                let focus = WalkFocus::Horizon { known: &label.known, free: &free, times: &times };
-                let mut walk = LeakageWalk { bound, focus: &focus, seen: BTreeMap::new() };
-                let trace = walk.column(stream, stream.ops.len(), field.name());
-                if !horizon.allows(trace.ends) {
-                    leaks.push(ColumnLeak { column: field.name().clone(), trace });
-                    break;
-                }
+            let mut traces = flow.streams.iter().map(|stream| ages.trace(stream, field.name()));
+            if let Some(trace) = traces.find(|trace| !is_known(trace.ends)) {
+                leaks.push(ColumnLeak { column: field.name().clone(), trace });
             }
         }
         let place = |fault: Fault| fault.at(sink.at.as_ref());
-        faults.extend(by_cause(leaks).iter().map(|group| place(leak_fault(&sink.name, label, group))));
+        faults.extend(by_cause(leaks).iter().map(|group| place(leak_fault(&sink.name, own, group))));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
+}
+
+/// The ages of columns of a pipeline whose label is predicted.
+pub(crate) struct ColumnAges<'a> {
+    bound: &'a BoundPipeline,
+    known: &'a [String],
+    free: Vec<&'a String>,
+    times: Vec<&'a String>,
+}
+
+impl<'a> ColumnAges<'a> {
+    pub fn new(pipeline: &'a Pipeline, bound: &'a BoundPipeline, label: &'a PredictionLabel) -> ColumnAges<'a> {
+        let keys = pipeline.sources.iter().flat_map(|source| &source.keys);
+        let times = pipeline.sources.iter().filter_map(|source| source.time.as_ref()).collect();
+        ColumnAges { bound, known: &label.known, free: label.known.iter().chain(keys).collect(), times }
+    }
+
+    fn trace(&self, stream: &OpStream, column: &str) -> AgeTrace {
+        let focus = WalkFocus::Horizon { known: self.known, free: &self.free, times: &self.times };
+        let mut walk = LeakageWalk { bound: self.bound, focus: &focus, seen: BTreeMap::new() };
+        walk.column(stream, stream.ops.len(), column)
+    }
+
+    /// How far before a row's time the data of a column of a flow ends.
+    pub fn of(&self, flow: &NodeFlow, column: &str) -> DataAge {
+        let traces = flow.streams.iter().map(|stream| self.trace(stream, column));
+        traces.fold(AgeTrace::ahead(), AgeTrace::younger).ends
+    }
 }
 
 /// The name of a sink that a run adds for the rows of a training; no spec can give it.
@@ -234,69 +267,6 @@ fn describe_age(ends: DataAge) -> String {
         None => return "ends with its row".to_owned(),
     };
     format!("ends {length} before its row")
-}
-
-/// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not
-/// known.
-pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
-    let Some(text) = horizon else {
-        let message =
-            "a model predicts rows of the future, and the pipeline does not say how far ahead its features look";
-        let hint = "declare it: `label: { column: <target>, horizon: 28d }`; features that know more are then refused";
-        return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
-    };
-    let is_within = match (LabelHorizon::parse(text)?, future.horizon) {
-        (LabelHorizon::Rows(rows), _) => future.steps <= rows,
-        (LabelHorizon::Time(time), SeriesLength::Ticks(horizon)) => i128::from(horizon) <= time,
-        (LabelHorizon::Time(_), SeriesLength::Rows(_)) => false,
-    };
-    if is_within {
-        return Ok(());
-    }
-    let message = format!("`future_rows` adds rows beyond the horizon of {text} for which the model is trained");
-    Err(Fault::new(codes::BAD_VALUE, message)
-        .hint("let `future_rows` end there, or raise the label's `horizon` with the gaps of its features"))
-}
-
-/// Time between a label's prediction and its row's time.
-enum LabelHorizon {
-    Time(i128),
-    Rows(u64),
-}
-
-impl LabelHorizon {
-    fn parse(text: &str) -> Result<LabelHorizon> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let second: i128 = 1_000_000_000;
-        let unit = match &text[digits.len()..] {
-            "" => None,
-            "w" => Some(7 * 86_400 * second),
-            "d" => Some(86_400 * second),
-            "h" => Some(3_600 * second),
-            "m" | "min" => Some(60 * second),
-            "s" => Some(second),
-            "ms" => Some(1_000_000),
-            "us" => Some(1_000),
-            "ns" | "t" => Some(1),
-            _ => Some(-1),
-        };
-        match (digits.parse::<u32>(), unit) {
-            (Ok(rows), None) => Ok(LabelHorizon::Rows(rows.into())),
-            (Ok(count), Some(unit)) if unit > 0 => Ok(LabelHorizon::Time(i128::from(count) * unit)),
-            _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
-                .fragment(text, 0)
-                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows")),
-        }
-    }
-
-    fn allows(&self, ends: DataAge) -> bool {
-        match (self, ends) {
-            (_, DataAge::Ahead) => true,
-            (_, DataAge::After) => false,
-            (LabelHorizon::Time(horizon), DataAge::Behind { time, .. }) => time >= *horizon,
-            (LabelHorizon::Rows(horizon), DataAge::Behind { rows, .. }) => rows >= *horizon,
-        }
-    }
 }
 
 /// What a walk looks for.

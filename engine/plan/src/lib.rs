@@ -19,6 +19,7 @@ mod explain;
 mod fuse;
 mod future;
 mod join_faults;
+mod label_horizon;
 mod leakage;
 mod lineage;
 mod nan_comparison;
@@ -35,6 +36,7 @@ mod split;
 mod sql;
 mod sql_faults;
 mod sql_text;
+mod step_columns;
 mod transform;
 mod upstream;
 
@@ -55,7 +57,8 @@ pub use explain::{
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
-pub use leakage::{check_horizon, check_label_names, label_in_features, training_input_name};
+pub use label_horizon::check_horizon;
+pub use leakage::{check_label_names, label_in_features, training_input_name};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
@@ -76,5 +79,6 @@ pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
+pub use step_columns::{StepColumns, predicts_per_step, step_columns};
 pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};

@@ -28,6 +28,7 @@ mod source_readiness;
 mod spec_check;
 mod tables;
 mod training;
+mod training_checks;
 mod training_inputs;
 mod training_start;
 mod worker_server;
@@ -45,11 +46,12 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, IntervalEntry, KindUsage,
-    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport,
-    output_root, table_shard_directory, visible_location,
+    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences,
+    VerifyReport, output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use forebay_model::Interval;
+pub use forebay_plan::{HORIZON_STEP, StepColumns};
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
 };

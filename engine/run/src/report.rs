@@ -128,6 +128,9 @@ pub struct TrainingReport {
     /// What it began with, where it could go on from an earlier model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<TrainingStartReport>,
+    /// How many models there are for the steps of the horizon: steps with the same columns share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_models: Option<u64>,
     /// The models of groups, where there is one for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<GroupTrainingReport>,

@@ -23,7 +23,8 @@ use crate::executor::{DeadlinePlan, RunExecutor, UncommittedArtifact};
 use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name, naive_passes};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::{PreparedRun, Session};
-use crate::training;
+use crate::training::training_pass_name;
+use crate::training_checks::check_trainings;
 
 /// What a run is for.
 #[derive(Clone, Copy)]
@@ -167,7 +168,7 @@ impl Session {
         let pipeline = bounded.as_ref().unwrap_or(pipeline);
         let extended = match trains {
             true => {
-                training::check_trainings(session, pipeline, &bound, &datasets)?;
+                check_trainings(session, pipeline, &bound, &datasets)?;
                 for warning in session.training_warnings(pipeline, &bound) {
                     let hint = warning.hint_text().map_or_else(String::new, |hint| format!("; {hint}"));
                     session.watch.on_event(Event::Warning { message: format!("{}{hint}", warning.message()) });
@@ -445,7 +446,7 @@ fn add_final_passes(options: &mut [PlanOption], pipeline: &Pipeline, datasets: &
             option.passes.push(ahead(ARTIFACT.to_owned(), false));
         }
         if option.rung < Some(DegradationLevel::ReuseStates) {
-            let trainings = pipeline.trainings.iter().map(training::training_pass_name);
+            let trainings = pipeline.trainings.iter().map(training_pass_name);
             option.passes.extend(trainings.map(|name| ahead(name, true)));
         }
         option.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));

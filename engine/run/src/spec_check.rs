@@ -8,7 +8,7 @@ use forebay_storage::StorageLocation;
 
 use crate::feed::features::choose_features;
 use crate::session::{Session, datasets};
-use crate::training::{check_training, label_column};
+use crate::training_checks::{check_training, label_column};
 use forebay_feed::FeedConfig;
 
 impl Session {

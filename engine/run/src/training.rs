@@ -4,7 +4,6 @@
 //! outputs of their run: files first, then the manifest that names them. A training's id names everything that determines its
 //! model; what is committed under it is never trained again, and checkpoints go by it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,9 +13,9 @@ use forebay_commit::{
 };
 use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
 };
-use forebay_plan::{BoundPipeline, NodeFlow, UnitMismatch, unit_mismatch, unknown_column};
+use forebay_plan::{StepColumns, step_columns};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
@@ -25,7 +24,6 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
 use crate::feed::FeedSource;
-use crate::output_overlap;
 use crate::report::{ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
 use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
@@ -63,6 +61,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether it has a model for each step of the horizon.
+    fn per_step(&self) -> bool {
+        false
+    }
+
     /// Whether and how it goes on from the model of the run before.
     fn warm_start(&self) -> Option<WarmStart> {
         None
@@ -83,6 +86,8 @@ pub struct TrainingContext<'a> {
     pub rows: &'a FeedSource,
     /// The rows to validate on.
     pub validation: Option<&'a FeedSource>,
+    /// How far ahead each column is known, for a model for each step of the horizon.
+    pub steps: Option<StepColumns>,
     /// Threads to use; the model must not depend on them.
     pub threads: usize,
     /// The memory limit of the process.
@@ -169,103 +174,6 @@ impl TrainingContext<'_> {
     pub fn save_checkpoint(&self, checkpoint: &[u8]) -> Result<()> {
         self.training.store.put_checkpoint(self.id, checkpoint, self.training.scratch)
     }
-}
-
-/// Refuses trainings that could not begin, before anything else is done.
-pub(crate) fn check_trainings(
-    session: &Session,
-    pipeline: &Pipeline,
-    bound: &BoundPipeline,
-    datasets: &BTreeMap<String, Dataset>,
-) -> Result<()> {
-    let mut faults = Vec::new();
-    for training in &pipeline.trainings {
-        let checked =
-            check_training(session, pipeline, bound, training).and_then(|()| session.trainer(training)?.check_ready());
-        faults.extend(checked.err().map(|fault| fault.at(training.at.as_ref())));
-    }
-    Fault::combine(faults).map_or(Ok(()), Err)?;
-    let (mut places, mut roots) = (Vec::new(), Vec::new());
-    for (index, sink) in pipeline.sinks.iter().enumerate() {
-        places.push((sink, session.io.resolve(session.sink(pipeline, index)?.path())?));
-    }
-    for training in &pipeline.trainings {
-        if let Some(path) = session.trainer(training)?.path() {
-            places.push((training, session.io.resolve(path)?));
-            roots.push((training, output_root(&session.io, path)?));
-        }
-    }
-    for (sink, place) in &places {
-        session.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
-    }
-    session.check_forecasts(pipeline, bound)?;
-    for sink in &pipeline.predictions {
-        places.push((sink, session.io.resolve(&session.predict_config(sink)?.path)?));
-        roots.push((sink, output_root(&session.io, &session.predict_config(sink)?.path)?));
-    }
-    output_overlap::check_overlap(&session.io, pipeline, datasets, &places)?;
-    let check = |(sink, root): (&PipelineSink, StorageLocation)| {
-        Manifest::check_place(&session.io, &root).map_err(|fault| fault.at(sink.at.as_ref()))
-    };
-    roots.into_iter().try_for_each(check)
-}
-
-/// Refuses a training whose rows, label or parts are not there.
-pub(crate) fn check_training(
-    session: &Session,
-    pipeline: &Pipeline,
-    bound: &BoundPipeline,
-    training: &PipelineSink,
-) -> Result<()> {
-    let trainer = session.trainer(training)?;
-    let flow = bound.flows.get(&training.from);
-    let flow =
-        flow.ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", training.from)))?;
-    let label = label_column(pipeline, &trainer.feed())?;
-    if flow.schema.field_with_name(&label).is_err() {
-        return Err(unknown_column(&label, &flow.schema));
-    }
-    for column in trainer.label_columns() {
-        check_label_column(bound, flow, &column, &label)?;
-    }
-    let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
-    let named = [training.split.as_deref(), trainer.validation()];
-    if let Some(part) = named.into_iter().flatten().find(|part| !parts.contains(part)) {
-        return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
-            .hint("declare it under `split:`, or name one that is there"));
-    }
-    Ok(())
-}
-
-/// Refuses a column that predicts where it does not hold the label of other times in its own units.
-fn check_label_column(bound: &BoundPipeline, flow: &NodeFlow, column: &str, label: &str) -> Result<()> {
-    if flow.schema.field_with_name(column).is_err() {
-        return Err(unknown_column(column, &flow.schema));
-    }
-    let Some(mismatch) = unit_mismatch(bound, flow, column, label) else { return Ok(()) };
-    let (message, hint) = match mismatch {
-        UnitMismatch::NotOfLabel => (
-            format!("`{column}` does not hold values of the label `{label}`, so it cannot predict it"),
-            "name a `lag` of the label, or a mean of its window".to_owned(),
-        ),
-        UnitMismatch::Changed(by) => (
-            format!("`{by}` changes `{column}`, which then is not in the units of the label `{label}`"),
-            format!("keep the values as they are in another column (`derive`) before `{by}`, and name that"),
-        ),
-        UnitMismatch::LabelChanged(by) => (
-            format!("`{by}` changes the label `{label}`, and `{column}` holds its values from before"),
-            format!("move `{by}` before the window that makes `{column}`"),
-        ),
-    };
-    Err(Fault::new(codes::BAD_VALUE, message).column(column).hint(hint))
-}
-
-/// The column that is predicted.
-pub(crate) fn label_column(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
-    let own = feed.label.as_ref().map(|label| label.column().to_owned());
-    own.or_else(|| pipeline.label.as_ref().map(|label| label.column.clone())).ok_or_else(|| {
-        Fault::new(codes::MISSING_FIELD, "`train` does not say what is predicted").hint("add `label: <column>`")
-    })
 }
 
 impl Session {
@@ -400,7 +308,12 @@ impl TrainingRun<'_> {
         let out = self.place(trainer.as_ref())?;
         let rows = self.rows(trainer.as_ref())?;
         let validation = self.validation(trainer.as_ref())?;
-        let fresh = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
+        let steps = if trainer.per_step() { Some(self.step_columns()?) } else { None };
+        let mut id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
+        if let Some(StepColumns { steps, known }) = &steps {
+            id.json(&json!([steps, known]));
+        }
+        let fresh = id.finish();
         let TrainingPlan { id, standing, record, begin, history } = self.plan(trainer.as_ref(), fresh, &out, &rows)?;
         let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
         self.session.watch.on_event(event);
@@ -418,6 +331,7 @@ impl TrainingRun<'_> {
                 let course = TrainingContext {
                     rows: begin.rows.as_ref().unwrap_or(&rows),
                     validation: validation.as_ref(),
+                    steps,
                     threads: self.session.options.threads.max(1),
                     memory_bytes: self.session.options.memory_bytes,
                     origin: json!({
@@ -503,8 +417,14 @@ impl TrainingRun<'_> {
         }
     }
 
+    /// How far ahead the columns of its rows are known.
+    fn step_columns(&self) -> Result<StepColumns> {
+        let bound = self.artifact.bind(&self.session.registry, &self.session.sql)?;
+        step_columns(self.pipeline, &bound, &self.training.from)
+    }
+
     /// Names everything that determines the model.
-    fn id(&self, trainer: &dyn Trainer, rows: &FeedSource, validation: Option<&FeedSource>) -> Result<ContentId> {
+    fn id(&self, trainer: &dyn Trainer, rows: &FeedSource, validation: Option<&FeedSource>) -> Result<IdBuilder> {
         let mut id = IdBuilder::new("training");
         id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
         for fed in [Some(rows), validation].into_iter().flatten() {
@@ -515,7 +435,7 @@ impl TrainingRun<'_> {
             let config = FeedConfig { cache: None, ..fed.config_of().clone() };
             id.json(&json!([fed.features, config, ORDER_VERSION]));
         }
-        Ok(id.finish())
+        Ok(id)
     }
 
     /// The model's files, and the artifact's beside them: all that is needed to predict.

@@ -51,6 +51,9 @@ pub(super) fn summary(model: &ModelReport) -> String {
             (None, reason) => format!("  begins with nothing: {}\n", reason.as_deref().unwrap_or("it was asked to")),
         };
     }
+    if let Some(models) = learned.step_models {
+        text += &format!("  {} for the steps of the horizon\n", units::counted(models, "model"));
+    }
     for report in &learned.epochs {
         let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
         text += &format!("  {}{}\n", epoch(report), if best { " (taken)" } else { "" });

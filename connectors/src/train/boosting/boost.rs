@@ -1,5 +1,7 @@
 //! Boosting: each tree corrects those before it.
 
+use std::sync::Arc;
+
 use super::grow::TreeGrower;
 use super::histogram::Derivatives;
 use super::loss::{Objective, weighted_quantile};
@@ -66,6 +68,11 @@ impl<'a> Booster<'a> {
             grower: TreeGrower::new(matrix, options.limits, options.leaves, threads),
             state,
         }
+    }
+
+    /// Lets trees take some of the features alone.
+    pub fn take_only(&mut self, features: Arc<[bool]>) {
+        self.grower.features = Some(features);
     }
 
     /// Goes on from a state of the same rows and options. `rows` are those that the matrix was made of.

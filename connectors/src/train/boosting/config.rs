@@ -11,6 +11,7 @@ use super::boost::BoostingOptions;
 use super::fallback::GroupFallbackKind;
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
+use super::steps::{ForecastStrategy, StepFeatures};
 use super::trainer;
 use crate::format::{ConfigResult, ConnectorConfig};
 use crate::train::config::{MISSING_ID, OnNonFinite};
@@ -42,6 +43,9 @@ pub struct BoostingConfig {
     pub path: Option<String>,
     /// The kind of model.
     pub model: BoostedModelKind,
+    /// How models divide the steps of the horizon.
+    #[serde(skip_serializing_if = "ForecastStrategy::is_default")]
+    pub strategy: ForecastStrategy,
     /// The columns that name the groups, each with a model of its own. They are no features.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
@@ -136,6 +140,7 @@ impl Default for BoostingConfig {
         BoostingConfig {
             path: None,
             model: BoostedModelKind::Gbdt,
+            strategy: ForecastStrategy::default(),
             by: Vec::new(),
             min_rows: None,
             fallback: GroupFallbackKind::default(),
@@ -167,6 +172,8 @@ pub(super) struct BoostedOutput {
     /// Its quantile; `None` is the point forecast.
     pub quantile: Option<f64>,
     pub objective: Objective,
+    /// The features that it takes, where there is a model for each step of the horizon.
+    pub features: Option<StepFeatures>,
     /// What determines its trees beside their rows, the columns of these, and the group that they are for.
     pub identity: Value,
 }
@@ -177,8 +184,21 @@ impl BoostingConfig {
         Objective::new(self.loss, power, self.quantile.unwrap_or(QUANTILE_DEFAULT))
     }
 
-    /// What the trees of each output are grown for: the point forecast, then the quantiles.
-    pub(super) fn outputs(&self) -> Result<Vec<BoostedOutput>> {
+    /// What the trees of each output are grown for: the point forecast, then the quantiles; of each model of the
+    /// horizon's steps, where there is more than one.
+    pub(super) fn outputs(&self, steps: &[StepFeatures]) -> Result<Vec<BoostedOutput>> {
+        let all = self.outputs_of_rows()?;
+        let of_step = |own: &StepFeatures| {
+            let own = own.clone();
+            all.iter().cloned().map(move |mut output| {
+                output.identity["features"] = json!(own.allowed.as_ref());
+                BoostedOutput { features: Some(own.clone()), ..output }
+            })
+        };
+        Ok(if steps.is_empty() { all } else { steps.iter().flat_map(of_step).collect() })
+    }
+
+    fn outputs_of_rows(&self) -> Result<Vec<BoostedOutput>> {
         let point = BoostingConfig { quantiles: Vec::new(), ..self.clone() };
         let of_quantile = |quantile: &f64| BoostingConfig {
             loss: BoostingLoss::Quantile,
@@ -189,7 +209,8 @@ impl BoostingConfig {
         let configs = std::iter::once((None, point.clone()));
         let configs = configs.chain(self.quantiles.iter().map(|quantile| (Some(*quantile), of_quantile(quantile))));
         let output = |(quantile, config): (Option<f64>, BoostingConfig)| {
-            Ok(BoostedOutput { quantile, objective: config.objective(), identity: config.model_identity()? })
+            let (objective, identity) = (config.objective(), config.model_identity()?);
+            Ok(BoostedOutput { quantile, objective, features: None, identity })
         };
         configs.map(output).collect()
     }
@@ -213,6 +234,7 @@ impl BoostingConfig {
     fn model_identity(&self) -> Result<Value> {
         let same = BoostingConfig {
             path: None,
+            strategy: ForecastStrategy::default(),
             by: Vec::new(),
             min_rows: None,
             fallback: GroupFallbackKind::default(),
@@ -327,9 +349,16 @@ impl Trainer for BoostingConfig {
         self.quantiles.clone()
     }
 
+    fn per_step(&self) -> bool {
+        self.strategy == ForecastStrategy::PerStep
+    }
+
     fn identity(&self) -> Result<Value> {
         let mut identity = self.model_identity()?;
         identity["by"] = json!([self.by, self.min_rows(), self.fallback]);
+        if self.per_step() {
+            identity["strategy"] = json!(self.strategy);
+        }
         Ok(identity)
     }
 

@@ -16,6 +16,7 @@ use super::matrix::BinnedMatrix;
 use super::model::{ErrorSums, GroupModelCard};
 use super::partitions::GroupRows;
 use super::rows::GroupName;
+use super::steps::StepFeatures;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
 
@@ -64,8 +65,13 @@ pub struct ModelFitter<'a> {
 }
 
 impl<'a> ModelFitter<'a> {
-    pub fn new(config: &'a BoostingConfig, columns: Value, memory_bytes: u64) -> Result<ModelFitter<'a>> {
-        let outputs = config.outputs()?;
+    pub fn new(
+        config: &'a BoostingConfig,
+        columns: Value,
+        steps: &[StepFeatures],
+        memory_bytes: u64,
+    ) -> Result<ModelFitter<'a>> {
+        let outputs = config.outputs(steps)?;
         Ok(ModelFitter { config, outputs, columns, histogram_bytes_max: memory_bytes / 4, known: Mutex::default() })
     }
 
@@ -132,6 +138,9 @@ impl<'a> ModelFitter<'a> {
         let weights = (rows.learn.labels.as_slice(), rows.learn.weights.as_slice());
         let options = self.config.options(output.objective);
         let mut booster = Booster::new(options, matrix, weights, Some(&rows.validate), threads);
+        if let Some(own) = &output.features {
+            booster.take_only(own.allowed.clone());
+        }
         if let Some(state) = watch.resume(&id)? {
             booster.resume(state, &rows.learn);
         }

@@ -1,5 +1,7 @@
 //! Growing a tree leaf by leaf: the leaf whose split makes the loss fall most is split next.
 
+use std::sync::Arc;
+
 use super::bins::FeatureBins;
 use super::histogram::{Derivatives, GradientSums, fill_histogram};
 use super::matrix::BinnedMatrix;
@@ -40,6 +42,8 @@ pub struct TreeGrower<'a> {
     limits: SplitLimits,
     leaves_max: usize,
     threads: usize,
+    /// Whether each feature may be split by; all may where this is not told.
+    pub features: Option<Arc<[bool]>>,
     spare: Vec<Vec<Vec<GradientSums>>>,
     ordered: Vec<Derivatives>,
     right: Vec<u32>,
@@ -55,7 +59,8 @@ struct FeatureWork {
 
 impl<'a> TreeGrower<'a> {
     pub fn new(matrix: &'a BinnedMatrix, limits: SplitLimits, leaves_max: usize, threads: usize) -> TreeGrower<'a> {
-        TreeGrower { matrix, limits, leaves_max, threads, spare: Vec::new(), ordered: Vec::new(), right: Vec::new() }
+        let (spare, ordered, right) = (Vec::new(), Vec::new(), Vec::new());
+        TreeGrower { matrix, limits, leaves_max, threads, features: None, spare, ordered, right }
     }
 
     /// Grows one tree. Leaves have the values of Newton steps, times `rate`.
@@ -187,9 +192,13 @@ impl<'a> TreeGrower<'a> {
         let sums = [leaves[small].sums, large.map_or(GradientSums::default(), |large| leaves[large].sums)];
         let wanted = [splittable(&leaves[small]), large.is_some_and(|large| splittable(&leaves[large]))];
         let (columns, limits, ordered) = (&self.matrix.columns, self.limits, &self.ordered);
+        let is_taken = |feature: usize| self.features.as_ref().is_none_or(|features| features[feature]);
         let values = own.len() * columns.len();
         let threads = self.threads.min((values / VALUES_PER_THREAD_MIN).max(1));
         for_each_parallel(threads, &mut work, |feature, work| {
+            if !is_taken(feature) {
+                return;
+            }
             let column = &columns[feature];
             fill_histogram(&mut work.small, &column.values, own, ordered);
             let search = |cells: &[GradientSums], total| best_split(feature, &column.bins, cells, total, limits);

@@ -12,6 +12,7 @@ use super::encode::decode_ensembles;
 use super::fallback::ColumnFallback;
 use super::loss::{BoostingLoss, Objective};
 use super::rows::{GroupName, feature_table, group_columns, group_name};
+use super::steps::StepModels;
 use super::tree::TreeEnsemble;
 use crate::train::network::ModelShape;
 use crate::train::tensors::invalid_model_fault;
@@ -34,10 +35,14 @@ pub struct BoostingCard {
     /// The columns that name groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
+    /// Which models predict which steps of the horizon, where there is a model for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepModels>,
     /// The column that predicts for groups without a model, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<ColumnFallback>,
-    /// The models: first those over all rows, then those of groups; of each, the point forecast comes before the quantiles.
+    /// The models: first those over all rows, then those of groups; of each, those of the first steps come first, and of
+    /// each of these, the point forecast comes before the quantiles.
     pub models: Vec<GroupModelCard>,
 }
 
@@ -99,6 +104,18 @@ impl ErrorSums {
         self.labels += other.labels;
     }
 
+    /// The sums where each row counts so many times.
+    pub fn times(&self, count: u64) -> ErrorSums {
+        let count = count as f64;
+        ErrorSums {
+            weight: self.weight * count,
+            loss: self.loss * count,
+            square: self.square * count,
+            absolute: self.absolute * count,
+            labels: self.labels * count,
+        }
+    }
+
     /// Metrics by name; none of no rows.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let found = [
@@ -117,6 +134,7 @@ impl ErrorSums {
 pub struct BoostedModel {
     /// Of the outputs of each model: the point forecast, then the quantiles.
     objectives: Vec<Objective>,
+    steps: Option<StepModels>,
     /// In the order of the card.
     ensembles: Vec<TreeEnsemble>,
     /// Models by group, in the order of the card. Groups above others have fewer values in their names.
@@ -128,7 +146,8 @@ impl BoostedModel {
     /// From the bytes of a model's file and what it says of itself.
     pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
         let ensembles = decode_ensembles(bytes, (shape.dense_width(), shape.ids()))?;
-        let outputs = 1 + card.quantiles.len();
+        card.steps.iter().try_for_each(StepModels::check)?;
+        let outputs = (1 + card.quantiles.len()) * card.steps.as_ref().map_or(1, StepModels::count);
         let is_whole = ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
         if !is_whole || ensembles.is_empty() {
             return Err(invalid_model_fault());
@@ -138,7 +157,8 @@ impl BoostedModel {
         let fallback = card.fallback.clone();
         let point = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
         let quantiles = card.quantiles.iter().map(|quantile| Objective::Quantile(*quantile));
-        Ok(BoostedModel { objectives: std::iter::once(point).chain(quantiles).collect(), ensembles, groups, fallback })
+        let (objectives, steps) = (std::iter::once(point).chain(quantiles).collect(), card.steps.clone());
+        Ok(BoostedModel { objectives, steps, ensembles, groups, fallback })
     }
 
     /// The model of a group, or of the nearest group above it.
@@ -151,8 +171,14 @@ impl BoostedModel {
         self.ensembles
     }
 
-    /// Predictions for rows, whose columns come in the order of [`BatchFeatures::columns`].
+    /// Predictions for rows, whose columns come in the order of [`BatchFeatures::columns`]; that of the horizon's steps
+    /// comes last where there is a model for each.
     pub fn predict(&self, features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
+        let (columns, of_step) = match (&self.steps, columns.split_last()) {
+            (Some(steps), Some((own, columns))) => (columns, steps.of_rows(own)?),
+            _ => (columns, Vec::new()),
+        };
+        let models = self.steps.as_ref().map_or(1, StepModels::count);
         let table = feature_table(features, columns, rows)?;
         let names = columns.get(features.dense.len() + features.categorical.len()..).unwrap_or(&[]);
         let names = group_columns(names)?;
@@ -173,10 +199,11 @@ impl BoostedModel {
                 }
             };
             let features = table.row(row);
-            let first = own.unwrap_or(0) * outputs;
+            let step = of_step.get(row).copied().unwrap_or(0) * outputs;
+            let first = own.unwrap_or(0) * models * outputs + step;
             for (number, output) in predicted.iter_mut().enumerate() {
                 let fallback = self.fallback.as_ref().filter(|_| own.is_none());
-                let value = match fallback.and_then(|column| column.predict(number, features)) {
+                let value = match fallback.and_then(|column| column.predict(step + number, features)) {
                     Some(value) => value,
                     None => self.objectives[number].prediction(self.ensembles[first + number].predict(features)),
                 };

@@ -96,7 +96,7 @@ impl TrainingSummary {
         // Of groups, the models over all rows count where there are no others.
         let own = &self.models[..self.models.len() - self.parents];
         let skipped = if self.groups.is_some() && own.len() > outputs.len() { outputs.len() } else { 0 };
-        let points = own.iter().skip(skipped).step_by(outputs.len().max(1));
+        let points = own.iter().skip(skipped).filter(|model| model.card.quantile.is_none());
         let (lost, rows) = points.fold((0.0, 0), |(lost, rows), model| {
             (lost + model.card.learned_loss * model.card.rows as f64, rows + model.card.rows)
         });
@@ -110,9 +110,18 @@ impl TrainingSummary {
     }
 
     fn metrics(&self, outputs: &[BoostedOutput]) -> BTreeMap<String, f64> {
-        let mut metrics = self.errors.first().map(ErrorSums::metrics).unwrap_or_default();
+        // Each row counts once for each step that it could be predicted for.
+        let mut sums: Vec<(Option<f64>, ErrorSums)> = Vec::new();
         for (output, errors) in outputs.iter().zip(&self.errors) {
-            let (Some(quantile), mean) = (output.quantile, errors.loss / errors.weight) else { continue };
+            let errors = errors.times(output.features.as_ref().map_or(1, |own| own.steps));
+            match sums.iter_mut().find(|(quantile, _)| *quantile == output.quantile) {
+                Some((_, sum)) => sum.merge(errors),
+                None => sums.push((output.quantile, errors)),
+            }
+        }
+        let mut metrics = sums.first().map(|(_, errors)| errors.metrics()).unwrap_or_default();
+        for (quantile, errors) in sums {
+            let (Some(quantile), mean) = (quantile, errors.loss / errors.weight) else { continue };
             if mean.is_finite() {
                 metrics.insert(format!("pinball_q{}", (quantile * 1e10).round() / 1e8), mean);
             }

@@ -19,6 +19,7 @@ use super::model::{BoostingCard, GroupModelCard};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
 use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
 use super::sample::{sample_group, take_sample};
+use super::steps::StepModels;
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::FeatureTable;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
@@ -53,6 +54,8 @@ struct BoostingRun<'a> {
     config: &'a BoostingConfig,
     course: &'a TrainingContext<'a>,
     fitter: ModelFitter<'a>,
+    /// Which models predict which steps of the horizon, where there is more than one.
+    steps: Option<StepModels>,
     shape: RowShape,
     /// Parts of this training that are kept already.
     parts: u64,
@@ -71,10 +74,23 @@ impl<'a> BoostingRun<'a> {
             weighted: features.weight.is_some(),
         };
         let columns = json!([features.dense, features.categorical, config.by]);
+        let (steps, of_steps) = match &course.steps {
+            Some(columns) => {
+                let fallback = match &config.fallback {
+                    GroupFallbackKind::Column(column) => Some(column.as_str()),
+                    GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
+                };
+                let whole: Vec<&str> = config.by.iter().map(String::as_str).chain(fallback).collect();
+                let (models, of_models) = StepModels::divide(columns, features, &whole)?;
+                (Some(models), of_models)
+            }
+            None => (None, Vec::new()),
+        };
         let mut run = BoostingRun {
             config,
             course,
-            fitter: ModelFitter::new(config, columns, course.memory_bytes)?,
+            fitter: ModelFitter::new(config, columns, &of_steps, course.memory_bytes)?,
+            steps,
             shape,
             parts: 0,
             began: Instant::now(),
@@ -363,6 +379,7 @@ impl<'a> BoostingRun<'a> {
             epochs: vec![epoch],
             best_epoch: 0,
             curve: summary.curve,
+            step_models: self.steps.as_ref().map(|steps| steps.count() as u64),
             groups: summary.groups,
         };
         let models = summary.models;
@@ -372,6 +389,7 @@ impl<'a> BoostingRun<'a> {
             quantile: self.config.quantile,
             quantiles: self.config.quantiles.clone(),
             by: self.config.by.clone(),
+            steps: self.steps.clone(),
             fallback: summary.column,
             models: models.iter().map(|model| model.card.clone()).collect(),
         };

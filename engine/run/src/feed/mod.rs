@@ -6,6 +6,7 @@ pub(crate) mod late_steps;
 mod mix;
 mod output_blocks;
 mod remote_blocks;
+mod row_counts;
 pub(crate) mod selected_blocks;
 mod sequence_blocks;
 mod source_blocks;
@@ -24,7 +25,7 @@ use forebay_feed::{
 use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes};
 use forebay_plan::{
     BaseDataset, BoundAnalyzer, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream,
-    PassWork, PlanOp, Program, SinkWork, compile, slice_for_columns,
+    PassWork, Program, SinkWork, compile, predicts_per_step, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
@@ -36,7 +37,7 @@ use serde_json::json;
 use crate::feed::late_steps::shared_operations;
 use crate::feed::output_blocks::CommittedOutput;
 use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, summarize_piece};
-use crate::feed::source_blocks::{RowTransform, ScanPlan, SourceBlocks, count_block_rows, cut_pieces, inspect_blocks};
+use crate::feed::source_blocks::{RowTransform, ScanPlan, SourceBlocks, cut_pieces, inspect_blocks};
 use crate::session::{PreparedRun, Session, datasets};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
@@ -176,11 +177,13 @@ impl Session {
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
         let is_future = |sink: &PipelineSink| sink.split.as_deref() == Some(FUTURE_PART);
+        let per_step = pipeline.trainings.iter().find(|own| own.from == from && predicts_per_step(own));
         wanted.sinks.push(PipelineSink {
             name: "feed".to_owned(),
             from: from.clone(),
             format: "feed".to_owned(),
-            config: json!({}),
+            // The rows of a training may have what the training may have.
+            config: per_step.map_or(json!({}), |_| json!({ "strategy": "per_step" })),
             split,
             optional: false,
             at: at.cloned(),
@@ -467,54 +470,6 @@ impl FeedPlanner<'_> {
         let hint =
             format!("write `{}` to a sink{part} and run the spec; a feed then reads what was written", sink.from);
         Err(Fault::new(codes::UNSUPPORTED, message).hint(hint))
-    }
-
-    /// Rows of each block: what the format tells, where nothing changes which rows there are; else
-    /// they are counted once, and the counts kept.
-    fn block_row_counts(
-        &self,
-        readings: &[ScanPlan],
-        blocks: &[(usize, Span)],
-        source: &FeedInput<'_>,
-    ) -> Result<Vec<u64>> {
-        let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
-        let counting = match source.committed {
-            None => self.row_counting_plans(source.work)?,
-            Some(committed) => match &committed.late {
-                None => output_blocks::counting_plans(readings),
-                Some(late) => self.late_counting_plans(committed, late)?,
-            },
-        };
-        if let (Some(told), None) = (&told, &counting) {
-            return Ok(told.clone());
-        }
-        let mut id = IdBuilder::new("rows of blocks");
-        id.id(source.fingerprint);
-        blocks.iter().for_each(|(_, span)| {
-            id.id(span.fingerprint());
-        });
-        let threads = self.session.options.threads.max(1);
-        self.load_or_compute(id.finish(), blocks.len(), &mut || {
-            count_block_rows(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
-        })
-    }
-
-    /// Readings of the columns that decide which rows there are; `None` where nothing does.
-    fn row_counting_plans(&self, work: &SinkWork) -> Result<Option<Vec<ScanPlan>>> {
-        let mut readings = Vec::new();
-        let mut changes = work.part.is_some();
-        for scan in &work.scans {
-            let stream = self.stream(scan)?;
-            let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&[], work));
-            let of = |at: &usize| &self.bound().ops[stream.ops[*at]].op;
-            changes |= ops.iter().any(|at| matches!(of(at), PlanOp::Keep(_) | PlanOp::Expand(_)));
-            let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
-            let input = self.known.input(self.program, scan.base)?.clone();
-            let request = self.request(scan, base_columns)?;
-            let transform = RowTransform::Chain(Box::new(chain));
-            readings.push(ScanPlan { input, request, transform, places: Vec::new(), flagged: false });
-        }
-        Ok(changes.then_some(readings))
     }
 
     /// Where an output is, and the manifest of its rows: that of a pass as readers see it, or as a run that has not

@@ -93,8 +93,7 @@ impl FeedPlanner<'_> {
                 None
             } else {
                 let untold = wanted.split.as_deref().filter(|_| sink.split.is_none());
-                let part =
-                    untold.map(|part| UntoldPart { column: part_column(part), condition: parting.take() });
+                let part = untold.map(|part| UntoldPart { column: part_column(part), condition: parting.take() });
                 match LateSteps::new(self.bound(), &wanted.from, &sink.from, part) {
                     Some(late) => Some(late),
                     None => continue,

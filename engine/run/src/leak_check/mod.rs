@@ -115,6 +115,8 @@ impl Session {
     ) -> Result<IsolatedRun> {
         let mut pipeline = pipeline.learning_anew();
         pipeline.deadline = None;
+        // Sinks in place of trainings have other columns than sinks may have; these were checked before.
+        pipeline.label = None;
         let place = |name: &str| dir.join(name).display().to_string();
         for (index, sink) in pipeline.sinks.iter_mut().enumerate() {
             sink.format = "parquet".to_owned();

@@ -20,7 +20,8 @@ pub trait ModelPredictor: Debug + Send + Sync {
     /// The label's horizon for which it was trained, if the pipeline declared one.
     fn horizon(&self) -> Option<&str>;
 
-    /// The columns that it reads, in order.
+    /// The columns that it reads, in order. A model for each step of the horizon reads the hidden column
+    /// [`HORIZON_STEP`](crate::HORIZON_STEP) of rows of the future, too.
     fn columns(&self) -> Vec<String>;
 
     /// Fails where the columns that it reads have other types than it takes.

@@ -69,7 +69,13 @@ impl Transform for PredictTransform {
             return Err(fault.column(name).hint("call the predictions something else: `--name`"));
         }
         let reads = model.predictor.columns();
-        let missing = reads.iter().filter(|name| scope.schema.field_with_name(name).is_err());
+        let by_step = reads.iter().any(|name| name == HORIZON_STEP);
+        if by_step && self.forecast.is_none() {
+            let message = "the model has trees for each step of the horizon, and predicts rows of the future only";
+            return Err(Fault::new(codes::UNSUPPORTED, message).hint("leave `--split` out, or name the part `future`"));
+        }
+        let is_missing = |name: &&String| *name != HORIZON_STEP && scope.schema.field_with_name(name).is_err();
+        let missing = reads.iter().filter(is_missing);
         let missing =
             missing.map(|name| unknown_column(name, scope.schema).note("the model was trained with this column"));
         let faults = missing.chain(model.predictor.check(scope.schema).err()).collect();
