@@ -5,7 +5,7 @@ use arrow::compute::concat_batches;
 use serde_json::{Value, json};
 
 use crate::bucket::S3Server;
-use crate::delta_log::{actions, commits, live, sorted, statistics};
+use crate::delta_log::{actions, commits, file_of, live, sorted, statistics};
 use crate::intervals;
 use crate::nightly::NightlyFixture;
 use crate::support::{ProgramOutput, TestDirectory};
@@ -130,6 +130,23 @@ fn partition_values_are_in_the_log_alone() {
     shop.write("spec.yaml", &other);
     let said = run(&shop).expect(65).stderr;
     assert!(said.contains("partitioned by"), "{said}");
+}
+
+#[test]
+fn folders_of_partitions_hold_what_urls_hold() {
+    let shop = csv_shop("shop,qty\nx y,1\ngröße,2\na/b,3\n", ", partition_by: [shop]", "");
+    run(&shop).expect(0);
+    let mut folders: Vec<String> = Vec::new();
+    for file in live(&shop.path("table")).values() {
+        let path = file_of(&shop.path("table"), file);
+        assert!(path.exists(), "{}", path.display());
+        folders.push(path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned());
+    }
+    folders.sort();
+    assert_eq!(folders, ["shop=a%2Fb", "shop=gr%C3%B6%C3%9Fe", "shop=x%20y"]);
+    let whole = csv_shop("shop,qty\nx y,1\ngröße,2\na/b,3\n", "", "");
+    run(&whole).expect(0);
+    assert!(table_rows(&shop, "table") == table_rows(&whole, "table"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
-pub use path_part::encode_path_part;
+pub use path_part::{encode_folders_for_urls, encode_path_part};
 pub use pipeline::{
     DataSplit, DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink,
     PipelineSource, PredictionLabel, ReadinessCondition, RefitPolicy, Step,

@@ -10,3 +10,25 @@ pub fn encode_path_part(value: &str) -> String {
     };
     value.chars().map(encode).collect()
 }
+
+/// Percent-encodes what URLs do not hold of folders that are named so: blanks, and letters that are not ASCII. Programs
+/// that find files by URLs do not all decode these.
+pub fn encode_folders_for_urls(folders: &str) -> String {
+    let encode = |byte: u8| match byte.is_ascii_alphanumeric() || b"-_.%=/".contains(&byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    folders.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_urls_hold_ascii_alone() {
+        let folder = format!("a={}", encode_path_part("x y/größe%"));
+        assert_eq!(folder, "a=x y%2Fgröße%25");
+        assert_eq!(encode_folders_for_urls(&folder), "a=x%20y%2Fgr%C3%B6%C3%9Fe%25");
+    }
+}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import duckdb
@@ -43,13 +44,16 @@ sinks:
   table: { from: rows, FORMAT: { path: "${out}", partition_by: [shop], group_rows_max: 64 } }
 """
 
+# Values of folders, which tools must decode.
+SHOPS = ("shop 0", "größe", "a/b")
+
 # The second run has more rows, and those of the first with other values.
 ROWS = (300, 400)
 
 
 def rows_of(run: int) -> pyarrow.Table:
     ids = range(ROWS[run])
-    return pyarrow.table({"id": ids, "run": [run] * len(ids), "shop": [f"shop-{number % 3}" for number in ids]})
+    return pyarrow.table({"id": ids, "run": [run] * len(ids), "shop": [SHOPS[number % 3] for number in ids]})
 
 
 def expected(run: int) -> list[tuple[int, int, str]]:
@@ -132,7 +136,7 @@ def parquet_by_pandas(output: Output) -> pyarrow.Table:
     parts = []
     for file in output.files():
         (value,) = re.findall("shop=([^/]+)/", file)
-        parts.append(pandas.read_parquet(file, filesystem=filesystem).assign(shop=value))
+        parts.append(pandas.read_parquet(file, filesystem=filesystem).assign(shop=unquote(value)))
     return pyarrow.Table.from_pandas(pandas.concat(parts))
 
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Fault, RelativePath, Result};
+use forebay_model::{Fault, RelativePath, Result, encode_folders_for_urls};
 use forebay_storage::failpoint::step;
 use forebay_storage::{EncodedBatch, FileWriter, ScratchDir, Sink, StorageClient, StorageLocation};
 use tempfile::NamedTempFile;
@@ -163,7 +163,11 @@ impl<'a> OutputWriter<'a> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
         let name = format!("part-{counter:05}.{}{}", self.sink.extension(), self.suffix);
         *counter += 1;
-        let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
+        let path = match partition {
+            "" => name,
+            folders if self.sink.table().is_some() => format!("{}/{name}", encode_folders_for_urls(folders)),
+            folders => format!("{folders}/{name}"),
+        };
         let failed = |error| Fault::disk("an output file cannot be made", error);
         let file = match &self.attempt {
             OutputStaging::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
