@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes, nearest_word};
 use forebay_run::PredictConfig;
 use forebay_storage::{Sink, Source};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-/// What reading a configuration gives: else the text of the error and its path inside.
-pub type ConfigResult<T> = std::result::Result<T, (String, String)>;
 
 /// A format that a spec can name, as a source or as a sink.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +47,7 @@ pub(crate) trait SinkConfig: ConnectorConfig {
 
 fn deserialize_config<T: ConnectorConfig>(config: Value) -> ConfigResult<T> {
     let config: T = serde_path_to_error::deserialize(config)
-        .map_err(|error| (error.inner().to_string(), error.path().to_string()))?;
+        .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))?;
     config.check()?;
     Ok(config)
 }
@@ -62,26 +59,21 @@ pub(crate) const fn format<T: ConnectorConfig>(name: &'static str) -> ConnectorF
         schema: |generator| generator.subschema_for::<T>(),
         canonical: |config| {
             let config: T = deserialize_config(config)?;
-            serde_json::to_value(config).map_err(|error| (error.to_string(), String::new()))
+            serde_json::to_value(config).map_err(|error| ConfigError::whole(error.to_string()))
         },
     }
-}
-
-fn config_fault(name: &str, (message, path): (String, String)) -> Fault {
-    let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
-    Fault::new(codes::BAD_VALUE, format!("`{name}` cannot be read{place}: {message}"))
 }
 
 /// The configuration of one of `formats` with all defaults filled in.
 pub(crate) fn canonical(what: &str, formats: &[ConnectorFormat], name: &str, config: Value) -> Result<Value> {
     let known =
         formats.iter().find(|format| format.name == name).ok_or_else(|| unknown_format_fault(what, name, formats))?;
-    (known.canonical)(config).map_err(|error| config_fault(name, error))
+    (known.canonical)(config).map_err(|error| error.into_fault(name))
 }
 
 /// Reads a configuration or says what is wrong with it.
 pub(crate) fn parse_config<T: ConnectorConfig>(name: &str, config: &Value) -> Result<T> {
-    deserialize_config(config.clone()).map_err(|error| config_fault(name, error))
+    deserialize_config(config.clone()).map_err(|error| error.into_fault(name))
 }
 
 /// The fault for a format that is not among `formats`.
@@ -97,11 +89,11 @@ pub(crate) fn unknown_format_fault(what: &str, name: &str, formats: &[ConnectorF
 /// Checks that exactly one of `path` and `paths` is there, and that none is empty.
 pub(crate) fn check_paths(path: Option<&str>, paths: &[String]) -> ConfigResult<()> {
     match (path, paths) {
-        (None, []) => Err(("`path` is missing".to_owned(), String::new())),
-        (Some(_), [_, ..]) => Err(("either `path` or `paths`, not both".to_owned(), "paths".to_owned())),
-        (Some(""), _) => Err(("the path is empty".to_owned(), "path".to_owned())),
+        (None, []) => Err(ConfigError::whole("`path` is missing")),
+        (Some(_), [_, ..]) => Err(ConfigError::at("paths", "either `path` or `paths`, not both")),
+        (Some(""), _) => Err(ConfigError::at("path", "the path is empty")),
         (_, paths) => match paths.iter().position(String::is_empty) {
-            Some(i) => Err(("the path is empty".to_owned(), format!("paths[{i}]"))),
+            Some(i) => Err(ConfigError::at(format!("paths[{i}]"), "the path is empty")),
             None => Ok(()),
         },
     }

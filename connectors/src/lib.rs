@@ -39,7 +39,7 @@ pub use feed::{
     cuda_report, describe_cuda, run_stage,
 };
 pub use files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};
-pub use format::{ConfigResult, ConnectorFormat};
+pub use format::ConnectorFormat;
 pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
-use forebay_model::Result;
+use forebay_model::{ConfigError, ConfigResult, Result};
 use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::files::list::ListedFile;
 use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::survey::inspect_parallel;
 use crate::files::{PartitionPolicy, SchemaPolicy};
-use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::reader;
@@ -145,9 +145,9 @@ impl ArrowSink {
 impl ConnectorConfig for ArrowSink {
     fn check(&self) -> ConfigResult<()> {
         match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
-            (true, ..) => Err(("the path is empty".to_owned(), "path".to_owned())),
-            (_, 0, _) => Err(("`file_bytes_target` must be at least 1".to_owned(), "file_bytes_target".to_owned())),
-            (_, _, 0) => Err(("`group_rows_max` must be at least 1".to_owned(), "group_rows_max".to_owned())),
+            (true, ..) => Err(ConfigError::at("path", "the path is empty")),
+            (_, 0, _) => Err(ConfigError::at("file_bytes_target", "`file_bytes_target` must be at least 1")),
+            (_, _, 0) => Err(ConfigError::at("group_rows_max", "`group_rows_max` must be at least 1")),
             _ => Ok(()),
         }
     }

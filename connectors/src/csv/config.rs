@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Fields;
-use forebay_model::Result;
+use forebay_model::{ConfigError, ConfigResult, Result};
 use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::files::list::ListedFile;
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy};
-use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::sink::CsvEncoder;
@@ -95,16 +95,16 @@ impl ConnectorConfig for CsvSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         if self.delimiter.len() != 1 || !self.delimiter.is_ascii() || "\n\r\"".contains(&self.delimiter) {
-            return Err((
+            return Err(ConfigError::at(
+                "delimiter",
                 format!("`{}` is not a delimiter; give one ASCII character", self.delimiter.escape_default()),
-                "delimiter".to_owned(),
             ));
         }
         if self.infer_rows == 0 {
-            return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
+            return Err(ConfigError::at("infer_rows", "`infer_rows` must be at least 1"));
         }
         match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
-            Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
+            Some(name) => Err(ConfigError::at("columns", format!("the column `{name}` is declared twice"))),
             None => Ok(()),
         }
     }
@@ -190,9 +190,9 @@ impl CsvSink {
 impl ConnectorConfig for CsvSink {
     fn check(&self) -> ConfigResult<()> {
         match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
-            (true, ..) => Err(("the path is empty".to_owned(), "path".to_owned())),
-            (_, 0, _) => Err(("`file_bytes_target` must be at least 1".to_owned(), "file_bytes_target".to_owned())),
-            (_, _, 0) => Err(("`group_rows_max` must be at least 1".to_owned(), "group_rows_max".to_owned())),
+            (true, ..) => Err(ConfigError::at("path", "the path is empty")),
+            (_, 0, _) => Err(ConfigError::at("file_bytes_target", "`file_bytes_target` must be at least 1")),
+            (_, _, 0) => Err(ConfigError::at("group_rows_max", "`group_rows_max` must be at least 1")),
             _ => Ok(()),
         }
     }

@@ -55,7 +55,7 @@ fn read_actions(
     (path, file): (String, &FileMeta),
     schema: &SchemaRef,
 ) -> KernelResult<KernelResultIteratorStatic<Box<dyn EngineData>>> {
-    let batches = FileBatches::open((io, footers), &path, file.size).map_err(KernelError::generic_err)?;
+    let batches = FileBatches::open(io, footers, &path, file.size).map_err(KernelError::generic_err)?;
     let metadata = ArrowReaderMetadata::try_new(batches.metadata(), reader_options())?;
     let (order, mask) = parquet_read_plan(schema, &metadata)?;
     let mut rows = match ordering_needs_row_indexes(&order) {
@@ -125,7 +125,7 @@ impl ParquetHandler for CheckpointFiles {
 
     fn read_parquet_footer(&self, file: &FileMeta) -> KernelResult<ParquetFooter> {
         let path = self.path(file).map_err(KernelError::generic_err)?;
-        let batches = FileBatches::open((&self.io, &self.footers), &path, file.size);
+        let batches = FileBatches::open(&self.io, &self.footers, &path, file.size);
         let metadata = batches.map_err(KernelError::generic_err)?.metadata();
         let metadata = ArrowReaderMetadata::try_new(metadata, reader_options())?;
         Ok(ParquetFooter { schema: Arc::new(StructType::try_from_arrow(metadata.schema().as_ref())?) })

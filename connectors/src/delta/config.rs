@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use forebay_model::{ConfigError, ConfigResult};
 use forebay_storage::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{ConfigResult, ConnectorConfig, SourceConfig};
+use crate::format::{ConnectorConfig, SourceConfig};
 
 use super::snapshot::parse_time;
 use super::source::DeltaReader;
@@ -63,7 +64,7 @@ impl DeltaSource {
 
 impl ConnectorConfig for DeltaSource {
     fn check(&self) -> ConfigResult<()> {
-        let wrong = |at: &str, what: String| Err((what, at.to_owned()));
+        let wrong = |at: &str, what: String| Err(ConfigError::at(at, what));
         match (&self.version, &self.timestamp) {
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
             (Some(_), Some(_)) => wrong("timestamp", "either `version` or `timestamp`, not both".to_owned()),

@@ -69,7 +69,7 @@ impl RecordIndexes {
     pub(crate) fn part(
         &self,
         piece: &FileRange,
-        range: (u64, u64),
+        range: Range<u64>,
         file: &InputFile,
         syntax: RecordSyntax,
     ) -> Result<FilePart> {
@@ -82,7 +82,7 @@ impl RecordIndexes {
             stream: None,
             starts: vec![(0, 0)],
         });
-        let (from, to) = range;
+        let (from, to) = (range.start, range.end);
         let (start, records_before) = scan.first_record(from / self.span_bytes, self.span_bytes, file)?;
         let end = match to >= file.size {
             true => file.size,

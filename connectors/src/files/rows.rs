@@ -243,8 +243,8 @@ impl<F: RowFormat> RowScan<F> {
             return Err(blob::changed_fault(&piece.path));
         }
         let mut file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size, part: None };
-        if let (Some(range), Some(syntax)) = (piece.byte_range, self.format.syntax()) {
-            let part = self.records.part(&piece, range, &file, syntax);
+        if let (Some((from, to)), Some(syntax)) = (piece.byte_range, self.format.syntax()) {
+            let part = self.records.part(&piece, from..to, &file, syntax);
             file.part = Some(part.map_err(|fault| blob.explain_fault(&file.path, &stamp, fault))?);
         }
         let next_row = file.first_row(self.format.header_records());

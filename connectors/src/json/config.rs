@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Fields};
-use forebay_model::Result;
+use forebay_model::{ConfigError, ConfigResult, Result};
 use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::files::list::ListedFile;
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{ColumnType, ColumnTypes, PartitionPolicy};
-use crate::format::{ConfigResult, ConnectorConfig, SourceConfig, all_paths, check_paths};
+use crate::format::{ConnectorConfig, SourceConfig, all_paths, check_paths};
 
 use super::{infer, reader};
 
@@ -67,10 +67,10 @@ impl ConnectorConfig for JsonSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         if self.infer_rows == 0 {
-            return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
+            return Err(ConfigError::at("infer_rows", "`infer_rows` must be at least 1"));
         }
         match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
-            Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
+            Some(name) => Err(ConfigError::at("columns", format!("the column `{name}` is declared twice"))),
             None => Ok(()),
         }
     }

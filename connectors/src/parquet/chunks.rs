@@ -21,7 +21,7 @@ use crate::files::origin;
 use crate::guard::catch_decode_panic;
 
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
-use super::footer::{Footer, FooterCache};
+use super::footer::{Footer, FooterCache, OpenedFile};
 use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
@@ -208,7 +208,8 @@ impl ScanContext {
     }
 
     /// Opens a piece of a file and begins to read its row groups.
-    fn open_known(&self, piece: FileRange, (blob, footer): (FileHandle, Arc<Footer>)) -> Result<ParquetPieceScan> {
+    fn open_known(&self, piece: FileRange, opened: OpenedFile) -> Result<ParquetPieceScan> {
+        let OpenedFile { blob, footer } = opened;
         let table = self.footers.table();
         let kept = self.footers.kept_rows(&self.io, &piece.path)?;
         let plan = FileProjection::new(&footer, &piece, &self.request, table.as_deref())?;
@@ -353,7 +354,7 @@ impl ParquetPieceScan {
         let content = CachedFile { io: io.clone(), id: self.content };
         let begin = |ranges, gap| RowGroupReads::start(content, place, etag.as_deref(), std::iter::once(ranges), gap);
         match found {
-            Some(metadata) => self.part = Some(begin(page_ranges(&metadata, rows), PART_GAP_BYTES)),
+            Some(metadata) => self.part = Some(begin(page_ranges(&metadata, &(rows.0..rows.1)), PART_GAP_BYTES)),
             None => {
                 let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
                 self.reads = Some(begin(ranges, COALESCE_BYTES_DEFAULT));
@@ -372,7 +373,7 @@ impl ParquetPieceScan {
             (FileHandle::Local(file), _) => PageSource::Local(file.clone(), size, Some(content)),
             (FileHandle::Remote(..), Some(file)) => PageSource::of_file(file),
             (FileHandle::Remote(_, place, etag), None) => {
-                let ranges = || std::iter::once(page_ranges(&metadata, rows));
+                let ranges = || std::iter::once(page_ranges(&metadata, &(rows.0..rows.1)));
                 let begin = || RowGroupReads::start(content, place, etag.as_deref(), ranges(), PART_GAP_BYTES);
                 begun.unwrap_or_else(begin).next_group(size)?
             }

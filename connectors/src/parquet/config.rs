@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use forebay_model::{ConfigError, ConfigResult};
 use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{PartitionPolicy, SchemaPolicy};
-use crate::format::{ConfigResult, ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 
 use super::sink::ParquetEncoder;
 use super::source::ParquetReader;
@@ -159,12 +160,12 @@ impl ConnectorConfig for ParquetSink {
     fn check(&self) -> ConfigResult<()> {
         let positive = |ok: bool, field: &str| match ok {
             true => Ok(()),
-            false => Err((format!("`{field}` must be at least 1"), field.to_owned())),
+            false => Err(ConfigError::at(field, format!("`{field}` must be at least 1"))),
         };
         positive(self.file_bytes_target > 0, "file_bytes_target")?;
         positive(self.group_rows_max > 0, "group_rows_max")?;
         match self.path.is_empty() {
-            true => Err(("the path is empty".to_owned(), "path".to_owned())),
+            true => Err(ConfigError::at("path", "the path is empty")),
             false => Ok(()),
         }
     }

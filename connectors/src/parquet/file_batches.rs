@@ -11,7 +11,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::chunks::build_reader;
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
-use super::footer::{Footer, FooterCache};
+use super::footer::{Footer, FooterCache, OpenedFile};
 use crate::files::blob::FileHandle;
 
 /// An open file.
@@ -24,8 +24,8 @@ pub(crate) struct FileBatches {
 
 impl FileBatches {
     /// Opens a file of known size.
-    pub(crate) fn open((io, footers): (&StorageClient, &FooterCache), path: &str, size: u64) -> Result<FileBatches> {
-        let (blob, footer) = footers.open_logged(io, path, size)?;
+    pub(crate) fn open(io: &StorageClient, footers: &FooterCache, path: &str, size: u64) -> Result<FileBatches> {
+        let OpenedFile { blob, footer } = footers.open_logged(io, path, size)?;
         Ok(FileBatches { io: io.clone(), path: path.to_owned(), blob, footer })
     }
 

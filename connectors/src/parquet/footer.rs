@@ -86,6 +86,12 @@ struct FooterCacheState {
     uses: u64,
 }
 
+/// An open file and its footer.
+pub(crate) struct OpenedFile {
+    pub blob: FileHandle,
+    pub footer: Arc<Footer>,
+}
+
 impl FooterCache {
     /// Keeps the etags of objects as they were listed: their pieces are read by them.
     pub(super) fn keep_versions(&self, files: &[ListedFile]) {
@@ -115,38 +121,38 @@ impl FooterCache {
     }
 
     /// The footer of a file of a table, in one request. The log tells the file's size.
-    pub(crate) fn open_logged(&self, io: &StorageClient, path: &str, size: u64) -> Result<(FileHandle, Arc<Footer>)> {
+    pub(crate) fn open_logged(&self, io: &StorageClient, path: &str, size: u64) -> Result<OpenedFile> {
         let known = self.get(path).filter(|footer| footer.stamp.size == size);
         if let Some(footer) = known.filter(|footer| footer.etag.is_some()) {
             let etag = footer.etag.as_deref().unwrap_or_default();
-            return Ok((blob::open_version(io, path, etag)?, footer));
+            return Ok(OpenedFile { blob: blob::open_version(io, path, etag)?, footer });
         }
         let tail = match is_remote(path) {
             true => blob::open_tail(io, path, size, TAIL_BYTES.min(size))?,
             false => None,
         };
-        let (blob, footer) = match tail {
+        let opened = match tail {
             Some((blob, stamp, tail)) => self.load(blob, path, stamp, Some(tail))?,
             None => self.open(io, path)?,
         };
-        if footer.stamp.size == size { Ok((blob, footer)) } else { Err(blob::changed_fault(path)) }
+        if opened.footer.stamp.size == size { Ok(opened) } else { Err(blob::changed_fault(path)) }
     }
 
     /// Opens a file and gives its footer, from memory when the file has not changed.
-    pub(super) fn open(&self, io: &StorageClient, path: &str) -> Result<(FileHandle, Arc<Footer>)> {
+    pub(super) fn open(&self, io: &StorageClient, path: &str) -> Result<OpenedFile> {
         let (blob, stamp) = blob::open_file(io, path)?;
         match self.get(path).filter(|footer| footer.stamp == stamp) {
-            Some(footer) => Ok((blob, footer)),
+            Some(footer) => Ok(OpenedFile { blob, footer }),
             None => self.load(blob, path, stamp, None),
         }
     }
 
     /// The footer of a file as it was listed. An object that has changed since is a fault.
-    pub(super) fn open_listed(&self, io: &StorageClient, file: &ListedFile) -> Result<(FileHandle, Arc<Footer>)> {
+    pub(super) fn open_listed(&self, io: &StorageClient, file: &ListedFile) -> Result<OpenedFile> {
         let Some(etag) = &file.etag else { return self.open(io, &file.path) };
         let blob = blob::open_version(io, &file.path, etag)?;
         match self.get(&file.path).filter(|footer| footer.stamp == file.stamp) {
-            Some(footer) => Ok((blob, footer)),
+            Some(footer) => Ok(OpenedFile { blob, footer }),
             None => {
                 let tail_bytes = match self.reads_small_files.load(Ordering::Relaxed) {
                     true => opening_bytes(file.stamp.size),
@@ -160,16 +166,16 @@ impl FooterCache {
 
     /// The footer of the file that a piece was found in, where it is in memory and the store checks at every read that
     /// the file is still the same.
-    pub(super) fn known(&self, io: &StorageClient, piece: &FileRange) -> Option<(FileHandle, Arc<Footer>)> {
+    pub(super) fn known(&self, io: &StorageClient, piece: &FileRange) -> Option<OpenedFile> {
         let logged = self.table().and_then(|table| table.size(&piece.path));
         let is_of = |footer: &Footer| logged.map_or_else(|| footer.is_of(piece), |size| footer.stamp.size == size);
         let footer = self.get(&piece.path).filter(|footer| is_of(footer))?;
         let blob = blob::open_version(io, &piece.path, footer.etag.as_deref()?).ok()?;
-        Some((blob, footer))
+        Some(OpenedFile { blob, footer })
     }
 
     /// Opens the file that a piece was found in. One that has changed since is a fault.
-    pub(super) fn open_piece(&self, io: &StorageClient, piece: &FileRange) -> Result<(FileHandle, Arc<Footer>)> {
+    pub(super) fn open_piece(&self, io: &StorageClient, piece: &FileRange) -> Result<OpenedFile> {
         if let Some(known) = self.known(io, piece) {
             return Ok(known);
         }
@@ -180,8 +186,8 @@ impl FooterCache {
         if let Some((stamp, etag)) = listed {
             let blob = blob::open_version(io, &piece.path, &etag)?;
             let tail = read_tail(&blob, &piece.path, stamp.size, opening_bytes(stamp.size))?;
-            let (blob, footer) = self.load(blob, &piece.path, stamp, Some(tail))?;
-            return if footer.is_of(piece) { Ok((blob, footer)) } else { Err(blob::changed_fault(&piece.path)) };
+            let opened = self.load(blob, &piece.path, stamp, Some(tail))?;
+            return if opened.footer.is_of(piece) { Ok(opened) } else { Err(blob::changed_fault(&piece.path)) };
         }
         // A whole file tells its size.
         let tail = match piece.row_groups {
@@ -190,23 +196,17 @@ impl FooterCache {
             }
             _ => None,
         };
-        let (blob, footer) = match tail {
+        let opened = match tail {
             Some((blob, stamp, tail)) => self.load(blob, &piece.path, stamp, Some(tail))?,
             None => self.open(io, &piece.path)?,
         };
-        if footer.is_of(piece) { Ok((blob, footer)) } else { Err(blob::changed_fault(&piece.path)) }
+        if opened.footer.is_of(piece) { Ok(opened) } else { Err(blob::changed_fault(&piece.path)) }
     }
 
-    fn load(
-        &self,
-        blob: FileHandle,
-        path: &str,
-        stamp: FileStamp,
-        tail: Option<Bytes>,
-    ) -> Result<(FileHandle, Arc<Footer>)> {
+    fn load(&self, blob: FileHandle, path: &str, stamp: FileStamp, tail: Option<Bytes>) -> Result<OpenedFile> {
         let footer = Arc::new(load_footer(&blob, path, stamp, tail)?);
         self.keep(path, &footer);
-        Ok((blob, footer))
+        Ok(OpenedFile { blob, footer })
     }
 
     fn get(&self, path: &str) -> Option<Arc<Footer>> {

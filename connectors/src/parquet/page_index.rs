@@ -167,7 +167,7 @@ fn is_sound(metadata: &ParquetMetaData) -> bool {
 }
 
 /// The bytes that hold some rows of the only row group: of each column its dictionary and the pages with these rows.
-pub(super) fn page_ranges(metadata: &ParquetMetaData, (from, to): (u64, u64)) -> Vec<Range<u64>> {
+pub(super) fn page_ranges(metadata: &ParquetMetaData, rows: &Range<u64>) -> Vec<Range<u64>> {
     let group = metadata.row_group(0);
     let mut ranges = Vec::new();
     for (column, pages) in group.columns().iter().zip(page_lists(metadata)) {
@@ -176,7 +176,7 @@ pub(super) fn page_ranges(metadata: &ParquetMetaData, (from, to): (u64, u64)) ->
             ranges.push(start..first_page);
         }
         let ends = pages.iter().skip(1).map(|page| page.first_row_index as u64).chain([group.num_rows() as u64]);
-        let holds = |(page, end): &(&PageLocation, u64)| (page.first_row_index as u64) < to && *end > from;
+        let holds = |(page, end): &(&PageLocation, u64)| (page.first_row_index as u64) < rows.end && *end > rows.start;
         let held: Vec<&PageLocation> = pages.iter().zip(ends).filter(holds).map(|(page, _)| page).collect();
         if let (Some(first), Some(last)) = (held.first(), held.last()) {
             ranges.push(first.offset as u64..(last.offset + i64::from(last.compressed_page_size)) as u64);

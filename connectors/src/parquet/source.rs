@@ -20,7 +20,7 @@ use crate::files::survey::inspect_parallel;
 
 use super::chunks::ParquetScan;
 use super::config::ParquetSource;
-use super::footer::{Footer, FooterCache};
+use super::footer::{Footer, FooterCache, OpenedFile};
 use super::notes::FooterSummary;
 use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
@@ -89,7 +89,7 @@ fn row_groups(
     piece: &FileRange,
     runs: Option<RowRuns>,
 ) -> Result<Vec<FileRange>> {
-    let (blob, footer) = footers.open_piece(io, piece)?;
+    let OpenedFile { blob, footer } = footers.open_piece(io, piece)?;
     let kept = footers.kept_rows(io, &piece.path)?;
     let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
     let mut first_row = piece.first_row;

@@ -34,7 +34,7 @@ impl StoredFile {
     pub(super) fn open(io: &StorageClient, place: &StorageLocation) -> Result<Self> {
         let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
         let footers: Arc<FooterCache> = Arc::default();
-        let (_, footer) = footers.open(io, &path)?;
+        let footer = footers.open(io, &path)?.footer;
         Ok(StoredFile { io: io.clone(), path, footers, footer })
     }
 

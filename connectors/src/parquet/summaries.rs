@@ -69,8 +69,8 @@ fn footer_summary(
 ) -> Result<FooterSummary> {
     let table = footers.table();
     let footer = match &table {
-        Some(_) => footers.open_logged(io, &file.path, file.stamp.size)?.1,
-        None => footers.open_listed(io, file)?.1,
+        Some(_) => footers.open_logged(io, &file.path, file.stamp.size)?.footer,
+        None => footers.open_listed(io, file)?.footer,
     };
     let metadata = &footer.metadata;
     let roots = metadata.file_metadata().schema_descr();

@@ -1,6 +1,7 @@
 //! AdamW, and the learning rate over the steps.
 
 use super::config::{LearningRateDecay, TrainConfig};
+use super::engine::StepSchedule;
 use super::gradient::BatchGradient;
 use super::network::{ModelParameters, ModelShape};
 
@@ -62,8 +63,10 @@ impl AdamState {
         shape: &ModelShape,
         parameters: &mut ModelParameters,
         gradient: &BatchGradient,
-        (step, rate, weight_decay): (u64, f64, f64),
+        schedule: StepSchedule,
+        weight_decay: f64,
     ) {
+        let StepSchedule { step, rate } = schedule;
         let rule = AdamUpdate { rate: rate as f32, scales: BiasCorrection::at_step(step) };
         let kept = (1.0 - rate * weight_decay) as f32;
         for layer in shape.layers() {

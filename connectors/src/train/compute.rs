@@ -1,7 +1,7 @@
 //! Through the layers and back, for a slice of a batch.
 
 use super::config::LossFunction;
-use super::matrix::{MatrixLayout, multiply};
+use super::matrix::{Matrix, ProductSize, multiply};
 use super::network::{DenseLayer, ModelParameters, ModelShape};
 
 /// Rows of a slice: what is computed together. Batches are cut into slices of this size whatever the
@@ -111,8 +111,8 @@ impl SliceWorkspace {
             output.chunks_exact_mut(layer.outputs).for_each(|row| row.copy_from_slice(biases));
             if layer.inputs > 0 {
                 let weights = &parameters.layers[layer.weights.clone()];
-                let size = (rows.rows, layer.inputs, layer.outputs);
-                multiply(size, (input, MatrixLayout::Rows), (weights, MatrixLayout::Columns), 1.0, output);
+                let size = ProductSize { m: rows.rows, k: layer.inputs, n: layer.outputs };
+                multiply(size, Matrix::rows(input), Matrix::columns(weights), 1.0, output);
             }
             if number + 1 < self.layers.len() {
                 output.iter_mut().for_each(|value| *value = value.max(0.0));
@@ -171,17 +171,12 @@ impl SliceWorkspace {
                 continue;
             }
             let (input, to) = (&self.values[number], &mut before[number][..rows.rows * layer.inputs]);
-            let size = (layer.outputs, rows.rows, layer.inputs);
+            let size = ProductSize { m: layer.outputs, k: rows.rows, n: layer.inputs };
             let gradient = &mut self.gradient[layer.weights.clone()];
-            multiply(size, (slopes, MatrixLayout::Columns), (input, MatrixLayout::Rows), 0.0, gradient);
+            multiply(size, Matrix::columns(slopes), Matrix::rows(input), 0.0, gradient);
             let weights = &parameters.layers[layer.weights.clone()];
-            multiply(
-                (rows.rows, layer.outputs, layer.inputs),
-                (slopes, MatrixLayout::Rows),
-                (weights, MatrixLayout::Rows),
-                0.0,
-                to,
-            );
+            let size = ProductSize { m: rows.rows, k: layer.outputs, n: layer.inputs };
+            multiply(size, Matrix::rows(slopes), Matrix::rows(weights), 0.0, to);
             if number > 0 {
                 // What relu has cut off has no slope.
                 to.iter_mut().zip(input).filter(|(_, value)| **value <= 0.0).for_each(|(slope, _)| *slope = 0.0);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_feed::{BatchFeatures, CategoricalType, NonFinite};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
 use forebay_run::{
     FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart,
 };
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
 use super::{choose, start, trainer};
-use crate::format::{ConfigResult, ConnectorConfig};
+use crate::format::ConnectorConfig;
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
 /// and the artifact that its features come from, all that `forebay predict` needs.
@@ -282,7 +282,7 @@ const WIDTH_MAX: u32 = 65_536;
 
 impl ConnectorConfig for TrainConfig {
     fn check(&self) -> ConfigResult<()> {
-        let wrong = |field: &str, message: String| Err((message, field.to_owned()));
+        let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
             let field = if self.hidden.is_some() { "hidden" } else { "loss" };
             return wrong(field, format!("`{field}` is for `model: mlp`"));

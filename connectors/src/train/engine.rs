@@ -75,12 +75,8 @@ impl TrainingEngine for HostEngine<'_> {
         None
     }
 
-    fn step(
-        &mut self,
-        state: &mut TrainingState,
-        batch: FeedBatch,
-        StepSchedule { step, rate }: StepSchedule,
-    ) -> Result<()> {
+    fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, schedule: StepSchedule) -> Result<()> {
+        let step = schedule.step;
         let (config, gradient) = (self.config, &mut self.gradient);
         gradient.compute_batch(&state.shape, &state.parameters, &model_input(&batch), config.loss());
         let (loss, weight, strange) = (gradient.loss, gradient.weight, gradient.strange);
@@ -90,7 +86,7 @@ impl TrainingEngine for HostEngine<'_> {
             if let Some(norm) = config.clip_norm {
                 gradient.clip(norm);
             }
-            state.adam.step(&state.shape, &mut state.parameters, gradient, (step, rate, config.weight_decay));
+            state.adam.step(&state.shape, &mut state.parameters, gradient, schedule, config.weight_decay);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use forebay_model::Result;
+use forebay_model::{ConfigError, Result};
 use forebay_run::Trainer;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
@@ -51,7 +51,7 @@ pub(crate) const FORMAT: ConnectorFormat = ConnectorFormat {
         match config.get("model").and_then(Value::as_str).filter(|model| !NETWORKS.contains(model)) {
             Some(model) => {
                 let known = NETWORKS.join("`, `");
-                Err((format!("`{model}` is not one of `{known}`, `{BOOSTED}`"), "model".to_owned()))
+                Err(ConfigError::at("model", format!("`{model}` is not one of `{known}`, `{BOOSTED}`")))
             }
             None => (NETWORK_FORMAT.canonical)(config),
         }

@@ -11,20 +11,45 @@ pub enum MatrixLayout {
     Columns,
 }
 
+/// Values of a matrix and how they lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a> {
+    pub values: &'a [f32],
+    pub layout: MatrixLayout,
+}
+
+impl<'a> Matrix<'a> {
+    /// Values that lie row after row.
+    pub fn rows(values: &'a [f32]) -> Matrix<'a> {
+        Matrix { values, layout: MatrixLayout::Rows }
+    }
+
+    /// Values that lie column after column.
+    pub fn columns(values: &'a [f32]) -> Matrix<'a> {
+        Matrix { values, layout: MatrixLayout::Columns }
+    }
+}
+
+/// The sides of a product of matrices.
+#[derive(Debug, Clone, Copy)]
+pub struct ProductSize {
+    /// Rows of the first matrix and of the product.
+    pub m: usize,
+    /// Columns of the first matrix, rows of the second.
+    pub k: usize,
+    /// Columns of the second matrix and of the product.
+    pub n: usize,
+}
+
 /// `c = a b + beta c`, where `a` is `m x k`, `b` is `k x n`, and `c` is `m x n`, row after row.
-pub fn multiply(
-    (m, k, n): (usize, usize, usize),
-    (a, a_lies): (&[f32], MatrixLayout),
-    (b, b_lies): (&[f32], MatrixLayout),
-    beta: f32,
-    c: &mut [f32],
-) {
+pub fn multiply(size: ProductSize, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &mut [f32]) {
+    let ProductSize { m, k, n } = size;
     let strides = |lies: MatrixLayout, rows: usize, columns: usize| match lies {
         MatrixLayout::Rows => (columns as isize, 1),
         MatrixLayout::Columns => (1, rows as isize),
     };
-    let ((row_a, column_a), (row_b, column_b)) = (strides(a_lies, m, k), strides(b_lies, k, n));
-    let (a, b, c) = (&a[..m * k], &b[..k * n], &mut c[..m * n]);
+    let ((row_a, column_a), (row_b, column_b)) = (strides(a.layout, m, k), strides(b.layout, k, n));
+    let (a, b, c) = (&a.values[..m * k], &b.values[..k * n], &mut c[..m * n]);
     #[allow(unsafe_code, reason = "the kernel takes pointers")]
     // SAFETY: the slices were just cut to the sizes that the strides reach, and `c` is borrowed alone.
     unsafe {
@@ -41,10 +66,10 @@ mod tests {
     fn any_side_may_be_a_transpose() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, 2.0, 1.0, 0.0, 3.0]);
         let (a_columns, b_columns) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [1.0, 2.0, 0.0, 0.0, 1.0, 3.0]);
-        for a in [(&a[..], MatrixLayout::Rows), (&a_columns[..], MatrixLayout::Columns)] {
-            for b in [(&b[..], MatrixLayout::Rows), (&b_columns[..], MatrixLayout::Columns)] {
+        for a in [Matrix::rows(&a), Matrix::columns(&a_columns)] {
+            for b in [Matrix::rows(&b), Matrix::columns(&b_columns)] {
                 let mut c = [1.0; 4];
-                multiply((2, 3, 2), a, b, 1.0, &mut c);
+                multiply(ProductSize { m: 2, k: 3, n: 2 }, a, b, 1.0, &mut c);
                 assert_eq!(c, [6.0, 12.0, 15.0, 24.0]);
             }
         }

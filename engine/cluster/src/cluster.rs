@@ -18,15 +18,13 @@ use uuid::Uuid;
 
 use crate::coordinator::Coordinator;
 use crate::discovery::WorkerDiscovery;
-use crate::protocol::{
-    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, WorkerHello, WorkerMessage, WorkerRequest,
-};
+use crate::protocol::{FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, WorkerMessage, WorkerRequest};
 use crate::row_codec::decode_rows;
 use crate::scheduler::AttemptId;
 use crate::security::ClusterSecurity;
 use crate::shuffle_plan::ShufflePlan;
 use crate::status::StatusWriter;
-use crate::worker_client::{WorkerClient, WorkerLoss};
+use crate::worker_client::{WorkerConnection, WorkerLoss};
 
 /// Interval at which a waiting thread checks whether to stop.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -101,6 +99,12 @@ impl StageSpec {
 /// Channel for the rows of tasks: the pieces of each attempt, in order.
 pub type RowsSender = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
 
+/// Where the rows of one attempt go.
+pub struct AttemptRows {
+    pub attempt: AttemptId,
+    pub to: RowsSender,
+}
+
 /// Capacity of the channel of rows, in pieces.
 pub const ROWS_AHEAD: usize = 2;
 
@@ -163,7 +167,7 @@ pub struct ClusterAvailability {
 pub enum CoordinatorEvent {
     Submit { asks: Arc<StageSpec>, tasks: Vec<TaskSpec>, to: Sender<StageUpdate>, rows: Option<RowsSender> },
     Roster(BTreeSet<String>),
-    Connected(String, Result<Box<(WorkerClient, WorkerHello)>>),
+    Connected(String, Result<Box<WorkerConnection>>),
     Heard(AttemptId, Box<WorkerMessage>),
     Over(AttemptId, Result<(), WorkerLoss>),
     Show(StatusWriter),

@@ -10,13 +10,13 @@ use forebay_storage::{Event, EventListener};
 use tokio::task::AbortHandle;
 
 use crate::cluster::{
-    AvailabilityCell, ClusterOptions, CoordinatorEvent, RowsSender, StageFailure, StageSpec, StageUpdate, TaskEvent,
-    TaskSpec, no_workers_fault,
+    AttemptRows, AvailabilityCell, ClusterOptions, CoordinatorEvent, RowsSender, StageFailure, StageSpec, StageUpdate,
+    TaskEvent, TaskSpec, no_workers_fault,
 };
-use crate::protocol::{TaskKind, TaskProgress, WorkerHello, WorkerMessage};
+use crate::protocol::{TaskKind, TaskProgress, WorkerMessage};
 use crate::scheduler::{AttemptId, FailureAction, TaskAssignment, TaskId, TaskScheduler, WorkerId};
 use crate::status::{ClusterStatus, StatusWriter, WorkerStatus};
-use crate::worker_client::{WorkerClient, WorkerLoss};
+use crate::worker_client::{WorkerClient, WorkerConnection, WorkerLoss};
 
 /// How often the driver looks around when it hears nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -260,12 +260,12 @@ impl Coordinator {
         self.update_availability();
     }
 
-    fn worker_connected(&mut self, address: String, found: Result<Box<(WorkerClient, WorkerHello)>>) {
+    fn worker_connected(&mut self, address: String, found: Result<Box<WorkerConnection>>) {
         if matches!(self.addresses.get(&address), Some(AddressState::Member)) {
             return;
         }
         match found.map(|found| *found) {
-            Ok((link, hello)) if !hello.leaves => {
+            Ok(WorkerConnection { link, hello }) if !hello.leaves => {
                 let next = self.workers.len();
                 let worker = *self.workers.entry(address.clone()).or_insert(next);
                 self.schedule.add_worker(worker, hello.slots.max(1));
@@ -474,7 +474,7 @@ impl Coordinator {
                     continue;
                 }
             };
-            let rows = group.rows.clone().map(|rows| (attempt, rows));
+            let rows = group.rows.clone().map(|to| AttemptRows { attempt, to });
             let (link, to) = (member.link.clone(), self.to.clone());
             let spawned = self.handle.spawn(async move {
                 let mut hear = |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));

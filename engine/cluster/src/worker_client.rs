@@ -24,10 +24,9 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::authentication::{AuthenticatedChannel, ChannelBinding, ProofFailure};
-use crate::cluster::{ROWS_AHEAD, RowsSender};
+use crate::cluster::{AttemptRows, ROWS_AHEAD};
 use crate::protocol::{PROTOCOL, TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
 use crate::row_codec::PIECE_BYTES;
-use crate::scheduler::AttemptId;
 use crate::security::ClusterSecurity;
 use crate::task_exec::{TaskExec, TaskExecCodec, WorkerOutput, decode_outputs};
 
@@ -50,6 +49,12 @@ pub struct WorkerClient {
     ctx: Arc<TaskContext>,
 }
 
+/// A connection, and what the worker says of itself.
+pub struct WorkerConnection {
+    pub link: WorkerClient,
+    pub hello: WorkerHello,
+}
+
 /// Why a worker does not go on.
 #[derive(Debug)]
 pub enum WorkerLoss {
@@ -69,7 +74,7 @@ pub fn protocol_version() -> String {
 impl WorkerClient {
     /// Connects, and makes sure that it is a worker of this version that knows the cluster's token. The connection
     /// is the only one of the link: another process may have taken the address when it breaks.
-    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<(WorkerClient, WorkerHello)> {
+    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
         let unreached = |error: String| {
             Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
         };
@@ -131,7 +136,7 @@ impl WorkerClient {
             WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
         })?;
         let hello = hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
-        Ok((link, hello))
+        Ok(WorkerConnection { link, hello })
     }
 
     /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
@@ -141,7 +146,7 @@ impl WorkerClient {
         request: WorkerRequest,
         lease: Duration,
         heard: &mut (dyn FnMut(WorkerMessage) + Send),
-        rows: Option<(AttemptId, RowsSender)>,
+        rows: Option<AttemptRows>,
     ) -> Result<(), WorkerLoss> {
         let silent = || WorkerLoss::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
         let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
@@ -179,7 +184,7 @@ impl WorkerClient {
             for said in batch.and_then(|batch| decode_outputs(&batch)).map_err(broken)? {
                 match (said, &rows) {
                     (WorkerOutput::Message(message), _) => heard(message),
-                    (WorkerOutput::Rows(bytes), Some((attempt, to))) => {
+                    (WorkerOutput::Rows(bytes), Some(AttemptRows { attempt, to })) => {
                         to.send((*attempt, bytes)).await.map_err(|_| WorkerLoss::Unwanted)?;
                     }
                     (WorkerOutput::Rows(_), None) => {

@@ -30,7 +30,7 @@ pub use gc::{
 };
 pub use lease::StateLease;
 pub use output::{
-    IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedTable, Shard, TableTarget, intact_shards,
+    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedTable, Shard, TableTarget, intact_shards,
     record_is_intact, remove_directory, shard_directory, table_record_is_intact, table_shard_directory,
     unique_shard_directory,
 };

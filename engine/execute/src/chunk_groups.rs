@@ -16,43 +16,47 @@ pub type OpenSpanFn<'f, 'r> = &'f mut dyn FnMut(&SpanRef, &mut Carry) -> Result<
 /// Receives consecutive chunks.
 pub type ChunkGroupFn<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
 
-/// Passes the chunks of some spans to `take`, in groups of about `rows_max` rows or of one chunk; false if the pass was
-/// stopped.
-pub fn for_each_group(
-    (tasks, rows_max): (&[SpanRef], usize),
-    (carry, stop, memory): (&mut Carry, &AtomicBool, MemoryBudget),
-    open: OpenSpanFn<'_, '_>,
-    take: ChunkGroupFn<'_>,
-) -> Result<bool> {
-    let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
-    let mut take = |chunks: &[Chunk], carry: &mut Carry| {
-        take(chunks, carry)?;
-        turn += 1;
-        if turn % CHUNKS_PER_CHECK == 1 { memory.check() } else { Ok(()) }
-    };
-    let mut each = || {
-        for task in tasks {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            for chunk in open(task, carry)? {
-                let chunk = chunk?;
-                let own = chunk.batch.num_rows();
-                rows += own;
-                waiting.push(chunk);
-                // Another chunk of this size would exceed the limit.
-                if rows + own > rows_max {
-                    rows = 0;
-                    take(&std::mem::take(&mut waiting), carry)?;
+/// Spans whose chunks pass through a chain in groups of about `rows_max` rows, or of one chunk.
+pub struct ChunkGroups<'a> {
+    pub tasks: &'a [SpanRef],
+    pub rows_max: usize,
+    pub stop: &'a AtomicBool,
+    pub memory: MemoryBudget,
+}
+
+impl ChunkGroups<'_> {
+    /// Passes the groups to `take`; false if the pass was stopped.
+    pub fn for_each(&self, carry: &mut Carry, open: OpenSpanFn<'_, '_>, take: ChunkGroupFn<'_>) -> Result<bool> {
+        let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
+        let mut take = |chunks: &[Chunk], carry: &mut Carry| {
+            take(chunks, carry)?;
+            turn += 1;
+            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+        };
+        let mut each = || {
+            for task in self.tasks {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                for chunk in open(task, carry)? {
+                    let chunk = chunk?;
+                    let own = chunk.batch.num_rows();
+                    rows += own;
+                    waiting.push(chunk);
+                    // Another chunk of this size would exceed the limit.
+                    if rows + own > self.rows_max {
+                        rows = 0;
+                        take(&std::mem::take(&mut waiting), carry)?;
+                    }
                 }
             }
+            Ok(true)
+        };
+        let read = each();
+        // A fault in the pending chunks is reported before a fault of the read behind them.
+        if !waiting.is_empty() && !matches!(read, Ok(false)) {
+            take(&waiting, carry)?;
         }
-        Ok(true)
-    };
-    let read = each();
-    // A fault in the pending chunks is reported before a fault of the read behind them.
-    if !waiting.is_empty() && !matches!(read, Ok(false)) {
-        take(&waiting, carry)?;
+        read
     }
-    read
 }

@@ -31,7 +31,11 @@ pub type FinalizeLanesFn<'a> = &'a (dyn Fn(FusedCoverage) -> Result<()> + Sync);
 pub type LinkShardsFn<'a> = &'a (dyn Fn(Vec<Shard>) -> Result<()> + Sync);
 
 /// Lanes with pending analyzers, and the hooks that run when everything is learned and when everything is written.
-pub type FusionRequest<'a, 'l> = (&'l [&'a IncrementalLane<'a>], FinalizeLanesFn<'a>, LinkShardsFn<'a>);
+pub struct FusionRequest<'a, 'l> {
+    pub lanes: &'l [&'a IncrementalLane<'a>],
+    pub finalize: FinalizeLanesFn<'a>,
+    pub link: LinkShardsFn<'a>,
+}
 
 /// What was learned before the pass read anything itself.
 #[derive(Default)]
@@ -51,7 +55,7 @@ pub struct FusedLearner<'a> {
     /// The scan for the sink and the analyzers.
     scan: ColumnScan,
     learned: Mutex<FusedCoverage>,
-    answer: FinalizeLanesFn<'a>,
+    finalize: FinalizeLanesFn<'a>,
     link: LinkShardsFn<'a>,
 }
 
@@ -60,9 +64,10 @@ impl<'a> FusedLearner<'a> {
     fn new(
         write: &WritePass<'_>,
         work: &SinkWork,
-        (lanes, answer, link): FusionRequest<'a, '_>,
+        request: &FusionRequest<'a, '_>,
         parts: &[&WorkUnit],
     ) -> Result<Option<FusedLearner<'a>>> {
+        let lanes = request.lanes;
         let places = lanes.iter().flat_map(|lane| (0..lane.asks().len()).map(|index| (*lane, index)));
         let places: Vec<(&'a IncrementalLane<'a>, usize)> = places.collect();
         let mut lacking: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
@@ -80,7 +85,14 @@ impl<'a> FusedLearner<'a> {
         let questions = taken.iter().map(|place| places[*place]).collect();
         let of_taken = |lacking: Vec<bool>| taken.iter().map(|place| lacking[*place]).collect();
         let lacking = lacking.into_iter().map(|(start, lacking)| (start, of_taken(lacking))).collect();
-        Ok(Some(FusedLearner { questions, lacking, scan, learned: Mutex::default(), answer, link }))
+        Ok(Some(FusedLearner {
+            questions,
+            lacking,
+            scan,
+            learned: Mutex::default(),
+            finalize: request.finalize,
+            link: request.link,
+        }))
     }
 
     /// The operations of the sink's work and of the analyzers; `None` unless the windows are exactly the sink's own.
@@ -139,7 +151,7 @@ impl<'a> FusedLearner<'a> {
     /// Finalizes the lanes: all rows of all units were read.
     pub fn finalize_lanes(&self) -> Result<()> {
         let learned = std::mem::take(&mut *lock(&self.learned)?);
-        (self.answer)(learned)
+        (self.finalize)(learned)
     }
 
     /// Links the written shards. An output without files gets its schema file later.
@@ -156,7 +168,7 @@ impl WritePass<'_> {
         work: &SinkWork,
         prepared: &PreparedChains,
         target: &WriteTarget<'_>,
-        asking: FusionRequest<'_, '_>,
+        request: &FusionRequest<'_, '_>,
     ) -> Result<Option<WriteResult>> {
         let sequence = self.ordered_scan(&work.scans, prepared);
         let line = sequence.timeline()?;
@@ -170,7 +182,7 @@ impl WritePass<'_> {
         if bytes > line.history.bytes(0..line.tasks.len()) / NEW_PART_MAX {
             return Ok(None);
         }
-        let Some(along) = FusedLearner::new(self, work, asking, &todo)? else { return Ok(None) };
+        let Some(along) = FusedLearner::new(self, work, request, &todo)? else { return Ok(None) };
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
         let mut sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
         let staying = self.plan_column_reuse(&mut sequence, prepared, &line, target, &parts, Some(&along))?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::fused_learn::FusedCoverage;
-use crate::learn_pass::{LaneExecution, LearnPass, LearnResult, fixed_bytes};
+use crate::learn_pass::{LaneExecution, LaneStates, LearnPass, LearnResult, fixed_bytes};
 use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline};
 use crate::read_ahead::ReadAhead;
 use crate::remote::{RemoteExecutor, WorkerTask};
@@ -34,6 +34,16 @@ pub struct IncrementalLane<'a> {
     /// when a run resumes.
     seen: Vec<Arc<SpanIndex>>,
     is_history: bool,
+}
+
+/// Work units whose rows are learned.
+struct UnitTasks<'a> {
+    /// The spans of the whole history.
+    tasks: &'a [SpanRef],
+    /// How many units there are.
+    parts: usize,
+    /// Whether no unit has a committed state.
+    all_missing: bool,
 }
 
 /// The outcome of a work unit.
@@ -59,7 +69,7 @@ impl<'a> IncrementalLane<'a> {
         run: &'a LaneExecution<'a>,
         turns: &'a CountingSemaphore,
     ) -> Result<Option<Self>> {
-        let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
+        let chains = || run.scans.iter().flat_map(|scan| &scan.chains).map(|tapped| &tapped.chain);
         let mut row_orders = chains().flat_map(|chain| chain.windows()).map(|window| window.row_order);
         let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
         let divides = match learn.cluster.is_some() || learn.on_worker {
@@ -107,7 +117,7 @@ impl<'a> IncrementalLane<'a> {
         }
         let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
         let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
-            self.learn_unit(&line.tasks, part, (carry, seal), (true, parts), stop)
+            self.learn_unit(&UnitTasks { tasks: &line.tasks, parts, all_missing: true }, part, carry, seal, stop)
         };
         let task = WorkerTask {
             line: &line,
@@ -155,8 +165,8 @@ impl<'a> IncrementalLane<'a> {
     /// Puts an analyzer's state over some spans of a history; [`IncrementalLane::commit_unit`] commits it.
     pub fn put_unit_state(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
         let id = self.state_id(index, tasks);
-        let kept_in = (self.learn.scratch, self.is_history);
-        let put = self.learn.store.put_partial(id, self.analyzer(index), state, kept_in);
+        let learn = self.learn;
+        let put = learn.store.put_partial(id, self.analyzer(index), state, learn.scratch, self.is_history);
         put.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
     }
 
@@ -229,7 +239,8 @@ impl<'a> IncrementalLane<'a> {
         let (store, scratch) = (self.learn.store, self.learn.scratch);
         let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
         let done = sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
-            self.learn_unit(tasks, part, (carry, seal), (is_first, todo.len()), stop)
+            let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
+            self.learn_unit(&units, part, carry, seal, stop)
         });
         self.run.end_reads()?;
         let done = done?;
@@ -321,35 +332,34 @@ impl<'a> IncrementalLane<'a> {
         Ok(if of.len() == 1 { of.remove(0) } else { StateSource::Merged { tasks: run.clone(), kept, of } })
     }
 
-    /// Reads the rows of a unit, one of `parts`, and commits its states; `None` if the pass was stopped. With `all`, no
-    /// unit has a committed state.
+    /// Reads the rows of a unit and commits its states; `None` if the pass was stopped.
     fn learn_unit(
         &self,
-        tasks: &[SpanRef],
+        units: &UnitTasks<'_>,
         part: &WorkUnit,
-        (carry, seal): (&mut Carry, CheckpointHook<'_>),
-        (all, parts): (bool, usize),
+        carry: &mut Carry,
+        seal: CheckpointHook<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<UnitOutcome>> {
-        let learn = self.learn;
-        let wanted = self.missing_states(&part.tasks, all)?;
+        let (learn, tasks) = (self.learn, units.tasks);
+        let wanted = self.missing_states(&part.tasks, units.all_missing)?;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
         for tasks in tasks[part.tasks.clone()].chunk_by(|task, next| task.scan == next.scan) {
-            let asked = (&mut states[..], &(|place| wanted[place]) as &dyn Fn(usize) -> bool);
-            if !learn.spans(self.run, tasks, (carry, stop), asked, &mut counts)? {
+            let into = LaneStates { states: &mut states, wants: &|place| wanted[place], counts: &mut counts };
+            if !learn.spans(self.run, tasks, carry, stop, into)? {
                 return Ok(None);
             }
         }
         seal(carry)?;
-        let is_large = |bytes: u64| bytes.saturating_mul(parts as u64) >= shares_bytes_min();
+        let is_large = |bytes: u64| bytes.saturating_mul(units.parts as u64) >= shares_bytes_min();
         let is_all = !self.is_history && part.tasks.len() == tasks.len();
         let mut how = RemoteDisposition::default();
         let learned = self.state_ids(&part.tasks).enumerate().zip(states);
         for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted[*index]) {
             let (analyzer, ask) = (self.analyzer(index), self.run.lane.asks[index]);
             if learn.on_worker && is_all {
-                learn.find(ask, (state, true))?;
+                learn.find(ask, state, true)?;
                 how.answered.insert(index);
             } else if learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large) {
                 let put = learn.store.put_partial_shares(id, analyzer, &mut state, learn.scratch);
@@ -447,7 +457,7 @@ impl<'a> IncrementalLane<'a> {
                 false => self.merge(index, pieces, None),
             };
             match state.map_err(|fault| self.learn.place(fault, asks[index]))? {
-                Some(state) => self.learn.conclude(asks[index], (state, !self.is_history), answers).map(|()| true),
+                Some(state) => self.learn.conclude(asks[index], state, !self.is_history, answers).map(|()| true),
                 None => Ok(false),
             }
         })?;
@@ -466,8 +476,8 @@ impl<'a> IncrementalLane<'a> {
         let Some(mut state) = self.merge(index, pieces, share)? else { return Ok(None) };
         let id = self.state_id(index, tasks);
         match share {
-            Some(share) => learn.store.put_partial_share((id, share), analyzer, &mut state, learn.scratch)?,
-            None => learn.store.put_partial(id, analyzer, &mut state, (learn.scratch, self.is_history))?,
+            Some(share) => learn.store.put_partial_share(id, share, analyzer, &mut state, learn.scratch)?,
+            None => learn.store.put_partial(id, analyzer, &mut state, learn.scratch, self.is_history)?,
         }
         Ok(Some(state))
     }
@@ -480,7 +490,7 @@ impl<'a> IncrementalLane<'a> {
             let kept = |tasks| {
                 let id = self.state_id(index, tasks);
                 match share {
-                    Some(share) => learn.store.get_partial_share((id, share), analyzer, scratch),
+                    Some(share) => learn.store.get_partial_share(id, share, analyzer, scratch),
                     None => learn.store.get_partial(id, analyzer, scratch),
                 }
             };
@@ -517,7 +527,7 @@ fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> Ordere
         batch_rows: learn.batch_rows,
         threads: learn.threads,
         scans: &run.lane.scans,
-        chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
+        chains: run.scans.iter().flat_map(|scan| scan.chains.first()).map(|tapped| &tapped.chain).collect(),
         narrow: Vec::new(),
         written: Vec::new(),
         computing: 1.0,

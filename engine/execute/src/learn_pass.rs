@@ -15,7 +15,7 @@ use forebay_storage::failpoint::{reading, step};
 use forebay_storage::{ChunkIterator, Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::{CountingSemaphore, lock, parallel_map, poisoned_lock, run_on_all};
 
-use crate::chunk_groups::for_each_group;
+use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::ChunkIter;
 use crate::fused_learn::{FusedCoverage, FusedLearnFn};
 use crate::incremental_learn::IncrementalLane;
@@ -64,13 +64,31 @@ pub struct LearnResult {
     pub kept: RetainedIds,
 }
 
-/// A stream's chain, and for each of its taps the index of the lane's analyzer.
-pub type TappedChain = (OpChain, Vec<usize>);
+/// A stream's chain with its taps.
+pub struct TappedChain {
+    pub chain: OpChain,
+    /// For each tap, the index of the lane's analyzer.
+    pub places: Vec<usize>,
+}
+
+/// What one scan of a lane reads, and the chains of its streams.
+pub struct LaneScan {
+    pub request: Arc<ScanRequest>,
+    pub chains: Vec<TappedChain>,
+}
+
+/// The states that rows are accumulated into, and the counts of these rows.
+pub struct LaneStates<'a> {
+    /// One for each analyzer of the lane.
+    pub states: &'a mut [AnyState],
+    /// Which of them are wanted.
+    pub wants: &'a dyn Fn(usize) -> bool,
+    pub counts: &'a mut RowCounts,
+}
 
 pub struct LaneExecution<'a> {
     pub lane: &'a AnalyzerLane,
-    /// For each scan, the request; for each of its streams, the chain with its taps.
-    pub scans: Vec<(Arc<ScanRequest>, Vec<TappedChain>)>,
+    pub scans: Vec<LaneScan>,
     tasks: Vec<SpanRef>,
     next: AtomicUsize,
     /// Whether one thread has to read all spans in order, because of window state.
@@ -101,7 +119,7 @@ impl LaneExecution<'_> {
         let (ahead, place) = &self.ahead;
         for task in tasks {
             let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?.clone();
-            let request = self.scans[task.scan].0.clone();
+            let request = self.scans[task.scan].request.clone();
             ahead.plan([((*place, task), PlannedSpan { input, span: task.span, request })])?;
         }
         Ok(())
@@ -116,7 +134,7 @@ impl LaneExecution<'_> {
         let (ahead, place) = &self.ahead;
         let open = || {
             let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?;
-            input.source.open(learn.io, &input.dataset.spans[task.span], &self.scans[task.scan].0)
+            input.source.open(learn.io, &input.dataset.spans[task.span], &self.scans[task.scan].request)
         };
         ahead.take(learn.io, (*place, task), open)
     }
@@ -273,17 +291,15 @@ impl LearnPass<'_> {
                 let chain = OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
                 let places =
                     stream.taps.iter().map(|(ask, _)| index_of_ask(&lane.asks, *ask)).collect::<Result<_>>()?;
-                chains.push((chain, places));
+                chains.push(TappedChain { chain, places });
             }
             let rows =
-                chunk_rows_max(self.batch_rows, chains.iter().map(|(chain, _)| chain), self.memory, self.threads);
-            scans.push((Arc::new(scan_request(self.program, scan, input, rows, keys)), chains));
+                chunk_rows_max(self.batch_rows, chains.iter().map(|tapped| &tapped.chain), self.memory, self.threads);
+            let request = Arc::new(scan_request(self.program, scan, input, rows, keys));
+            scans.push(LaneScan { request, chains });
             tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
         }
-        let in_order = scans
-            .iter()
-            .flat_map(|(_, chains): &(Arc<ScanRequest>, Vec<TappedChain>)| chains)
-            .any(|(chain, _)| chain.is_ordered());
+        let in_order = scans.iter().flat_map(|scan: &LaneScan| &scan.chains).any(|tapped| tapped.chain.is_ordered());
         let (fixed, spilling) = self.need(lane);
         let share = budget.saturating_sub(fixed) / spilling.max(1);
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
@@ -347,13 +363,20 @@ impl LearnPass<'_> {
             let task = std::slice::from_ref(task);
             match &mut own {
                 Some(states) => {
-                    if !self.spans(run, task, (&mut carry, stop), (states, &|_| true), &mut counts)? {
+                    if !self.spans(
+                        run,
+                        task,
+                        &mut carry,
+                        stop,
+                        LaneStates { states, wants: &|_| true, counts: &mut counts },
+                    )? {
                         return Ok(());
                     }
                 }
                 None => {
                     let mut states = self.zero(run)?;
-                    if !self.spans(run, task, (&mut carry, stop), (&mut states, &|_| true), &mut counts)? {
+                    let into = LaneStates { states: &mut states, wants: &|_| true, counts: &mut counts };
+                    if !self.spans(run, task, &mut carry, stop, into)? {
                         return Ok(());
                     }
                     let mut merged = lock(&run.merged)?;
@@ -384,15 +407,21 @@ impl LearnPass<'_> {
         let lane_counts = merged.counts;
         drop(merged);
         for (ask, state) in run.lane.asks.iter().zip(states) {
-            self.conclude(*ask, (state, true), answers)?;
+            self.conclude(*ask, state, true, answers)?;
         }
         lock(answers)?.record_counts(lane_counts, 0);
         self.store.note_read(self.lane_bytes(run.lane))
     }
 
     /// Commits the state of all rows and inserts its finding.
-    pub fn conclude(&self, ask: AnalyzerId, state: (AnyState, bool), answers: &Mutex<LearnResult>) -> Result<()> {
-        let finding = self.find(ask, state)?;
+    pub fn conclude(
+        &self,
+        ask: AnalyzerId,
+        state: AnyState,
+        durable: bool,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
+        let finding = self.find(ask, state, durable)?;
         self.answer(ask, Arc::new(finding), answers)
     }
 
@@ -423,12 +452,12 @@ impl LearnPass<'_> {
 
     /// Commits the state of all rows, and returns its finding. With workers, the finding is committed for them, too. A
     /// state that is not `durable` was merged of committed states, and is merged again if a power failure loses it.
-    pub fn find(&self, ask: AnalyzerId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
+    pub fn find(&self, ask: AnalyzerId, mut state: AnyState, durable: bool) -> Result<Finding> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
         let found = catch_panic(|| {
             analyzer.condense(&mut state)?;
-            self.store.put_state(id, analyzer.as_ref(), &mut state, (self.scratch, durable))?;
+            self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
             analyzer.finish(state)
         });
         let found = found.map_err(|fault| self.place(fault, ask))?;
@@ -458,18 +487,18 @@ impl LearnPass<'_> {
         Ok(())
     }
 
-    /// Reads some spans of a scan into the states; `wants` selects the analyzers. False if the pass was stopped.
+    /// Accumulates some spans of a scan; false if the pass was stopped.
     pub fn spans(
         &self,
         run: &LaneExecution<'_>,
         tasks: &[SpanRef],
-        (carry, stop): (&mut Carry, &AtomicBool),
-        (states, wants): (&mut [AnyState], &dyn Fn(usize) -> bool),
-        counts: &mut RowCounts,
+        carry: &mut Carry,
+        stop: &AtomicBool,
+        LaneStates { states, wants, counts }: LaneStates<'_>,
     ) -> Result<bool> {
         let Some(scan) = tasks.first().map(|task| task.scan) else { return Ok(true) };
         let bound = &self.program.bound;
-        let (request, chains) = &run.scans[scan];
+        let LaneScan { request, chains } = &run.scans[scan];
         let input = self.known.input(self.program, run.lane.scans[scan].base)?;
         // Lanes share the bytes of a span; each reports its share.
         let share = match &input.dataset.column_bytes {
@@ -480,7 +509,7 @@ impl LearnPass<'_> {
         let mut progress = ScanProgress::new(spans(), share.min(1.0));
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
-            for (chain, places) in chains {
+            for TappedChain { chain, places } in chains {
                 let streamed = chain.run(chunks, carry, &mut |want, input| {
                     let place = places[want];
                     let ask = run.lane.asks[place];
@@ -497,11 +526,11 @@ impl LearnPass<'_> {
         };
         // If several chains feed an analyzer, they take turns at each chunk.
         let rows_max = match chains.as_slice() {
-            [(chain, _)] => group_rows_max(request.batch_rows, chain, self.memory, self.threads),
+            [TappedChain { chain, .. }] => group_rows_max(request.batch_rows, chain, self.memory, self.threads),
             _ => 0,
         };
         let mut open = |task: &SpanRef, carry: &mut Carry| {
-            for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
+            for (TappedChain { chain, .. }, stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
                 let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
                 sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))?;
             }
@@ -511,7 +540,8 @@ impl LearnPass<'_> {
             let chunks = run.open_ahead(self, *task)?;
             Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as ChunkIter<'_>)
         };
-        let whole = for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;
+        let groups = ChunkGroups { tasks, rows_max, stop, memory: self.memory };
+        let whole = groups.for_each(carry, &mut open, &mut run_through)?;
         step("have read", "a span");
         if whole {
             self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });

@@ -38,7 +38,7 @@ mod window_operator;
 mod write_pass;
 mod write_target;
 
-pub use fused_learn::{FusedCoverage, FusedLearnFn};
+pub use fused_learn::{FusedCoverage, FusedLearnFn, FusionRequest};
 pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
 pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};

@@ -133,7 +133,7 @@ impl MaterializePass<'_> {
         let plan = match (plan, &self.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
-                return self.one_per_key(self.only_flow(op)?, keys, (*last, &schema), take);
+                return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), .. })) => {
                 return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, take);
@@ -238,14 +238,16 @@ impl MaterializePass<'_> {
             };
             let order_failure = self.known.order_failure.clone();
             let part = Arc::new(StreamInput { chain, input, request, sorted, order_failure });
-            tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
+            let first = tasks.len();
+            let spans = 0..part.input.dataset.spans.len();
+            tasks.extend(spans.map(|span| NumberedSpan { number: first + span, input: part.clone(), span }));
         }
-        let learned = tasks.first().map(|(part, _): &(Arc<StreamInput>, usize)| part.chain.fields(0));
+        let learned = tasks.first().map(|task: &NumberedSpan| task.input.chain.fields(0));
         let schema = match learned {
             Some(fields) => with_position(fields.iter().cloned()),
             None => schema_with_positions(flow, columns)?,
         };
-        Ok(FlowSpans { schema, tasks: tasks.into_iter().enumerate().collect() })
+        Ok(FlowSpans { schema, tasks })
     }
 
     /// Reads spans in order; stops when `take` returns false.
@@ -343,7 +345,7 @@ impl FlowSpans {
 
     /// Stored bytes of each span.
     pub fn bytes(&self) -> Vec<u64> {
-        self.tasks.iter().map(|(_, (part, span))| part.input.dataset.spans[*span].bytes()).collect()
+        self.tasks.iter().map(|task| task.input.input.dataset.spans[task.span].bytes()).collect()
     }
 
     /// Whether the output of a span depends on the spans before it.
@@ -353,11 +355,17 @@ impl FlowSpans {
 }
 
 fn in_order(tasks: &[NumberedSpan]) -> bool {
-    tasks.iter().any(|(_, (part, _))| part.chain.is_ordered())
+    tasks.iter().any(|task| task.input.chain.is_ordered())
 }
 
 /// A span with its number among all spans of all streams.
-type NumberedSpan = (usize, (Arc<StreamInput>, usize));
+#[derive(Clone)]
+struct NumberedSpan {
+    number: usize,
+    input: Arc<StreamInput>,
+    /// Its place in the dataset of the input.
+    span: usize,
+}
 
 struct StreamInput {
     chain: OpChain,
@@ -458,18 +466,18 @@ fn scan_spans(
     take: &mut dyn FnMut(SpanRows) -> Result<bool>,
 ) -> Result<()> {
     let ahead = ReadAhead::new(1);
-    for (index, (part, place)) in tasks {
+    for NumberedSpan { number, input: part, span } in tasks {
         let (input, request) = (part.input.clone(), Arc::new(part.request.clone()));
-        ahead.plan([(*index, PlannedSpan { input, span: *place, request })])?;
+        ahead.plan([(*number, PlannedSpan { input, span: *span, request })])?;
     }
-    for (index, (part, place)) in tasks {
+    for NumberedSpan { number, input: part, span: place } in tasks {
         let span = &part.input.dataset.spans[*place];
         // The span's number above, the row below: ascending in canonical order, however spans are divided among
         // threads.
-        let mut row = (*index as u64) << ROW_BITS;
+        let mut row = (*number as u64) << ROW_BITS;
         part.sorted.iter().try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
         let open = || part.input.source.open(io, span, &part.request);
-        for chunk in ahead.take(io, *index, open)? {
+        for chunk in ahead.take(io, *number, open)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut read = None;
             let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {

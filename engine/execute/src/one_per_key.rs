@@ -32,7 +32,8 @@ impl MaterializePass<'_> {
         &self,
         flow: &NodeFlow,
         keys: &[String],
-        (last, schema): (bool, &SchemaRef),
+        last: bool,
+        schema: &SchemaRef,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
         let stays = self.select_rows(&self.spans(flow, keys)?, last)?;

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ordered_scan::{
-    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, SpanRef, SpanTimeline, UnitResults,
-    WindowRestore, bytes_min, lane_of_range,
+    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, ScanCursor, SpanRef, SpanTimeline,
+    UnitResults, WindowRestore, bytes_min, lane_of_range,
 };
 use crate::run_state::RunState;
 use crate::span_index::WorkUnit;
@@ -232,7 +232,7 @@ impl OrderedScan<'_> {
             TaskKind::Advance { from, start, to } => {
                 let Some(mut carry) = begin(*from, start)? else { return Ok(TaskOutcome::Stopped) };
                 let over = line.tasks.get(*from..*to).ok_or_else(bad_request)?;
-                if !self.advance_over(over, (&mut carry, &self), stop)? {
+                if !self.advance_over(over, ScanCursor { carry: &mut carry, reads: &self }, stop)? {
                     return Ok(TaskOutcome::Stopped);
                 }
                 keep(&carry, *to)?;
@@ -260,14 +260,11 @@ impl OrderedScan<'_> {
                         if control.is_draining() {
                             return Ok(TaskOutcome::HandedBack);
                         }
-                        if self.is_ordered()
-                            && !self.advance_over(
-                                line.tasks.get(at..tasks.start).ok_or_else(bad_request)?,
-                                (&mut carry, &self),
-                                stop,
-                            )?
-                        {
-                            return Ok(TaskOutcome::Stopped);
+                        if self.is_ordered() {
+                            let before = line.tasks.get(at..tasks.start).ok_or_else(bad_request)?;
+                            if !self.advance_over(before, ScanCursor { carry: &mut carry, reads: &self }, stop)? {
+                                return Ok(TaskOutcome::Stopped);
+                            }
                         }
                         let part = WorkUnit::new(tasks.clone(), *id);
                         let ends = *keeps && number + 1 == parts.len();

@@ -54,7 +54,10 @@ impl SortedStream {
 }
 
 /// Datasets, one after the other, with the digests of their spans.
-type DigestedDatasets = (Vec<Arc<Dataset>>, Arc<SpanDigests>);
+pub struct DigestedDatasets {
+    datasets: Vec<Arc<Dataset>>,
+    digests: Arc<SpanDigests>,
+}
 
 /// The state of a run: datasets to read and findings to use.
 #[derive(Default)]
@@ -76,7 +79,7 @@ pub struct RunState {
     /// The first window whose row order was wrong.
     pub order_failure: RowOrderFailure,
     /// Digests of spans, computed on first use.
-    pub held: Mutex<Vec<DigestedDatasets>>,
+    pub span_digests: Mutex<Vec<DigestedDatasets>>,
 }
 
 impl RunState {
@@ -89,22 +92,22 @@ impl RunState {
     }
 
     /// The digests of the spans that some scans read, scan by scan.
-    pub fn held(&self, program: &Program, scans: &[ColumnScan]) -> Result<Arc<SpanDigests>> {
+    pub fn span_digests(&self, program: &Program, scans: &[ColumnScan]) -> Result<Arc<SpanDigests>> {
         let dataset = |scan: &ColumnScan| Ok(self.input(program, scan.base)?.dataset.clone());
         let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
-        let mut held = lock(&self.held)?;
+        let mut known = lock(&self.span_digests)?;
         let are_they = |known: &[Arc<Dataset>]| {
             known.len() == datasets.len()
                 && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
         };
-        if let Some((_, held)) = held.iter().find(|(known, _)| are_they(known)) {
-            return Ok(held.clone());
+        if let Some(found) = known.iter().find(|known| are_they(&known.datasets)) {
+            return Ok(found.digests.clone());
         }
         let spans =
             datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
-        let new = Arc::new(SpanDigests::new(spans));
-        held.push((datasets.clone(), new.clone()));
-        Ok(new)
+        let digests = Arc::new(SpanDigests::new(spans));
+        known.push(DigestedDatasets { datasets: datasets.clone(), digests: digests.clone() });
+        Ok(digests)
     }
 
     /// Whether all rows come from sources that grow with time.

@@ -22,7 +22,7 @@ use crate::ordered_scan::{
 };
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
 use crate::span_index::WorkUnit;
-use crate::write_pass::{PreparedChains, WritePass, WriteResult};
+use crate::write_pass::{PreparedChains, WritePass, WriteResult, WrittenRows};
 use crate::write_target::WriteTarget;
 
 /// Puts the new shards, by their first spans, in order with the committed ones.
@@ -224,12 +224,13 @@ impl WritePass<'_> {
                 around: &around,
                 budget: budget.clone(),
             };
-            let work = |part: &WorkUnit, going: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+            let work = |part: &WorkUnit, cursor: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
                 if failed.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                let (carry, reads) = going;
-                let Some((shard, end)) = self.compute_rows(making, part, (&mut *carry, reads), stop, &leave)? else {
+                let ScanCursor { carry, reads } = cursor;
+                let rows = ScanCursor { carry: &mut *carry, reads };
+                let Some((shard, end)) = self.compute_rows(making, part, rows, stop, &leave)? else {
                     return Ok(None);
                 };
                 seal(carry)?;
@@ -258,11 +259,11 @@ impl WritePass<'_> {
         seal: CheckpointHook<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<EncodedShard<'m>>> {
-        let going = (&mut *carry, &making.sequence as &dyn RangeReader);
+        let cursor = ScanCursor { carry: &mut *carry, reads: &making.sequence };
         let encode = |group: RowGroupJob<'m>| {
             (0..group.shard.pieces).try_for_each(|piece| self.encode_group(&group, piece).map(drop))
         };
-        let Some((shard, end)) = self.compute_rows(making, part, going, stop, &encode)? else { return Ok(None) };
+        let Some((shard, end)) = self.compute_rows(making, part, cursor, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
         shard.add(|state| state.end = Some(end))
     }
@@ -272,7 +273,7 @@ impl WritePass<'_> {
         &self,
         making: &'m ShardContext<'_>,
         part: &WorkUnit,
-        (carry, reads): ScanCursor<'_>,
+        cursor: ScanCursor<'_>,
         stop: &AtomicBool,
         leave: &dyn Fn(RowGroupJob<'m>) -> Result<()>,
     ) -> Result<Option<(Arc<ShardBuilder<'m>>, ShardTotals)>> {
@@ -300,9 +301,8 @@ impl WritePass<'_> {
             None => Ok(()),
         };
         let (opened, columns) = making.spans_to_open(part);
-        let rows = (*sequence, &line.tasks[opened], columns);
-        let going = ((carry, reads), stop);
-        let Some(counts) = self.process_rows(rows, target, going, &mut groups, &mut learn, &mut take)? else {
+        let rows = WrittenRows { sequence, tasks: &line.tasks[opened], columns, target, stop };
+        let Some(counts) = self.process_rows(&rows, cursor, &mut groups, &mut learn, &mut take)? else {
             return Ok(None);
         };
         groups.rest().try_for_each(|ready| take(ready?))?;

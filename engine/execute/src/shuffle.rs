@@ -90,7 +90,7 @@ impl ShuffleStage<'_> {
         }
         let gather = &self.pass.gather;
         let share = gather.memory.rows_bytes() / gather.threads.max(1);
-        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, (gather.scratch, share))?;
+        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, gather.scratch, share)?;
         let mut pushed = Ok(());
         self.pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
             pushed = self.pass.check_cancelled().and_then(|()| divider.push(&batch));
@@ -249,7 +249,8 @@ impl HashPartitioner {
         side: &SortInput<'_>,
         schema: &SchemaRef,
         parts: usize,
-        (scratch, budget_bytes): (&ScratchDir, usize),
+        scratch: &ScratchDir,
+        budget_bytes: usize,
     ) -> Result<HashPartitioner> {
         let keys = JoinKeys::new(schema, &side.keys)?;
         let part = |_| {

@@ -9,11 +9,10 @@ use forebay_model::{Result, catch_panic};
 use forebay_plan::{Carry, RowCounts};
 use forebay_threads::{OrderedAppender, lock, poisoned_lock, run_on_all};
 
-use crate::chunk_source::RangeReader;
-use crate::ordered_scan::{OrderedScan, ReadMode, SpanRef};
+use crate::ordered_scan::{OrderedScan, ReadMode, ScanCursor, SpanRef};
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
 use crate::shard_writer::new_shard;
-use crate::write_pass::WritePass;
+use crate::write_pass::{WritePass, WrittenRows};
 use crate::write_target::WriteTarget;
 
 /// Takes an encoded row group of a span, or its end.
@@ -83,9 +82,10 @@ impl WritePass<'_> {
             offer(Some(ready.encoded(encoded)))
         };
         let mut carry = Carry::default();
-        let going = (&mut carry, &sequence as &dyn RangeReader);
-        let (rows, stop) = ((sequence, &[task][..], ReadMode::All), AtomicBool::new(false));
-        let counts = self.process_rows(rows, target, (going, &stop), &mut groups, &mut |_, _| Ok(()), &mut take)?;
+        let cursor = ScanCursor { carry: &mut carry, reads: &sequence };
+        let stop = AtomicBool::new(false);
+        let rows = WrittenRows { sequence, tasks: &[task], columns: ReadMode::All, target, stop: &stop };
+        let counts = self.process_rows(&rows, cursor, &mut groups, &mut |_, _| Ok(()), &mut take)?;
         groups.rest().try_for_each(|ready| take(ready?))?;
         offer(None)?;
         Ok(counts.unwrap_or_default())

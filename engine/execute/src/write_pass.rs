@@ -39,6 +39,16 @@ pub struct WritePass<'a> {
     pub cluster: Option<ClusterHandle<'a>>,
 }
 
+/// Rows to run through their chains.
+#[derive(Clone, Copy)]
+pub struct WrittenRows<'a> {
+    pub sequence: &'a OrderedScan<'a>,
+    pub tasks: &'a [SpanRef],
+    pub columns: ReadMode,
+    pub target: &'a WriteTarget<'a>,
+    pub stop: &'a AtomicBool,
+}
+
 /// Compiled operations, one chain for each scan, and the schema of their output: nullable columns of logical types.
 pub struct PreparedChains {
     pub schema: SchemaRef,
@@ -205,7 +215,10 @@ impl WritePass<'_> {
             {
                 Some(shard) if !sequence.is_ordered() => Ok(Some(ShardOutcome::Kept(shard))),
                 Some(shard) => {
-                    if !sequence.advance_over(&line.tasks[part.tasks.clone()], (carry, &sequence), stop)? {
+                    if !{
+                        let cursor = ScanCursor { carry, reads: &sequence };
+                        sequence.advance_over(&line.tasks[part.tasks.clone()], cursor, stop)?
+                    } {
                         return Ok(None);
                     }
                     seal(carry).map(|()| Some(ShardOutcome::Kept(shard)))
@@ -269,20 +282,20 @@ impl WritePass<'_> {
     /// row groups. `None` if the pass was stopped.
     pub fn process_rows(
         &self,
-        (sequence, tasks, columns): (&OrderedScan<'_>, &[SpanRef], ReadMode),
-        target: &WriteTarget<'_>,
-        (going, stop): (ScanCursor<'_>, &AtomicBool),
+        rows: &WrittenRows<'_>,
+        cursor: ScanCursor<'_>,
         groups: &mut RowGroupBuilder<'_>,
         learn: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
         take: &mut dyn FnMut(RowGroup) -> Result<()>,
     ) -> Result<Option<RowCounts>> {
+        let WrittenRows { sequence, tasks, columns, target, stop } = *rows;
         let mut spans = Vec::with_capacity(tasks.len());
         for task in tasks {
             spans.push(&self.known.input(self.program, sequence.scans[task.scan].base)?.dataset.spans[task.span]);
         }
         let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
         let mut counts = RowCounts::default();
-        let whole = sequence.for_each_chunk_group(tasks, columns, going, stop, &mut |scan, chunks, carry| {
+        let whole = sequence.for_each_chunk_group(tasks, columns, cursor, stop, &mut |scan, chunks, carry| {
             let chain = sequence.chains[scan];
             let mut batches = Vec::with_capacity(chunks.len());
             let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory, table_shard_directory,
-    unique_shard_directory,
+    FileContent, Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
+    table_shard_directory, unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
@@ -48,7 +48,8 @@ impl<'a> WriteTarget<'a> {
             true => unique_shard_directory(shard)?,
             false => shard_directory(shard)?,
         };
-        OutputWriter::begin(self.io, self.sink, (schema, metadata), (self.out, directory), self.scratch)
+        let content = FileContent { schema, metadata };
+        OutputWriter::begin(self.io, self.sink, content, self.out, directory, self.scratch)
     }
 
     /// The wanted spans as units: the committed ones, and the rest.

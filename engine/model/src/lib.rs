@@ -5,6 +5,7 @@
 
 mod analyzer;
 mod codec;
+mod config_error;
 mod dataset;
 mod fault;
 mod finding;
@@ -25,6 +26,7 @@ mod time_cutoff;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
+pub use config_error::{ConfigError, ConfigResult};
 pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation, TextFragment, WireFault,

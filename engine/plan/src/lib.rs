@@ -72,7 +72,7 @@ pub use program::{
 };
 pub use query::refuse_writing;
 pub use refit::StepRefit;
-pub use registry::{ConfigParseResult, ConfiguredTransform, TransformKind, TransformRegistry, split_hint};
+pub use registry::{ConfiguredTransform, TransformKind, TransformRegistry};
 pub use row_order::{RowOrderChoice, base_column, choose_row_order, span_extents};
 pub use shared_sort::{SharedSort, find_shared_sort};
 pub use slice::{pruning_conditions, slice_for_columns};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, Step, codes, nearest_word};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result, Step, codes, nearest_word};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,9 +26,6 @@ pub trait ConfiguredTransform: Transform + Serialize + DeserializeOwned + JsonSc
     }
 }
 
-/// Result of parsing a configuration: the error contains a message and the path of the invalid value.
-pub type ConfigParseResult<T> = Result<T, (String, String)>;
-
 /// One registered transform.
 #[derive(Clone, Copy)]
 pub struct TransformKind {
@@ -37,13 +34,8 @@ pub struct TransformKind {
     /// The configuration's JSON Schema.
     pub schema: fn(&mut SchemaGenerator) -> schemars::Schema,
     /// Validates a configuration and fills in its defaults.
-    pub canonical: fn(Value) -> ConfigParseResult<Value>,
-    build: fn(Value) -> ConfigParseResult<Arc<dyn Transform>>,
-}
-
-/// The message and the hint of a configuration's error: serde carries both in one text.
-pub fn split_hint(message: &str) -> (&str, Option<&str>) {
-    message.split_once("; hint: ").map_or((message, None), |(text, hint)| (text, Some(hint)))
+    pub canonical: fn(Value) -> ConfigResult<Value>,
+    build: fn(Value) -> ConfigResult<Arc<dyn Transform>>,
 }
 
 /// Transforms by name.
@@ -58,16 +50,16 @@ impl TransformRegistry {
 
     /// Adds a transform.
     pub fn register<T: ConfiguredTransform>(&mut self) -> &mut Self {
-        fn read<T: DeserializeOwned>(config: Value) -> ConfigParseResult<T> {
+        fn read<T: DeserializeOwned>(config: Value) -> ConfigResult<T> {
             serde_path_to_error::deserialize(config)
-                .map_err(|error| (error.inner().to_string(), error.path().to_string()))
+                .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))
         }
         let kind = TransformKind {
             name: T::NAME,
             schema: |generator| generator.subschema_for::<T>(),
             canonical: |config| {
                 let transform: T = read(config)?;
-                serde_json::to_value(transform).map_err(|error| (error.to_string(), String::new()))
+                serde_json::to_value(transform).map_err(|error| ConfigError::whole(error.to_string()))
             },
             build: |config| Ok(Arc::new(read::<T>(config)?)),
         };
@@ -95,11 +87,6 @@ impl TransformRegistry {
 
     /// Builds the transform of a step.
     pub fn build(&self, step: &Step) -> Result<Arc<dyn Transform>> {
-        (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|(message, path)| {
-            let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
-            let (message, hint) = split_hint(&message);
-            let fault = Fault::new(codes::BAD_VALUE, format!("`{}` cannot be read{place}: {message}", step.kind));
-            hint.into_iter().fold(fault, Fault::hint)
-        })
+        (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|error| error.into_fault(&step.kind))
     }
 }

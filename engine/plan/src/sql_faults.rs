@@ -109,7 +109,7 @@ fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
         return if opens { fault.hint("close the `(`; inside { } and [ ], quote SQL that has commas") } else { fault };
     }
     let fault = Fault::new(codes::EXPRESSION, format!("{what}: {reason}"));
-    let Some((word, skip)) = position.and_then(|position| word_at(text, position)) else { return fault };
+    let Some((word, skip)) = position.and_then(|(line, column)| word_at(text, line, column)) else { return fault };
     fault.fragment(word, skip)
 }
 
@@ -120,7 +120,7 @@ fn missing(reason: &str) -> String {
 }
 
 /// The word at a line and column from 1, and how often it occurs before.
-fn word_at(text: &str, (line, column): (usize, usize)) -> Option<(&str, usize)> {
+fn word_at(text: &str, line: usize, column: usize) -> Option<(&str, usize)> {
     let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
     let within = text[before..].char_indices().nth(column.checked_sub(1)?)?.0;
     let rest = &text[before + within..];

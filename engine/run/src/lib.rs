@@ -45,8 +45,9 @@ pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,
 };
 pub use forebay_commit::{
-    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, IntervalEntry, KindUsage,
-    LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences,
+    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, FileContent, IntervalEntry,
+    KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit,
+    TableReferences,
     VerifyReport, output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};

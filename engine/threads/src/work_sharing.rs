@@ -284,12 +284,12 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
             let (soon, later) = (wanting(PREFETCH_MIN), wanting(PREFETCH_MAX));
             state = if let Some(beside) = state.beside.iter().position(|beside| !beside.pieces.is_empty()) {
                 self.run_shared_piece(state, beside)?
-            } else if let Some(place) = soon {
-                self.read_chunk(state, place)?
+            } else if let Some((range, place)) = soon {
+                self.read_chunk(state, range, place)?
             } else if !state.left.is_empty() {
                 self.run_spawned_piece(state)?
-            } else if let Some(place) = later {
-                self.read_chunk(state, place)?
+            } else if let Some((range, place)) = later {
+                self.read_chunk(state, range, place)?
             } else if !open {
                 return Ok(());
             } else {
@@ -348,7 +348,8 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
     fn read_chunk<'s>(
         &'s self,
         mut state: MutexGuard<'s, QueueState<R>>,
-        (range, place): (usize, usize),
+        range: usize,
+        place: usize,
     ) -> Result<MutexGuard<'s, QueueState<R>>> {
         let queue = &mut state.queues[range];
         let (number, open) = queue.begin(place);
@@ -432,7 +433,7 @@ impl<T, R: ReadTypes> PrefetchReader<'_, '_, T, R> {
             // Reads itself if no other thread is reading the next chunk.
             let queue = &state.queues[self.range];
             state = match queue.next(PREFETCH_MAX, self.helpers.bytes_max) {
-                Some(place) => self.helpers.read_chunk(state, (self.range, place))?,
+                Some(place) => self.helpers.read_chunk(state, self.range, place)?,
                 None if queue.chunks > 0 => board.moved.wait(state).map_err(|_| poisoned_lock())?,
                 None => return Err(Fault::internal("rows are read that are not wanted")),
             };

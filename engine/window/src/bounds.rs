@@ -59,7 +59,8 @@ impl WindowBound {
     /// step pattern of the rows.
     pub fn distances<'a>(
         self,
-        (rows, pace): (&[BatchRow], &StepPattern),
+        rows: &[BatchRow],
+        pace: &StepPattern,
         times: impl Fn(usize) -> &'a [u64],
         distances: &mut Vec<u32>,
     ) {
@@ -212,7 +213,7 @@ mod tests {
                 let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
                 let times = |row: usize| &times[20 - rows[row].number as usize..];
                 distances_by_time(back.max(0), rows, times, &mut one_by_one);
-                WindowBound::Ticks(back).distances((rows, &pace), times, &mut together);
+                WindowBound::Ticks(back).distances(rows, &pace, times, &mut together);
                 assert_eq!(together, one_by_one, "{back} ticks back");
             }
         }

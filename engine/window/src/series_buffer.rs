@@ -175,7 +175,7 @@ impl SeriesBuffer {
         let words = self.times.as_ref().map_or(&[][..], SeriesColumn::words);
         let pace = StepPattern::of(rows);
         for (edge, distances) in self.edges.iter().zip(distances) {
-            edge.distances((rows, &pace), |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
+            edge.distances(rows, &pace, |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
         }
     }
 
@@ -358,7 +358,7 @@ fn retained_entries_of_row(needs: &[EntryRetention], edges: &[WindowBound], row:
     let pace = StepPattern::of(rows);
     let distance = |edge: usize| {
         let mut distances = Vec::with_capacity(1);
-        edges[edge].distances((rows, &pace), |_| times, &mut distances);
+        edges[edge].distances(rows, &pace, |_| times, &mut distances);
         distances.first().copied().unwrap_or(0)
     };
     retained_entries(needs, distance, |_| 0)

@@ -2,11 +2,10 @@
 //! said about the others still is.
 
 use forebay_model::{
-    DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline, PipelineFeed,
-    PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition, SpecLocation, Step,
-    codes,
+    ConfigError, ConfigResult, DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline,
+    PipelineFeed, PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
+    SpecLocation, Step, codes,
 };
-use forebay_plan::{ConfigParseResult, split_hint};
 use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
 use forebay_transforms::add_quarantined_step;
 use serde::de::DeserializeOwned;
@@ -86,34 +85,34 @@ impl SpecConverter<'_> {
         match serde_path_to_error::deserialize(value) {
             Ok(wire) => Some(wire),
             Err(error) => {
-                self.report_unreadable(node, path, &error.inner().to_string(), &error.path().to_string());
+                let error = ConfigError::at(error.path().to_string(), error.inner().to_string());
+                self.report_unreadable(node, path, &error);
                 None
             }
         }
     }
 
-    fn report_unreadable(&mut self, node: &YamlNode, path: &str, message: &str, inner: &str) {
-        let (mark, found) = node.at_path(inner);
+    fn report_unreadable(&mut self, node: &YamlNode, path: &str, error: &ConfigError) {
+        let (mark, found) = node.at_path(&error.path);
         let path = format!("{path}{found}");
-        let message = message.trim_end_matches('.');
-        let (message, hint) = split_hint(message);
-        let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", describe_container(&path)));
+        let (message, hint) = error.split_hint();
+        let fault = self.fault(
+            codes::BAD_VALUE,
+            mark,
+            &path,
+            format!("{}: {}", describe_container(&path), message.trim_end_matches('.')),
+        );
         self.faults.push(match hint {
-            Some(hint) => fault.hint(hint),
+            Some(hint) => fault.hint(hint.trim_end_matches('.')),
             None => fault,
         });
     }
 
-    fn canonical(
-        &mut self,
-        node: &YamlNode,
-        path: &str,
-        canonical: fn(Value) -> ConfigParseResult<Value>,
-    ) -> Option<Value> {
+    fn canonical(&mut self, node: &YamlNode, path: &str, canonical: fn(Value) -> ConfigResult<Value>) -> Option<Value> {
         match canonical(node.value()) {
             Ok(config) => Some(config),
-            Err((message, inner)) => {
-                self.report_unreadable(node, path, &message, &inner);
+            Err(error) => {
+                self.report_unreadable(node, path, &error);
                 None
             }
         }

@@ -267,7 +267,7 @@ impl Join {
         let is_unique = self.brings_columns();
         let output = Field::new(row, DataType::UInt32, true);
         PlanOp::Map(MapOp::fitted(self.on.clone(), [output], [self.collect_request(keys.to_vec())], move |findings| {
-            let index = JoinIndex::new(finding_at(findings, 0)?, &there, (&with, is_unique))?;
+            let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with, is_unique)?;
             Ok(LoweredMap::new(move |inputs, _| {
                 let rows = index.keys.find(inputs)?;
                 let rows = rows.into_iter().map(|row| index.rows.get(row? as usize).copied());
@@ -313,7 +313,7 @@ struct JoinIndex {
 
 impl JoinIndex {
     /// `unique` tells whether a key may be there once only.
-    fn new(table: &Finding, names: &[String], (with, unique): (&str, bool)) -> Result<Self> {
+    fn new(table: &Finding, names: &[String], with: &str, unique: bool) -> Result<Self> {
         let columns = names.iter().map(|name| table.column(name).cloned()).collect::<Result<Vec<_>>>()?;
         let whole = |row: usize| columns.iter().all(|column| column.is_valid(row));
         let mask: BooleanArray = (0..table.rows()).map(|row| Some(whole(row))).collect();

@@ -141,7 +141,7 @@ fn step(config: &Value) -> Step {
     let (kind, config) = config.as_object().unwrap().iter().next().unwrap();
     let registry = forebay_transforms::registry();
     let canonical = registry.kind(kind).unwrap().canonical;
-    let once = canonical(config.clone()).unwrap_or_else(|(message, path)| panic!("{message} at {path}"));
+    let once = canonical(config.clone()).unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(once, canonical(once.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
     Step { kind: kind.clone(), config: once, at: None }
 }

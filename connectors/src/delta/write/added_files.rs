@@ -44,7 +44,7 @@ fn added_file(
         Ok((name.clone(), partition_value(name, text, data_type)?))
     };
     let partition = columns.partition_by.iter().map(value).collect::<Result<BTreeMap<_, _>>>()?;
-    let footer = FileBatches::open((io, footers), &full_path(place.root.join(path)), bytes)?.metadata();
+    let footer = FileBatches::open(io, footers, &full_path(place.root.join(path)), bytes)?.metadata();
     let statistics = file_statistics(&footer, stored, rows);
     Ok(AddedFile { path: path.to_owned(), bytes, partition, statistics })
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use forebay_model::{ConfigError, ConfigResult};
 use forebay_storage::Sink;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{ConfigResult, ConnectorConfig, SinkConfig};
+use crate::format::{ConnectorConfig, SinkConfig};
 use crate::parquet::{ParquetCompression, ParquetSink, file_bytes_target, group_rows_max};
 
 use super::encoder::DeltaEncoder;
@@ -132,7 +133,7 @@ impl ConnectorConfig for DeltaSink {
         self.files().check()?;
         if self.compact_below_bytes.is_some() && !self.sort_by.is_empty() {
             let message = "files that are sorted inside cannot be put together".to_owned();
-            return Err((message, "compact_below_bytes".to_owned()));
+            return Err(ConfigError::at("compact_below_bytes", message));
         }
         Ok(())
     }

@@ -51,7 +51,8 @@ impl<'a> Booster<'a> {
     pub fn new(
         options: BoostingOptions,
         matrix: &'a BinnedMatrix,
-        (labels, weights): (&'a [f32], &'a [f32]),
+        labels: &'a [f32],
+        weights: &'a [f32],
         validation: Option<&'a FeatureTable>,
         threads: usize,
     ) -> Booster<'a> {

@@ -1,7 +1,7 @@
 //! What a spec says about boosted trees.
 
 use forebay_feed::{CategoricalType, FeatureColumn, FeedCache, FeedConfig, FeedOrder, NonFinite};
-use forebay_model::{Fault, Result};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result};
 use forebay_run::{Trainer, TrainingContext, TrainingOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
 use super::steps::{ForecastStrategy, StepFeatures};
 use super::trainer;
-use crate::format::{ConfigResult, ConnectorConfig};
+use crate::format::ConnectorConfig;
 use crate::train::config::{MISSING_ID, OnNonFinite};
 
 /// Trains gradient-boosted trees on the rows of a step, after everything else, and publishes them as the other
@@ -253,7 +253,7 @@ impl BoostingConfig {
 
 impl ConnectorConfig for BoostingConfig {
     fn check(&self) -> ConfigResult<()> {
-        let wrong = |field: &str, message: String| Err((message, field.to_owned()));
+        let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         let inside = |value: f64, low: f64, high: f64| value > low && value < high;
         match (self.loss == BoostingLoss::Quantile, self.quantile) {
             (true, None) => return wrong("quantile", "`loss: quantile` needs `quantile`, such as 0.9".to_owned()),

@@ -59,9 +59,15 @@ pub fn encode_ensembles<'a>(ensembles: impl Iterator<Item = &'a TreeEnsemble>, w
     safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)]))).map_err(fault)
 }
 
+/// How many numbers and ids a row has.
+#[derive(Clone, Copy)]
+pub struct FeatureCounts {
+    pub numbers: usize,
+    pub ids: usize,
+}
+
 /// The ensembles of such a file. Nothing in it is believed: references go to what is there, and down each tree.
-/// `features` are how many numbers and ids a row has.
-pub fn decode_ensembles(bytes: &[u8], features: (usize, usize)) -> Result<Vec<TreeEnsemble>> {
+pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<TreeEnsemble>> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
     let tensor = |name: &str, data_type: Dtype| {
         let found = file.tensor(name).map_err(|error| invalid_model_fault().cause(error))?;
@@ -125,7 +131,7 @@ fn decode_split(numbers: &[i32], threshold: f32) -> SplitNode {
     SplitNode { feature: numbers[0] as u32, rule, missing_left, left: numbers[2], right: numbers[3] }
 }
 
-fn is_sound(tree: &RegressionTree, (numbers, ids): (usize, usize)) -> bool {
+fn is_sound(tree: &RegressionTree, FeatureCounts { numbers, ids }: FeatureCounts) -> bool {
     let goes_on = |at: usize, side: i32| match usize::try_from(side) {
         Ok(node) => node > at && node < tree.nodes.len(),
         Err(_) => (!side as usize) < tree.leaves.len(),
@@ -174,7 +180,7 @@ mod tests {
     #[test]
     fn ensembles_come_back_from_a_file() {
         let bytes = encode_ensembles(ensembles().iter(), "{}".into()).unwrap();
-        assert_eq!(decode_ensembles(&bytes, (2, 1)).unwrap(), ensembles());
+        assert_eq!(decode_ensembles(&bytes, FeatureCounts { numbers: 2, ids: 1 }).unwrap(), ensembles());
     }
 
     #[test]
@@ -183,7 +189,7 @@ mod tests {
             let mut all = ensembles();
             change(&mut all[0].trees[0]);
             let bytes = encode_ensembles(all.iter(), "{}".into()).unwrap();
-            decode_ensembles(&bytes, (2, 1)).is_err()
+            decode_ensembles(&bytes, FeatureCounts { numbers: 2, ids: 1 }).is_err()
         };
         assert!(!refused(&|_| ()));
         assert!(refused(&|tree| tree.nodes[0].left = 0), "a tree that goes in circles");

@@ -36,6 +36,22 @@ pub struct FittedGroup {
     pub reused: bool,
 }
 
+/// Threads of a run.
+#[derive(Clone, Copy)]
+pub struct FitThreads {
+    /// Threads of each group.
+    pub each: usize,
+    /// Groups that are fitted at once.
+    pub groups: usize,
+}
+
+/// The rows of a group, and those that a model learns from in bins.
+#[derive(Clone, Copy)]
+struct BinnedRows<'a> {
+    rows: &'a GroupRows,
+    matrix: &'a BinnedMatrix,
+}
+
 /// What is done while a model is fitted.
 pub trait FitWatch {
     /// How far an earlier run came with this model.
@@ -83,12 +99,12 @@ impl<'a> ModelFitter<'a> {
         Ok(())
     }
 
-    /// Fits the models of a group with so many threads; as many groups as the run has threads are fitted at once.
+    /// Fits the models of a group.
     pub fn fit(
         &self,
         group: &GroupName,
         rows: &GroupRows,
-        (threads, side_by_side): (usize, usize),
+        threads: FitThreads,
         watch: &mut dyn FitWatch,
     ) -> Result<FittedGroup> {
         let digest = digest_rows(rows);
@@ -104,12 +120,12 @@ impl<'a> ModelFitter<'a> {
                     let matrix = match &matrix {
                         Some(matrix) => matrix,
                         None => {
-                            let made = BinnedMatrix::new(&rows.learn, threads);
-                            self.check_histograms(&made, rows.learn.rows(), side_by_side)?;
+                            let made = BinnedMatrix::new(&rows.learn, threads.each);
+                            self.check_histograms(&made, rows.learn.rows(), threads.groups)?;
                             matrix.insert(made)
                         }
                     };
-                    let model = self.fit_output(output, id, rows, (matrix, threads), watch)?;
+                    let model = self.fit_output(output, id, BinnedRows { rows, matrix }, threads.each, watch)?;
                     watch.fitted(&model)?;
                     model
                 }
@@ -131,13 +147,13 @@ impl<'a> ModelFitter<'a> {
         &self,
         output: &BoostedOutput,
         id: String,
-        rows: &GroupRows,
-        (matrix, threads): (&BinnedMatrix, usize),
+        BinnedRows { rows, matrix }: BinnedRows<'_>,
+        threads: usize,
         watch: &mut dyn FitWatch,
     ) -> Result<FittedModel> {
-        let weights = (rows.learn.labels.as_slice(), rows.learn.weights.as_slice());
         let options = self.config.options(output.objective);
-        let mut booster = Booster::new(options, matrix, weights, Some(&rows.validate), threads);
+        let (labels, weights) = (&rows.learn.labels, &rows.learn.weights);
+        let mut booster = Booster::new(options, matrix, labels, weights, Some(&rows.validate), threads);
         if let Some(own) = &output.features {
             booster.take_only(own.allowed.clone());
         }

@@ -8,7 +8,7 @@ use forebay_model::Result;
 use forebay_run::Predictions;
 use serde::{Deserialize, Serialize};
 
-use super::encode::decode_ensembles;
+use super::encode::{FeatureCounts, decode_ensembles};
 use super::fallback::ColumnFallback;
 use super::loss::{BoostingLoss, Objective};
 use super::rows::{GroupName, feature_table, group_columns, group_name};
@@ -145,7 +145,8 @@ pub struct BoostedModel {
 impl BoostedModel {
     /// From the bytes of a model's file and what it says of itself.
     pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
-        let ensembles = decode_ensembles(bytes, (shape.dense_width(), shape.ids()))?;
+        let features = FeatureCounts { numbers: shape.dense_width(), ids: shape.ids() };
+        let ensembles = decode_ensembles(bytes, features)?;
         card.steps.iter().try_for_each(StepModels::check)?;
         let outputs = (1 + card.quantiles.len()) * card.steps.as_ref().map_or(1, StepModels::count);
         let is_whole = ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter};
 
+use super::encode::FeatureCounts;
 use super::rows::{GroupName, ReadRows, group_name};
 use super::table::FeatureTable;
 
@@ -28,6 +29,10 @@ pub struct RowShape {
 }
 
 impl RowShape {
+    pub fn features(self) -> FeatureCounts {
+        FeatureCounts { numbers: self.numbers, ids: self.ids }
+    }
+
     /// Bytes of a row in memory.
     pub fn bytes(self) -> u64 {
         4 * (self.numbers + self.ids + 1 + usize::from(self.weighted)) as u64

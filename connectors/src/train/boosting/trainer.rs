@@ -14,7 +14,7 @@ use super::boost::BoostingState;
 use super::config::BoostingConfig;
 use super::encode::{decode_ensembles, encode_ensembles};
 use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks, group_text};
-use super::fit::{FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::model::{BoostingCard, GroupModelCard};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
 use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
@@ -115,7 +115,7 @@ impl<'a> BoostingRun<'a> {
             let words = TensorFile::read(&bytes)?.words;
             let cards: Vec<GroupModelCard> = serde_json::from_str(&words)
                 .map_err(|error| Fault::new(codes::CORRUPT, "a part of a training cannot be read").cause(error))?;
-            self.fitter.remember(cards, decode_ensembles(&bytes, (self.shape.numbers, self.shape.ids))?)?;
+            self.fitter.remember(cards, decode_ensembles(&bytes, self.shape.features())?)?;
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl<'a> BoostingRun<'a> {
         let checkpoint = self.checkpoint()?;
         let (parts, told, rate) = (self.parts, self.told, self.config.learning_rate);
         let mut watch = OverAllWatch { course, rounds, checkpoint, told, parts, rate };
-        let fitted = self.fitter.fit(&Vec::new(), rows, (course.threads, 1), &mut watch);
+        let fitted = self.fitter.fit(&Vec::new(), rows, FitThreads { each: course.threads, groups: 1 }, &mut watch);
         (self.told, self.parts) = (watch.told, watch.parts);
         Ok(fitted.map_err(|fault| fault.note("in the model over all rows"))?.models)
     }
@@ -289,7 +289,7 @@ impl<'a> BoostingRun<'a> {
         let fault = |error| Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error);
         let words = TensorFile::read(&bytes)?.words;
         let (id, losses, best, stopped) = serde_json::from_str(&words).map_err(fault)?;
-        let ensembles = decode_ensembles(&bytes, (self.shape.numbers, self.shape.ids))?;
+        let ensembles = decode_ensembles(&bytes, self.shape.features())?;
         Ok(ensembles.into_iter().next().map(|ensemble| (id, BoostingState { ensemble, best, losses, stopped })))
     }
 
@@ -318,7 +318,7 @@ impl<'a> BoostingRun<'a> {
         }
         let sampled = sample_group(rows, self.config.sample_rows);
         let rows = sampled.as_ref().unwrap_or(rows);
-        let threads = (1, self.course.threads.max(1));
+        let threads = FitThreads { each: 1, groups: self.course.threads.max(1) };
         let fit = || self.fitter.fit(name, rows, threads, &mut GroupWatch { course: self.course });
         match catch_unwind(AssertUnwindSafe(fit)) {
             Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => fallback(fault.message().to_owned()),

@@ -139,11 +139,11 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         }
     }
 
-    fn multiply(&self, (m, k, n): (u64, u64, u64), a: DeviceMatrix, b: DeviceMatrix, c: u64) -> Result<()> {
+    fn multiply(&self, product: &MatrixProduct) -> Result<()> {
         #[allow(unsafe_code, reason = "addresses have no types")]
         // SAFETY: matrices are those of a layer and of the rows of a batch, for which `DeviceBuffers` has room.
         unsafe {
-            self.device.multiply(&self.program, &MatrixProduct { m, k, n, a, b, c, c_stride: n })
+            self.device.multiply(&self.program, product)
         }
     }
 
@@ -182,7 +182,8 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             if layer.inputs > 0 {
                 let input = self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
                 let weights = self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Columns);
-                self.multiply((part.rows, layer.inputs as u64, layer.outputs as u64), input, weights, products)?;
+                let (k, n) = (layer.inputs as u64, layer.outputs as u64);
+                self.multiply(&MatrixProduct { m: part.rows, k, n, a: input, b: weights, c: products, c_stride: n })?;
             }
             let Some(output) = buffers.inputs.get(number + 1) else { break };
             self.launch(&Activate {
@@ -233,18 +234,21 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             let slopes = |lies| self.matrix_at(&buffers.slopes[number], layer.outputs, lies);
             let ones = DeviceMatrix::new(self.address(&buffers.ones), 1, MatrixLayout::Rows);
             let biases = self.parameter_address(&buffers.gradient, layer.biases.start);
-            self.multiply((outputs, part.rows, 1), slopes(MatrixLayout::Columns), ones, biases)?;
+            let (of_columns, k) = (slopes(MatrixLayout::Columns), part.rows);
+            self.multiply(&MatrixProduct { m: outputs, k, n: 1, a: of_columns, b: ones, c: biases, c_stride: 1 })?;
             if inputs == 0 {
                 continue;
             }
             let input = self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
             let weights = self.parameter_address(&buffers.gradient, layer.weights.start);
-            self.multiply((outputs, part.rows, inputs), slopes(MatrixLayout::Columns), input, weights)?;
+            let n = inputs;
+            self.multiply(&MatrixProduct { m: outputs, k, n, a: of_columns, b: input, c: weights, c_stride: n })?;
             if number == 0 && (plan.added || plan.embedded == 0) {
                 continue;
             }
             let weights = self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Rows);
-            self.multiply((part.rows, outputs, inputs), slopes(MatrixLayout::Rows), weights, products)?;
+            let (m, k, of_rows) = (part.rows, outputs, slopes(MatrixLayout::Rows));
+            self.multiply(&MatrixProduct { m, k, n, a: of_rows, b: weights, c: products, c_stride: n })?;
             if let Some(before) = number.checked_sub(1) {
                 self.launch(&Unrelu {
                     count: part.rows * inputs,

@@ -18,11 +18,24 @@ pub(super) struct KeyField {
     pub(super) data_type: DataType,
     bucket: Option<TimeBucket>,
     form: KeyForm,
-    /// The word that holds the value, and its lowest bit.
+    /// Where the value lies.
+    place: BitPlace,
+    /// The bit that is set for null.
+    null: Option<BitPlace>,
+}
+
+/// Where the bits of a field lie in the words of a key.
+#[derive(Clone, Copy)]
+struct BitPlace {
     word: usize,
+    /// The lowest bit.
     shift: u32,
-    /// The word and the bit that are set for null.
-    null: Option<(usize, u32)>,
+}
+
+impl BitPlace {
+    fn is_set<const W: usize>(self, words: &[u64; W]) -> bool {
+        words[self.word] >> self.shift & 1 == 1
+    }
 }
 
 /// Ranks the words of a key by one field.
@@ -80,14 +93,14 @@ fn bits(data_type: &DataType) -> KeyForm {
 }
 
 /// Finds `width` free bits in one word; `used` counts the bits of each word that are taken.
-fn place_bits(used: &mut Vec<u32>, width: u32) -> (usize, u32) {
+fn place_bits(used: &mut Vec<u32>, width: u32) -> BitPlace {
     let word = used.iter().position(|used| used + width <= u64::BITS).unwrap_or_else(|| {
         used.push(0);
         used.len() - 1
     });
     let shift = used[word];
     used[word] += width;
-    (word, shift)
+    BitPlace { word, shift }
 }
 
 impl KeyField {
@@ -96,9 +109,9 @@ impl KeyField {
         let (mut fields, mut used) = (Vec::new(), Vec::new());
         for key in keys {
             let form = KeyForm::of(&key.data_type)?;
-            let (word, shift) = place_bits(&mut used, form.width());
+            let place = place_bits(&mut used, form.width());
             let (data_type, bucket) = (key.data_type.clone(), key.bucket);
-            fields.push(KeyField { data_type, bucket, form, word, shift, null: None });
+            fields.push(KeyField { data_type, bucket, form, place, null: None });
         }
         // A single key of 64 bits keeps its word to itself.
         let is_full = fields.len() == 1 && used == [u64::BITS];
@@ -147,7 +160,7 @@ impl KeyField {
 
     /// Adds the values of a prepared column to the words of their rows.
     pub(super) fn pack<const W: usize>(&mut self, column: &ArrayRef, words: &mut [[u64; W]]) -> Result<()> {
-        let place = (self.word, self.shift);
+        let place = self.place;
         match &mut self.form {
             KeyForm::Bits(width) => {
                 let (data, nulls) = (column.to_data(), column.nulls());
@@ -158,7 +171,7 @@ impl KeyField {
                     32 => pack_bits::<u32, W>(data.buffer(0), nulls, place, words),
                     _ => pack_bits::<u64, W>(data.buffer(0), nulls, place, words),
                 }
-                if let (Some((word, shift)), Some(nulls)) = (self.null, nulls) {
+                if let (Some(BitPlace { word, shift }), Some(nulls)) = (self.null, nulls) {
                     let rows = words.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
                     rows.for_each(|(_, words)| words[word] |= 1 << shift);
                 }
@@ -178,7 +191,7 @@ impl KeyField {
                     let texts = TextRef::new(&array).ok_or_else(unknown_layout)?;
                     for (text, words) in texts.iter().zip(words) {
                         if let Some(text) = text {
-                            words[place.0] |= u64::from(interner.code(text.as_bytes())? + 1) << place.1;
+                            words[place.word] |= u64::from(interner.code(text.as_bytes())? + 1) << place.shift;
                         }
                     }
                 }
@@ -187,7 +200,7 @@ impl KeyField {
                 let encoded = converter.convert_columns(std::slice::from_ref(column))?;
                 for (row, (encoded, words)) in encoded.iter().zip(words).enumerate() {
                     if column.is_valid(row) {
-                        words[place.0] |= u64::from(interner.code(encoded.as_ref())? + 1) << place.1;
+                        words[place.word] |= u64::from(interner.code(encoded.as_ref())? + 1) << place.shift;
                     }
                 }
             }
@@ -216,7 +229,7 @@ impl KeyField {
         coded: Option<&ArrayRef>,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<ArrayRef> {
-        let (word, shift) = (self.word, self.shift);
+        let BitPlace { word, shift } = self.place;
         let values = keys.clone().map(|words| words[word] >> shift);
         if let Some(coded) = coded {
             let mask = (1 << CODE_BITS) - 1;
@@ -225,7 +238,7 @@ impl KeyField {
         }
         let rows = keys.len();
         let valid = match self.null {
-            Some((word, shift)) => keys.map(|words| words[word] >> shift & 1 == 0).collect(),
+            Some(null) => keys.map(|words| !null.is_set(&words)).collect(),
             None => BooleanBuffer::collect_bool(rows, |row| !is_null(row)),
         };
         let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
@@ -250,7 +263,7 @@ impl KeyField {
 
     /// A function from words to a number that sorts like the field, but for nulls that are hidden.
     pub(super) fn sort_rank<const W: usize>(&self) -> SortRank<'_, W> {
-        let (word, shift, width) = (self.word, self.shift, self.form.width());
+        let (BitPlace { word, shift }, width) = (self.place, self.form.width());
         let mask = u64::MAX >> (u64::BITS - width);
         if let Some(interner) = self.interner() {
             let ranks = interner.ranks();
@@ -275,7 +288,7 @@ impl KeyField {
 
     /// Whether the words tell a null.
     pub(super) fn is_null<const W: usize>(&self, words: &[u64; W]) -> bool {
-        self.null.is_some_and(|(word, shift)| words[word] >> shift & 1 == 1)
+        self.null.is_some_and(|null| null.is_set(words))
     }
 }
 
@@ -286,21 +299,23 @@ fn unknown_layout() -> Fault {
 fn pack_bits<T: ArrowNativeType + Into<u64>, const W: usize>(
     values: &[T],
     nulls: Option<&NullBuffer>,
-    (word, shift): (usize, u32),
+    place: BitPlace,
     words: &mut [[u64; W]],
 ) {
     match nulls {
-        None => words.iter_mut().zip(values).for_each(|(words, value)| words[word] |= (*value).into() << shift),
+        None => {
+            words.iter_mut().zip(values).for_each(|(words, value)| words[place.word] |= (*value).into() << place.shift)
+        }
         Some(nulls) => {
             let rows = words.iter_mut().zip(values).enumerate().filter(|(row, _)| nulls.is_valid(*row));
-            rows.for_each(|(_, (words, value))| words[word] |= (*value).into() << shift);
+            rows.for_each(|(_, (words, value))| words[place.word] |= (*value).into() << place.shift);
         }
     }
 }
 
-fn pack_booleans<const W: usize>(values: &BooleanArray, (word, shift): (usize, u32), words: &mut [[u64; W]]) {
+fn pack_booleans<const W: usize>(values: &BooleanArray, place: BitPlace, words: &mut [[u64; W]]) {
     for (row, words) in words.iter_mut().enumerate() {
-        words[word] |= u64::from(values.is_valid(row) && values.value(row)) << shift;
+        words[place.word] |= u64::from(values.is_valid(row) && values.value(row)) << place.shift;
     }
 }
 
@@ -309,7 +324,7 @@ impl DictionaryCodes {
         &mut self,
         interner: &mut Interner,
         keys: &Int32Array,
-        (word, shift): (usize, u32),
+        place: BitPlace,
         words: &mut [[u64; W]],
     ) -> Result<()> {
         let texts = TextRef::new(&self.values).ok_or_else(unknown_layout)?;
@@ -325,7 +340,7 @@ impl DictionaryCodes {
                     None => 0,
                 };
             }
-            words[word] |= u64::from(*code) << shift;
+            words[place.word] |= u64::from(*code) << place.shift;
         }
         Ok(())
     }

@@ -13,5 +13,5 @@ pub use removal::remove_directory;
 pub(crate) use shard::{DATA, TABLE_DATA};
 pub use shard::{OutputFile, Shard, intact_shards, shard_directory, table_shard_directory, unique_shard_directory};
 pub use table::{PublishedTable, TableTarget, table_record_is_intact};
-pub use writer::OutputWriter;
 pub(crate) use writer::{ATTEMPT, attempt_dir};
+pub use writer::{FileContent, OutputWriter};

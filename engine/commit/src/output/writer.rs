@@ -30,8 +30,7 @@ pub const ATTEMPT: &str = ".attempt-";
 pub struct OutputWriter<'a> {
     io: &'a StorageClient,
     sink: &'a dyn Sink,
-    schema: SchemaRef,
-    metadata: Vec<(String, String)>,
+    content: FileContent,
     directory: RelativePath,
     data: StorageLocation,
     /// What data files are called after their extension.
@@ -41,6 +40,14 @@ pub struct OutputWriter<'a> {
     counters: BTreeMap<String, usize>,
     clock: u64,
     done: Vec<OutputFile>,
+}
+
+/// The columns of an output's files, and what is written beside them in each file.
+pub struct FileContent {
+    /// The columns of the files.
+    pub schema: SchemaRef,
+    /// Keys and values of the files' own metadata.
+    pub metadata: Vec<(String, String)>,
 }
 
 enum OutputStaging {
@@ -100,8 +107,9 @@ impl<'a> OutputWriter<'a> {
     pub fn begin(
         io: &'a StorageClient,
         sink: &'a dyn Sink,
-        (schema, metadata): (SchemaRef, Vec<(String, String)>),
-        (out, directory): (&StorageLocation, RelativePath),
+        content: FileContent,
+        out: &StorageLocation,
+        directory: RelativePath,
         scratch: &ScratchDir,
     ) -> Result<Self> {
         let data = out.join(&directory);
@@ -118,8 +126,7 @@ impl<'a> OutputWriter<'a> {
         Ok(OutputWriter {
             io,
             sink,
-            schema,
-            metadata,
+            content,
             directory,
             data,
             suffix: if out.local.is_some() && sink.table().is_none() { DATA_SUFFIX } else { "" },
@@ -176,7 +183,7 @@ impl<'a> OutputWriter<'a> {
         let sums: Arc<Mutex<FileChecksum>> = Arc::default();
         let inner = BufWriter::with_capacity(WRITTEN_AT_ONCE, file.reopen().map_err(failed)?);
         let out = Box::new(ChecksummedFile { inner, sums: sums.clone() });
-        let writer = self.sink.open_writer(&self.schema, &self.metadata, out)?;
+        let writer = self.sink.open_writer(&self.content.schema, &self.content.metadata, out)?;
         Ok(OpenOutputFile { writer, sums, file, path, rows: 0, used: self.clock })
     }
 

@@ -23,6 +23,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::frame::{FrameReader, write_failed};
 use super::pack_file::{PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory};
+use super::states::SmallFrame;
 use super::{StateStore, if_exists};
 
 /// Bytes of a state from which on it has a file of its own.
@@ -359,13 +360,8 @@ impl StateStore {
     }
 
     /// Adds a state to the next pack.
-    pub(super) fn put_packed(
-        &self,
-        kind: PackedKind,
-        id: ContentId,
-        frame: &[u8],
-        (scratch, durable): (&ScratchDir, bool),
-    ) -> Result<()> {
+    pub(super) fn put_packed(&self, new: &SmallFrame<'_>, frame: &[u8]) -> Result<()> {
+        let (kind, id) = (new.kind, new.id);
         let mut index = self.pack_index(kind)?;
         if index.entries.contains_key(&id) {
             return Ok(());
@@ -374,19 +370,19 @@ impl StateStore {
             let spool = match index.spool.take() {
                 Some(spool) => spool,
                 None => PackSpool {
-                    file: scratch.file()?,
-                    scratch: scratch.clone(),
+                    file: new.scratch.file()?,
+                    scratch: new.scratch.clone(),
                     entries: BTreeMap::new(),
                     bytes: 0,
                     durable: false,
                 },
             };
             let spool = index.spool.insert(spool);
-            spool.file.write_all(frame).map_err(|error| scratch.fault("a state cannot be written", error))?;
+            spool.file.write_all(frame).map_err(|error| new.scratch.fault("a state cannot be written", error))?;
             let entry = PackEntry { id, offset: spool.bytes, bytes: frame.len() as u32, written: 0 };
             spool.entries.insert(id, entry);
             spool.bytes += frame.len() as u64;
-            spool.durable |= durable;
+            spool.durable |= new.durable;
             spool.bytes >= PACK_BYTES
         };
         if is_full { self.write_pack(kind, &mut index) } else { Ok(()) }
@@ -436,7 +432,7 @@ impl StateStore {
             frame.map_or(Ok(()), |frame| pack.append(*id, &frame, written))?;
         }
         let entries = pack.finish()?;
-        let pack = self.place_pack(kind, file, &entries, (&spool.scratch, spool.durable))?;
+        let pack = self.place_pack(kind, file, &entries, &spool.scratch, spool.durable)?;
         index.remove(|file| file.is_broken.load(Ordering::Relaxed) || file.name == pack.name);
         let name = pack.name.clone();
         index.insert(&Arc::new(pack), entries);
@@ -449,7 +445,8 @@ impl StateStore {
         kind: PackedKind,
         file: NamedTempFile,
         entries: &[PackEntry],
-        (scratch, durable): (&ScratchDir, bool),
+        scratch: &ScratchDir,
+        durable: bool,
     ) -> Result<PackFile> {
         let bytes = file.as_file().metadata().map_err(write_failed)?.len();
         let pack = self.pack_file(kind, pack_name(entries.iter().map(|entry| &entry.id)), bytes);
@@ -511,7 +508,7 @@ impl StateStore {
                 bytes += u64::from(entry.bytes);
             }
             let entries = pack.finish()?;
-            names.insert(self.place_pack(kind, file, &entries, (&scratch, true))?.name);
+            names.insert(self.place_pack(kind, file, &entries, &scratch, true)?.name);
         }
         let old = files.iter().filter(|file| !names.contains(&file.name));
         old.into_iter().try_for_each(|file| self.io.delete(&file.place))

@@ -16,6 +16,7 @@ use forebay_storage::{ScratchDir, StorageLocation};
 use super::StateStore;
 use super::frame::{ChecksumWriter, FrameHeader, read_compressed, write_compressed};
 use super::packs::PackedKind;
+use super::states::SmallFrame;
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;
@@ -55,16 +56,17 @@ impl StateStore {
         id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
-        (scratch, for_nights): (&ScratchDir, bool),
+        scratch: &ScratchDir,
+        for_nights: bool,
     ) -> Result<()> {
-        let (place, kept_in) = ((PackedKind::Partial, id), (scratch, false));
-        if !for_nights {
-            let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-            return self.put_small(place, &header, kept_in, &mut |out| analyzer.encode(state, out));
-        }
-        let header = StateStore::compressed_header(id, analyzer);
-        self.put_small(place, &header, kept_in, &mut |out| {
-            write_compressed(out, &mut |out| analyzer.encode(state, out))
+        let header = match for_nights {
+            true => StateStore::compressed_header(id, analyzer),
+            false => FrameHeader::new(id, analyzer.kind(), analyzer.version()),
+        };
+        let frame = SmallFrame { kind: PackedKind::Partial, id, header: &header, scratch, durable: false };
+        self.put_small(&frame, &mut |out| match for_nights {
+            true => write_compressed(out, &mut |out| analyzer.encode(state, out)),
+            false => analyzer.encode(state, out),
         })
     }
 
@@ -92,7 +94,8 @@ impl StateStore {
     /// Keeps one share of a state; the others are for others to keep.
     pub fn put_partial_share(
         &self,
-        (id, share): (ContentId, usize),
+        id: ContentId,
+        share: usize,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         scratch: &ScratchDir,
@@ -136,7 +139,7 @@ impl StateStore {
         let kinds =
             [FrameHeader::new(id, analyzer.kind(), analyzer.version()), StateStore::compressed_header(id, analyzer)];
         let read = || {
-            self.get_small((PackedKind::Partial, id), &kinds, |kind, input| match kind {
+            self.get_small(PackedKind::Partial, id, &kinds, |kind, input| match kind {
                 0 => analyzer.decode(input, scratch),
                 _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
             })
@@ -163,7 +166,8 @@ impl StateStore {
     /// Reads one share of it, also of one that is kept whole.
     pub fn get_partial_share(
         &self,
-        (id, share): (ContentId, usize),
+        id: ContentId,
+        share: usize,
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {

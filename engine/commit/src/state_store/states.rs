@@ -11,6 +11,16 @@ use super::StateStore;
 use super::frame::{FrameBuffer, FrameHeader, FrameReader, WrittenFrame, write_frame};
 use super::packs::{PACKED_STATE_BYTES_MAX, PackedKind};
 
+/// A frame that goes into a pack where it is small, and has a file of its own otherwise.
+pub(super) struct SmallFrame<'a> {
+    pub kind: PackedKind,
+    pub id: ContentId,
+    pub header: &'a FrameHeader,
+    pub scratch: &'a ScratchDir,
+    /// Whether it survives a loss of power once [`StateStore::sync`] has returned.
+    pub durable: bool,
+}
+
 impl StateStore {
     /// Where a state has a file of its own.
     pub(super) fn state_location(&self, kind: PackedKind, id: ContentId) -> StorageLocation {
@@ -25,10 +35,12 @@ impl StateStore {
         id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
-        kept_in: (&ScratchDir, bool),
+        scratch: &ScratchDir,
+        durable: bool,
     ) -> Result<()> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        self.put_small((PackedKind::State, id), &header, kept_in, &mut |out| analyzer.encode(state, out))
+        let frame = SmallFrame { kind: PackedKind::State, id, header: &header, scratch, durable };
+        self.put_small(&frame, &mut |out| analyzer.encode(state, out))
     }
 
     /// Reads a state back; `None` when it is absent, of another version, or broken.
@@ -39,7 +51,7 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        self.get_small((PackedKind::State, id), &[header], |_, input| analyzer.decode(input, scratch))
+        self.get_small(PackedKind::State, id, &[header], |_, input| analyzer.decode(input, scratch))
     }
 
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
@@ -58,20 +70,19 @@ impl StateStore {
     /// Puts a frame: in a pack where it is small.
     pub(super) fn put_small(
         &self,
-        (kind, id): (PackedKind, ContentId),
-        header: &FrameHeader,
-        (scratch, durable): (&ScratchDir, bool),
+        new: &SmallFrame<'_>,
         body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        let mut frame = FrameBuffer::new(scratch, PACKED_STATE_BYTES_MAX);
-        write_frame(&mut frame, header, body)?;
+        let (kind, id) = (new.kind, new.id);
+        let mut frame = FrameBuffer::new(new.scratch, PACKED_STATE_BYTES_MAX);
+        write_frame(&mut frame, new.header, body)?;
         match frame.finish() {
-            WrittenFrame::Small(frame) => self.put_packed(kind, id, &frame, (scratch, durable)),
+            WrittenFrame::Small(frame) => self.put_packed(new, &frame),
             WrittenFrame::Large(file) => {
                 let place = self.state_location(kind, id);
                 self.persist_file(&place, file, false)?;
                 match place.local {
-                    Some(path) if durable => self.unsynced().push(path),
+                    Some(path) if new.durable => self.unsynced().push(path),
                     Some(_) => {}
                     None => self.record_large(kind, id)?,
                 }
@@ -83,7 +94,8 @@ impl StateStore {
     /// Reads what [`StateStore::put_small`] wrote; `body` is told by number of which kind of frame it is.
     pub(super) fn get_small<T>(
         &self,
-        (kind, id): (PackedKind, ContentId),
+        kind: PackedKind,
+        id: ContentId,
         headers: &[FrameHeader],
         body: impl Fn(usize, &mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {

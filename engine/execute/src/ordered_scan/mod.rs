@@ -20,7 +20,7 @@ pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, l
 pub use self::relay::WindowRestore;
 pub use self::run::{CheckpointHook, PendingUnits, RangeExecution, UnitResults};
 pub use self::timeline::SpanTimeline;
-use crate::chunk_groups::for_each_group;
+use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::RangeReader;
 use crate::read_ahead::ReadAhead;
 use crate::run_state::{RunState, chunk_rows_max, group_rows_max};
@@ -54,7 +54,10 @@ pub struct PriorFile {
 }
 
 /// The window state, and the source of the next rows.
-pub type ScanCursor<'g> = (&'g mut Carry, &'g dyn RangeReader);
+pub struct ScanCursor<'g> {
+    pub carry: &'g mut Carry,
+    pub reads: &'g dyn RangeReader,
+}
 
 /// Takes consecutive chunks of a scan.
 pub type ScanChunksFn<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
@@ -119,8 +122,8 @@ impl OrderedScan<'_> {
     }
 
     /// Advances the window state over the rows of some spans; false if the pass was stopped.
-    pub fn advance_over(&self, tasks: &[SpanRef], (carry, reads): ScanCursor<'_>, stop: &AtomicBool) -> Result<bool> {
-        self.for_each_chunk_group(tasks, ReadMode::Remembered, (carry, reads), stop, &mut |scan, chunks, carry| {
+    pub fn advance_over(&self, tasks: &[SpanRef], cursor: ScanCursor<'_>, stop: &AtomicBool) -> Result<bool> {
+        self.for_each_chunk_group(tasks, ReadMode::Remembered, cursor, stop, &mut |scan, chunks, carry| {
             let advanced = self.chains[scan].advance(chunks, carry);
             advanced.map_err(|fault| self.known.record_order_failure(carry, fault))?;
             self.memory.check()
@@ -132,10 +135,11 @@ impl OrderedScan<'_> {
         &self,
         tasks: &[SpanRef],
         columns: ReadMode,
-        (carry, reads): ScanCursor<'_>,
+        cursor: ScanCursor<'_>,
         stop: &AtomicBool,
         take: ScanChunksFn<'_>,
     ) -> Result<bool> {
+        let ScanCursor { carry, reads } = cursor;
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
@@ -145,7 +149,8 @@ impl OrderedScan<'_> {
                 reads.chunks(*task, columns)
             };
             let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
-            if !for_each_group((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut take)? {
+            let groups = ChunkGroups { tasks, rows_max, stop, memory: self.memory };
+            if !groups.for_each(carry, &mut open, &mut take)? {
                 return Ok(false);
             }
         }

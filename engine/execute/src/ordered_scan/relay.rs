@@ -7,7 +7,7 @@ use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{Carry, WindowBudget};
 use forebay_threads::HandOff;
 
-use super::{OrderedScan, RangePlan, SpanRef};
+use super::{OrderedScan, RangePlan, ScanCursor, SpanRef};
 use crate::chunk_source::RangeReader;
 
 /// Loads a checkpoint of window state by its id; `None` if it is corrupt or gone.
@@ -38,7 +38,10 @@ impl CarryRelay<'_> {
             return self.sequence.init_windows(self.tasks, start, *from, &self.restore, reads);
         }
         let advance = |mut carry: Carry, from: usize, to: usize| {
-            let is_whole = self.sequence.advance_over(&self.tasks[from..to], (&mut carry, reads), self.restore.stop)?;
+            let is_whole = {
+                let cursor = ScanCursor { carry: &mut carry, reads };
+                self.sequence.advance_over(&self.tasks[from..to], cursor, self.restore.stop)?
+            };
             Ok(is_whole.then_some(carry))
         };
         self.found.state_at(*from, || self.first_carry(), advance, Carry::fork)
@@ -82,7 +85,7 @@ impl OrderedScan<'_> {
             }
         };
         for tasks in before.iter().map(|before| &tasks[before.clone()]) {
-            if !self.advance_over(tasks, (&mut carry, reads), restore.stop)? {
+            if !self.advance_over(tasks, ScanCursor { carry: &mut carry, reads }, restore.stop)? {
                 return Ok(None);
             }
         }

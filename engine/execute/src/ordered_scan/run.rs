@@ -74,8 +74,8 @@ impl OrderedScan<'_> {
         }
         let ranges = self.local_ranges(pending, threads)?;
         let reads = |_| Box::new(self) as Box<dyn RangeReader>;
-        let work = |part: &WorkUnit, (carry, _): ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
-            work(part, carry, stop, seal)
+        let work = |part: &WorkUnit, cursor: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+            work(part, cursor.carry, stop, seal)
         };
         let budget = WindowBudget::new(self.memory.states_bytes());
         let execution = RangeExecution { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
@@ -117,7 +117,8 @@ impl OrderedScan<'_> {
             let Some(mut carry) = carries.carry_at(number, reads)? else { return Ok(false) };
             let mut at = range.from;
             for part in &todo[range.parts.clone()] {
-                if !self.advance_over(&tasks[at..part.tasks.start], (&mut carry, reads), &stop)? {
+                let before = &tasks[at..part.tasks.start];
+                if !self.advance_over(before, ScanCursor { carry: &mut carry, reads }, &stop)? {
                     return Ok(false);
                 }
                 let seal = |carry: &Carry| match end {
@@ -126,7 +127,9 @@ impl OrderedScan<'_> {
                     }
                     _ => Ok(()),
                 };
-                let Some(done) = work(part, (&mut carry, reads), &stop, &seal)? else { return Ok(false) };
+                let Some(done) = work(part, ScanCursor { carry: &mut carry, reads }, &stop, &seal)? else {
+                    return Ok(false);
+                };
                 lock(&found)?.0.insert(part.tasks.start, done);
                 at = part.tasks.end;
             }

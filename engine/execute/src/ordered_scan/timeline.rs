@@ -27,7 +27,7 @@ impl OrderedScan<'_> {
     /// All spans in order, with their ids.
     pub fn timeline(&self) -> Result<SpanTimeline> {
         let tasks = self.span_refs()?;
-        let held = self.known.held(self.program, self.scans)?;
+        let held = self.known.span_digests(self.program, self.scans)?;
         let past = match self.is_ordered() {
             true => self.halo_index(&tasks)?.map_or(SpanDependency::Everything, SpanDependency::Halos),
             false => SpanDependency::Nothing,

@@ -47,9 +47,9 @@ impl Feed {
         let sequence = order.bind(datasets)?;
         let cursor = config.cursor.clone().unwrap_or_else(|| FeedCursor::start(&sequence).at(config.first_epoch, 0));
         cursor.check(&sequence)?;
-        let ranks = (config.rank, config.world);
         let rows = sequence.epoch_rows();
-        let schedule = BatchSchedule::new(&cursor, rows, config.batch_rows, ranks, config.last, config.epochs);
+        let epoch = BatchPlan { rows, batch: config.batch_rows, world: config.world, last: config.last };
+        let schedule = BatchSchedule::new(&cursor, epoch, config.rank, config.epochs);
         let series = SeriesPacker::new(&config.features);
         let window_rows = match sequence.order().mode {
             OrderMode::Shuffled { window_rows } => window_rows,

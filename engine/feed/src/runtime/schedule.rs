@@ -36,16 +36,9 @@ pub(super) struct BatchSchedule {
 }
 
 impl BatchSchedule {
-    /// The steps of `rank` from a cursor up to the epoch `end`.
-    pub fn new(
-        cursor: &FeedCursor,
-        epoch_rows: u64,
-        batch: u32,
-        (rank, world): (u32, u32),
-        last: RemainderPolicy,
-        end: u64,
-    ) -> Self {
-        let other = BatchPlan { rows: epoch_rows, batch, world, last };
+    /// The steps of `rank` from a cursor up to the epoch `end`; `other` is the plan of a whole epoch.
+    pub fn new(cursor: &FeedCursor, other: BatchPlan, rank: u32, end: u64) -> Self {
+        let epoch_rows = other.rows;
         let first = BatchPlan { rows: epoch_rows - cursor.position, ..other };
         BatchSchedule { rank, epoch_rows, epoch: cursor.epoch, position: cursor.position, first, other, end }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_commit::{Manifest, ReuseDecision, Shard};
-use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, LearnPass, LearnResult};
+use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult};
 use forebay_model::{ContentId, Result};
 use forebay_plan::{
     AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops,
@@ -61,9 +61,10 @@ impl RunExecutor<'_> {
                 false => Ok(()),
             };
             let mut written = None;
-            let write_and_learn: FusedLearnFn<'_> = &mut |lanes, answer| {
-                written = write.write_and_learn(write_work, &prepared, &target, (lanes, answer, &sync))?;
-                if written.is_none() { answer(FusedCoverage::default()) } else { Ok(()) }
+            let write_and_learn: FusedLearnFn<'_> = &mut |lanes, finalize| {
+                let request = FusionRequest { lanes, finalize, link: &sync };
+                written = write.write_and_learn(write_work, &prepared, &target, &request)?;
+                if written.is_none() { finalize(FusedCoverage::default()) } else { Ok(()) }
             };
             let result = learner.run(&work.lanes, Some(write_and_learn))?;
             let schema = prepared.schema.clone();

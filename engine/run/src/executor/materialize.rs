@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use forebay_commit::{Manifest, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory};
+use forebay_commit::{FileContent, Manifest, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory};
 use forebay_execute::{MaterializePass, SourceInput};
 use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program};
@@ -64,8 +64,8 @@ impl RunExecutor<'_> {
         let sink = session.connectors.sink("parquet", &config)?;
         let gathering = self.materialize_pass().open(op)?;
         let schema = gathering.schema.clone();
-        let content = (schema.clone(), Vec::new());
-        let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, (place, directory), &self.scratch)?;
+        let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
+        let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, place, directory, &self.scratch)?;
         let mut waiting = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         let bytes_max = session.memory().output_bytes();

@@ -30,7 +30,7 @@ impl RunExecutor<'_> {
                 report.reused = true;
                 Manifest::from_record(&record)?
             }
-            RecordedPass { decision, .. } => self.write_files(work, pass, (decision, &out), report)?,
+            RecordedPass { decision, .. } => self.write_files(work, pass, decision, &out, report)?,
         };
         let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
             sums.add(shard.counts());
@@ -71,7 +71,8 @@ impl RunExecutor<'_> {
         &mut self,
         work: &SinkWork,
         pass: ContentId,
-        (decision, out): (ReuseDecision, &StorageLocation),
+        decision: ReuseDecision,
+        out: &StorageLocation,
         report: &mut PassReport,
     ) -> Result<Manifest> {
         let session = self.session;

@@ -36,7 +36,7 @@ use serde_json::json;
 
 use crate::feed::late_steps::shared_operations;
 use crate::feed::output_blocks::CommittedOutput;
-use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, summarize_piece};
+use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, SequenceCut, summarize_piece};
 use crate::feed::source_blocks::{RowTransform, ScanPlan, SourceBlocks, cut_pieces, inspect_blocks};
 use crate::session::{PreparedRun, Session, datasets};
 
@@ -362,7 +362,8 @@ impl FeedPlanner<'_> {
         let layout = BatchLayout::new(features, self.config.batch_rows() as usize)?;
         let window_rows = self.config.wanted_window(layout.window_row_bytes(features));
         let time = columns.len() - 1;
-        SequenceBlocks::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
+        let cut = SequenceCut { series, time, window_rows };
+        SequenceBlocks::new(io, source.fingerprint, readings, blocks, &found, &cut)
     }
 
     /// What was found out about blocks once, and is kept.

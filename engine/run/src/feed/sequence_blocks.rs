@@ -110,6 +110,14 @@ pub(super) struct SequenceBlocks {
     dataset: BlockDataset,
 }
 
+/// How rows are cut into blocks for sequences.
+pub(super) struct SequenceCut<'a> {
+    pub series: &'a SequenceOptions,
+    /// Where the time is among the columns.
+    pub time: usize,
+    pub window_rows: u64,
+}
+
 impl SequenceBlocks {
     /// Blocks of pieces of which the facts are known.
     pub fn new(
@@ -118,11 +126,10 @@ impl SequenceBlocks {
         readings: Vec<ScanPlan>,
         pieces: Vec<(usize, Span)>,
         facts: &[PieceSummary],
-        (series, time): (&SequenceOptions, usize),
-        window_rows: u64,
+        cut: &SequenceCut<'_>,
     ) -> Result<SequenceBlocks> {
         let label = |at: usize| pieces[at].1.label();
-        let blocks = cut_blocks(facts, series, window_rows, &label)?;
+        let blocks = cut_blocks(facts, cut.series, cut.window_rows, &label)?;
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
         let of_block = |block: &HistoryBlock| {
             let own = &facts[block.own.clone()];
@@ -135,7 +142,7 @@ impl SequenceBlocks {
             DatasetBlock { rows: delivered, halo: before.min(block.last) + rows - delivered, bytes, time }
         };
         let dataset = BlockDataset::new(fingerprint, blocks.iter().map(of_block).collect::<Vec<_>>());
-        Ok(SequenceBlocks { io, readings, pieces, blocks, time, dataset })
+        Ok(SequenceBlocks { io, readings, pieces, blocks, time: cut.time, dataset })
     }
 
     /// Gives the rows of a piece in the order of the feed's columns, with those that are delivered.

@@ -1,5 +1,6 @@
 //! What a spec says about a forecast.
 
+use forebay_model::{ConfigError, ConfigResult};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +100,8 @@ impl PredictConfig {
     }
 
     /// Why the configuration is wrong, and where.
-    pub fn check(&self) -> Result<(), (String, String)> {
-        let wrong = |field: &str, message: String| Err((message, field.to_owned()));
+    pub fn check(&self) -> ConfigResult<()> {
+        let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         for (field, bound) in [("min", self.min), ("max", self.max)] {
             if bound.is_some_and(|bound| !(bound as f32).is_finite()) {
                 return wrong(field, "a bound is a finite number".to_owned());

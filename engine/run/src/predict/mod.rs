@@ -96,9 +96,7 @@ impl Session {
         let wrong = |error: serde_json::Error| Fault::new(codes::BAD_VALUE, "`predict` cannot be read").cause(error);
         let config: PredictConfig =
             serde_json::from_value(sink.config.clone()).map_err(wrong).map_err(|fault| fault.at(sink.at.as_ref()))?;
-        let checked = config.check();
-        let named = |(message, field)| Fault::new(codes::BAD_VALUE, format!("`{field}` of `predict`: {message}"));
-        checked.map_err(|error| named(error).at(sink.at.as_ref()))?;
+        config.check().map_err(|error| error.into_fault("predict").at(sink.at.as_ref()))?;
         Ok(config)
     }
 

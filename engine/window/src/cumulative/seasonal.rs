@@ -120,22 +120,29 @@ impl SeasonalSums {
 
     /// Count and sum of a slot.
     #[inline]
-    fn slot_sums(&mut self, series: usize, slot: i64) -> (u64, f64) {
-        let Ok(at) = self.find(series, slot, 1) else { return (0, 0.0) };
+    fn slot_sums(&mut self, series: usize, slot: i64) -> ValueSums {
+        let Ok(at) = self.find(series, slot, 1) else { return ValueSums::default() };
         let found = &self.slabs.items()[self.series[series].at + at];
-        (found.count, found.sum.total())
+        ValueSums { count: found.count, sum: found.sum.total() }
     }
+}
+
+/// How many values a slot or a series has, and their sum.
+#[derive(Clone, Copy, Default)]
+struct ValueSums {
+    count: u64,
+    sum: f64,
 }
 
 /// The index of a slot, shrunk toward the parent.
 #[inline]
-fn shrunk_index(ask: &SeasonalRequest, slot: (u64, f64), all: (u64, f64), parent: f64) -> f64 {
-    let count = slot.0 as f64;
-    let mean = all.1 / all.0 as f64;
-    if slot.0 == 0 || slot.0 < ask.min_periods || mean == 0.0 {
+fn shrunk_index(ask: &SeasonalRequest, slot: ValueSums, all: ValueSums, parent: f64) -> f64 {
+    let count = slot.count as f64;
+    let mean = all.sum / all.count as f64;
+    if slot.count == 0 || slot.count < ask.min_periods || mean == 0.0 {
         return if ask.strength > 0.0 { parent } else { f64::NAN };
     }
-    let own = slot.1 / count / mean;
+    let own = slot.sum / count / mean;
     if ask.strength > 0.0 { (count * own + ask.strength * parent) / (count + ask.strength) } else { own }
 }
 
@@ -164,8 +171,8 @@ impl CumulativeState for SeasonalSums {
                 continue;
             }
             let own = slots.own(at);
-            let slot = if own == NO_BITS { (0, 0.0) } else { self.slot_sums(series, own as i64) };
-            let all = (self.series[series].count, self.series[series].sum.total());
+            let slot = if own == NO_BITS { ValueSums::default() } else { self.slot_sums(series, own as i64) };
+            let all = ValueSums { count: self.series[series].count, sum: self.series[series].sum.total() };
             for ask in asks.iter().filter(|ask| emit[ask.function]) {
                 let parent = ask.parent.map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
                 let parent = f64::from_bits(parent);

@@ -1,0 +1,41 @@
+//! What is wrong with a configuration.
+
+use crate::{Fault, codes};
+
+/// The result of reading the configuration of a step, source or sink.
+pub type ConfigResult<T> = Result<T, ConfigError>;
+
+/// What is wrong with the configuration of a step, source or sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The text, with a hint after `; hint: ` where there is one: serde carries both in one text.
+    pub message: String,
+    /// The place of the value inside the configuration, such as `paths[2]`; empty for the whole.
+    pub path: String,
+}
+
+impl ConfigError {
+    /// An error of the value at `path`.
+    pub fn at(path: impl Into<String>, message: impl Into<String>) -> ConfigError {
+        ConfigError { message: message.into(), path: path.into() }
+    }
+
+    /// An error of the configuration as a whole.
+    pub fn whole(message: impl Into<String>) -> ConfigError {
+        ConfigError::at("", message)
+    }
+
+    /// The message and the hint.
+    pub fn split_hint(&self) -> (&str, Option<&str>) {
+        self.message.split_once("; hint: ").map_or((&self.message, None), |(text, hint)| (text, Some(hint)))
+    }
+
+    /// The fault for a configuration of `name`.
+    pub fn into_fault(self, name: &str) -> Fault {
+        let is_whole = self.path.is_empty() || self.path == ".";
+        let place = if is_whole { String::new() } else { format!(" at `{}`", self.path) };
+        let (message, hint) = self.split_hint();
+        let fault = Fault::new(codes::BAD_VALUE, format!("`{name}` cannot be read{place}: {message}"));
+        hint.into_iter().fold(fault, Fault::hint)
+    }
+}
