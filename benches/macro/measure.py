@@ -96,10 +96,15 @@ def generate(forebay, what, rows, out, *more):
     return kept(out, " ".join([what, f"{rows} rows, seed 1", *map(str, more)]) + "\n", command)
 
 
-def summary(log):
+def last_event(log):
     """The last line of JSON that Forebay printed."""
     lines = [line for line in Path(log).read_text().splitlines() if line.startswith("{")]
-    last = json.loads(lines[-1]) if lines else {}
+    return json.loads(lines[-1]) if lines else {}
+
+
+def summary(log):
+    """That line, where it is the summary of a run."""
+    last = last_event(log)
     return last if last.get("event") == "summary" else {}
 
 

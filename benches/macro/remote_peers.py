@@ -1,6 +1,7 @@
 """What peers learn of a log in an object store, or on a disk: `remote_peers.py polars|duckdb FILES OUT THREADS MEMORY`.
 
-`remote_peers.py tokens FILE` prints the counts of a vocabulary.
+`remote_peers.py tokens FILE` prints the counts of a vocabulary, `remote_peers.py rows DIRECTORY` the number of rows in
+the Parquet files of a directory and a digest of each column, whatever the files say beside them.
 
 Leaves {"moments": {column: [count, mean, var]}, "tokens": {column: {token: count}}} in OUT. The store's address and
 keys come from the variables that begin with AWS_."""
@@ -51,6 +52,14 @@ def duckdb(files, threads, memory):
     return {f: list(row[3 * i : 3 * i + 3]) for i, f in enumerate(NUMBERS)}, found
 
 
+def rows(directory):
+    import polars as pl
+
+    table = pl.scan_parquet(f"{directory}/*.parquet")
+    digests = table.select(pl.len().alias("rows"), pl.all().hash().bitwise_xor()).collect(engine="streaming")
+    print(json.dumps(digests.row(0, named=True)))
+
+
 def tokens(file):
     import polars as pl
 
@@ -59,8 +68,8 @@ def tokens(file):
 
 
 def main():
-    if sys.argv[1] == "tokens":
-        return tokens(sys.argv[2])
+    if sys.argv[1] in ("tokens", "rows"):
+        return {"tokens": tokens, "rows": rows}[sys.argv[1]](sys.argv[2])
     peer, files, out, threads, memory = sys.argv[1:]
     moments, counts = {"polars": polars, "duckdb": duckdb}[peer](json.loads(files), int(threads), int(memory))
     kept = {c: {t: n for t, n in found.items() if t is not None and n >= 2} for c, found in counts.items()}
