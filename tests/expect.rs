@@ -219,3 +219,30 @@ fn quarantined_rows_are_taken_out_and_written_with_the_rule() {
     let call = run(&shop, "{ unique: [date, item], policy: quarantine }", &[]).expect(78);
     assert!(call.stderr.contains("does not tell which rows to take out"), "{}", call.stderr);
 }
+
+#[test]
+fn inferred_rules_hold_for_the_rows_and_find_others() {
+    let shop = shop();
+    spec(&shop, "          - { rows: { min: 1 } }");
+    let inferred = shop.forebay(&["check", "spec.yaml", "--infer", "rows"]).expect(0).stdout;
+    let expected = "# Of 1000 rows of `rows`, which keep these rules. Review them.\n- expect:\n    - { not_null: [date, \
+                    item, qty] }\n    - { range: { qty: [0, 100] } }\n    - { in_set: { category: [\"food\", \
+                    \"household\", \"toys\"] } }\n    - { rows: { min: 500 } }\n";
+    assert_eq!(inferred, expected);
+    let rules: String = inferred.lines().skip(2).map(|line| format!("      {line}\n")).collect();
+    spec(&shop, &rules);
+    let call = |code: i32| shop.forebay(&["run", "spec.yaml", "--json"]).expect(code).stderr;
+    call(0);
+    let columns: [(&str, ArrayRef); 5] = [
+        ("date", Arc::new(Date32Array::from(vec![16_000; 40]))),
+        ("item", Arc::new(Int32Array::from_iter((0..40).map(|row| (row > 0).then_some(row))))),
+        ("category", Arc::new(StringArray::from(vec!["tools"; 40]))),
+        ("price", Arc::new(Float64Array::from(vec![1.0; 40]))),
+        ("qty", Arc::new(Int32Array::from(vec![101; 40]))),
+    ];
+    write(&shop, "rows.parquet", columns);
+    let violated = call(65);
+    for rule in ["not_null: item", "range: qty", "in_set: category", "rows: at least 500"] {
+        assert!(violated.contains(rule), "{rule}: {violated}");
+    }
+}

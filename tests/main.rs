@@ -68,6 +68,7 @@ mod settings;
 mod simulated;
 mod sql_queries;
 mod stable_ids;
+mod step_tests;
 mod storage;
 mod stores;
 mod stuck;

@@ -8,6 +8,7 @@
 pub mod allocator;
 mod builder;
 pub mod cli;
+mod infer_expectations;
 mod metrics;
 mod page;
 mod predict;
@@ -16,6 +17,7 @@ mod propose;
 mod replace_file;
 pub mod settings;
 pub mod spec;
+pub mod step_test;
 mod visible;
 
 use std::sync::Arc;

@@ -9,10 +9,12 @@ use forebay_run::CutoffChoice;
 use serde_json::{Value, json};
 
 use super::options::{RunArgs, SpecArgs};
+use crate::infer_expectations;
 use crate::present;
 use crate::present::diagnostic::{self, Severity};
 use crate::present::report::summary_line;
 use crate::present::{perturbed, units};
+use crate::spec::ParsedSpec;
 
 /// Exit code of a problem in the spec (sysexits' EX_CONFIG).
 const EXIT_SPEC: u8 = 78;
@@ -40,6 +42,10 @@ pub(crate) struct CheckCommand {
     /// data) to the last row; each takes one more run.
     #[arg(long, value_name = "COUNT", requires = "perturb_future", default_value = "3")]
     cuts: NonZeroUsize,
+    /// Write rules that the rows of this step or source keep today, as an `expect` step: of columns without nulls, ranges,
+    /// sets of values, and the number of rows.
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["perturb_future", "offline"])]
+    infer: Option<String>,
     #[command(flatten, next_help_heading = "Options of --perturb-future")]
     options: RunArgs,
 }
@@ -48,6 +54,9 @@ impl CheckCommand {
     pub fn run(self) -> Result<ExitCode> {
         if self.perturb_future {
             return self.run_leakage_check();
+        }
+        if let Some(step) = &self.infer {
+            return self.infer_expectations(step);
         }
         let reporter = self.options.reporter();
         match self.check() {
@@ -77,9 +86,23 @@ impl CheckCommand {
         }
     }
 
+    /// Writes the rules that the rows of a step keep.
+    fn infer_expectations(&self, step: &str) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let reporter = self.options.reporter();
+        let profile = self.options.session(reporter.watch())?.profile(&pipeline, step, None)?;
+        let keys = pipeline.sources.iter().flat_map(|source| source.keys.iter().cloned()).collect::<Vec<_>>();
+        let rules = infer_expectations::expectations(&profile, &keys);
+        if reporter.json() {
+            return reporter.done(&json!({ "step": step, "expect": rules }));
+        }
+        super::write_stdout(&rules)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// The pipeline and its warnings, or all its problems.
     fn check(&self) -> Result<(Pipeline, Vec<Fault>)> {
-        let (pipeline, mut faults) = self.spec.pipeline_and_faults()?;
+        let ParsedSpec { pipeline, mut faults, .. } = self.spec.parse_all()?;
         let mut warnings = Vec::new();
         if !self.offline {
             let checked = self.options.silent_session()?.check(&pipeline);

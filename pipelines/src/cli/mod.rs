@@ -28,6 +28,7 @@ mod schema;
 mod show;
 mod signals;
 mod sources;
+mod test;
 mod top;
 mod worker;
 mod workers;
@@ -77,6 +78,7 @@ enum CliCommand {
     Init(init::InitCommand),
     Fmt(fmt::FmtCommand),
     Check(check::CheckCommand),
+    Test(test::TestCommand),
     Explain(explain::ExplainCommand),
     Fit(fit::FitCommand),
     Apply(apply::ApplyCommand),
@@ -162,6 +164,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Init(command) => command.run(),
         CliCommand::Fmt(command) => command.run(),
         CliCommand::Check(command) => command.run(),
+        CliCommand::Test(command) => command.run(),
         CliCommand::Explain(command) => command.run(),
         CliCommand::Fit(command) => command.run(),
         CliCommand::Apply(command) => command.run(),

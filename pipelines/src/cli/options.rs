@@ -31,12 +31,12 @@ pub(crate) struct SpecArgs {
 impl SpecArgs {
     /// Reads and checks the spec.
     pub fn pipeline(&self) -> Result<Pipeline> {
-        let (pipeline, faults) = self.pipeline_and_faults()?;
-        Fault::combine(faults).map_or(Ok(pipeline), Err)
+        let parsed = self.parse_all()?;
+        Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
     }
 
     /// What of the spec can be read, and its problems.
-    pub fn pipeline_and_faults(&self) -> Result<(Pipeline, Vec<Fault>)> {
+    pub fn parse_all(&self) -> Result<spec::ParsedSpec> {
         let (text, params) = (self.text()?, self.values()?);
         spec::parse_all(&text, &self.shown(), &params, &Forebay::standard().spec_catalog())
     }

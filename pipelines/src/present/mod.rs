@@ -16,6 +16,7 @@ pub mod progress;
 pub mod reference;
 pub(crate) mod report;
 pub(crate) mod rows;
+pub(crate) mod step_test;
 pub(crate) mod top;
 mod training;
 pub mod units;

@@ -7,13 +7,14 @@ use serde_json::Value;
 use super::fault_pages;
 
 /// What is no transform and no format.
-const OTHER_SECTIONS: [(&str, &str, &str); 6] = [
+const OTHER_SECTIONS: [(&str, &str, &str); 7] = [
     ("Every source", "Source", "A source has one format and these."),
     ("ready", "Ready", "What a run waits for: a field of sources."),
     ("Every step", "Step", "A step has one of `from`, `union` and `sql`."),
     ("Every sink", "Sink", "A sink has one format and these."),
     ("deadline", "Deadline", "When a run should be done, and what it may do to be: `deadline:` of the spec."),
     ("feed", "Feed", "What mini-batches for training are made of: `feed:` of the spec."),
+    ("tests", "Test", "What steps make of given rows: `tests:` of the spec, by name. `forebay test` runs them."),
 ];
 
 /// One section for each transform and format, in the order of the schema.

@@ -75,13 +75,13 @@ impl SpecConverter<'_> {
     }
 
     /// Whether the check has found something in here: then nothing more is to be said.
-    fn is_valid_so_far(&self, node: &YamlNode, path: &str) -> bool {
+    pub fn is_valid_so_far(&self, node: &YamlNode, path: &str) -> bool {
         let inside =
             |found: &str| found.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
         !node.wrong() && !self.reported.iter().any(|location| inside(&location.path))
     }
 
-    fn read<T: DeserializeOwned>(&mut self, node: &YamlNode, value: Value, path: &str) -> Option<T> {
+    pub fn read<T: DeserializeOwned>(&mut self, node: &YamlNode, value: Value, path: &str) -> Option<T> {
         match serde_path_to_error::deserialize(value) {
             Ok(wire) => Some(wire),
             Err(error) => {

@@ -15,6 +15,7 @@ mod node;
 mod params;
 mod schema;
 mod synonyms;
+mod tests_section;
 mod wire;
 mod words;
 mod yaml_hints;
@@ -31,24 +32,36 @@ pub use format::format;
 pub use locate::locate;
 pub use words::{ConnectorFormat, SpecCatalog};
 
+use crate::step_test::StepTest;
 use check::SchemaChecker;
 use convert::SpecConverter;
 use node::YamlNode;
 use params::ParamValues;
 
-/// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
-pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
-    let (pipeline, faults) = parse_all(text, file, params, words)?;
-    Fault::combine(faults).map_or(Ok(pipeline), Err)
+/// What a spec says.
+#[derive(Debug)]
+pub struct ParsedSpec {
+    /// Wrong steps, sources and sinks are missing in it.
+    pub pipeline: Pipeline,
+    /// Tests of its steps, without wrong ones.
+    pub tests: Vec<StepTest>,
+    /// All problems, in the order of the text.
+    pub faults: Vec<Fault>,
 }
 
-/// Like [`parse`], with what could be read beside the problems: wrong steps, sources and sinks are missing in it.
+/// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
+pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
+    let parsed = parse_all(text, file, params, words)?;
+    Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
+}
+
+/// Like [`parse`], with what could be read beside the problems.
 pub fn parse_all(
     text: &str,
     file: &str,
     params: &BTreeMap<String, String>,
     words: &SpecCatalog<'_>,
-) -> Result<(Pipeline, Vec<Fault>)> {
+) -> Result<ParsedSpec> {
     let mut faults = Vec::new();
     let mut root = node::load(text, file, &mut faults)?;
     let schema = words.schema_for_text(text);
@@ -67,9 +80,10 @@ pub fn parse_all(
     faults.extend(checker.faults);
     let mut converter = SpecConverter { file, words, faults, reported };
     let pipeline = converter.document(&root);
+    let tests = converter.tests(&root);
     let mut faults = converter.faults;
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
-    Ok((pipeline, faults))
+    Ok(ParsedSpec { pipeline, tests, faults })
 }
 
 /// The parameters of a spec that are days or moments, with their values.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::check::is_open;
 use super::wire::{
     AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlSink, YamlSource, YamlSplit, YamlStep,
+    YamlTest,
 };
 use super::words::{ConnectorFormat, SpecCatalog};
 
@@ -28,6 +29,10 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
         "deadline": used("deadline", SchemaGenerator::subschema_for::<YamlDeadline>)(&mut generator),
         "sinks": with_description(generator.subschema_for::<NamedMap<YamlSink>>(), "Where output is committed."),
         "feed": used("feed", SchemaGenerator::subschema_for::<FeedConfig>)(&mut generator),
+        "tests": with_description(
+            used("tests", SchemaGenerator::subschema_for::<NamedMap<YamlTest>>)(&mut generator),
+            "What steps make of given rows.",
+        ),
     });
     let kinds = words.registry.kinds().map(|kind| (kind.name, used(kind.name, kind.schema)));
     let transforms = one_key_choice(&mut generator, "transform", kinds);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use forebay_connectors::ColumnTypes;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -198,6 +199,44 @@ impl JsonSchema for AnyTransform {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "object" })
     }
+}
+
+/// A test of a step: rows of the sources that it reads, and the rows that it makes of them. `forebay test` runs it
+/// without any data. Statistics are learned from the given rows.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{ "required": ["expect"] }, { "required": ["fault"] }]))]
+#[schemars(rename = "Test")]
+pub(super) struct YamlTest {
+    /// The step.
+    pub step: String,
+    /// Rows by source. Columns that a row lacks are null.
+    pub given: NamedMap<Vec<serde_json::Map<String, serde_json::Value>>>,
+    /// Types of columns by source. Without it, whole numbers are `int64`, other numbers `float64`, days `date`, moments
+    /// `timestamp`, and other texts `string`.
+    #[serde(default = "no_types")]
+    pub types: NamedMap<ColumnTypes>,
+    /// A condition on the rows of the step to compare.
+    #[serde(default, rename = "where")]
+    pub condition: Option<SqlExpression>,
+    /// The rows, in order. Columns that a row does not name are not compared.
+    #[serde(default)]
+    pub expect: Option<Vec<serde_json::Map<String, serde_json::Value>>>,
+    /// The code of the fault that the step ends with, such as FB0206.
+    #[serde(default)]
+    pub fault: Option<String>,
+    /// The largest difference of numbers, relative to the larger one where this exceeds 1.
+    #[serde(default = "tolerance")]
+    #[schemars(range(min = 0))]
+    pub tolerance: f64,
+}
+
+fn no_types() -> NamedMap<ColumnTypes> {
+    NamedMap(Vec::new())
+}
+
+fn tolerance() -> f64 {
+    1e-6
 }
 
 /// What is predicted, and how long before. Sinks with this column are then checked: a feature that

@@ -88,6 +88,12 @@ impl Session {
         Ok(Preview { step, batches: self.first_rows(&output.data, options.rows)? })
     }
 
+    /// The sources that a step reads, itself or through others.
+    pub fn sources_of(&self, pipeline: &Pipeline, step: &str) -> Result<Vec<String>> {
+        let step = known_step(pipeline, step)?;
+        Ok(self.upstream_of(pipeline, &step)?.sources.into_iter().map(|source| source.name).collect())
+    }
+
     /// A step, and what it reads: its own steps and sources, without sinks.
     fn upstream_of(&self, pipeline: &Pipeline, step: &str) -> Result<Pipeline> {
         let mut open = vec![step.to_owned()];

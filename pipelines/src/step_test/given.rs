@@ -1,0 +1,106 @@
+//! Rows of a source that a test gives.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay_connectors::{ColumnType, JsonSource};
+use forebay_model::{Fault, PipelineSource, Result};
+use forebay_storage::literal_path;
+use serde_json::Value;
+
+use super::GivenRows;
+
+impl GivenRows {
+    /// Lets a source read these rows, from a file in `directory`.
+    pub fn put_in_place(&self, source: &mut PipelineSource, directory: &Path) -> Result<()> {
+        let path = directory.join(format!("{}.jsonl", self.source));
+        let lines: String = self.rows.iter().map(|row| format!("{}\n", Value::Object(row.clone()))).collect();
+        std::fs::write(&path, lines).map_err(|error| Fault::disk("the rows of a test cannot be written", error))?;
+        let columns = self.columns();
+        let is_given = |name: &String| columns.iter().any(|(column, _)| column == name);
+        // Only steps that use time or keys need them.
+        source.time = source.time.take().filter(is_given);
+        source.keys.retain(is_given);
+        let config = JsonSource::at(literal_path(&path.display().to_string()));
+        let config = columns.into_iter().fold(config, |config, (name, of)| config.column(name, of));
+        source.format = "json".to_owned();
+        source.config = serde_json::to_value(config)
+            .map_err(|error| Fault::internal("the rows of a test cannot be configured").cause(error))?;
+        Ok(())
+    }
+
+    /// The columns and their types, in the order in which they are first named.
+    fn columns(&self) -> Vec<(String, ColumnType)> {
+        let mut found: Vec<(String, ColumnType)> = self.types.0.clone();
+        let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        let mut names: Vec<&str> = Vec::new();
+        for (name, value) in self.rows.iter().flatten() {
+            let column = values.entry(name).or_default();
+            if column.is_empty() {
+                names.push(name);
+            }
+            column.push(value);
+        }
+        for name in names {
+            if !found.iter().any(|(known, _)| known == name) {
+                found.push((name.to_owned(), type_of(&values[name])));
+            }
+        }
+        found
+    }
+}
+
+/// The type that holds all values of a column.
+fn type_of(values: &[&Value]) -> ColumnType {
+    let values = || values.iter().filter(|value| !value.is_null());
+    let texts = || values().map(|value| value.as_str().unwrap_or_default());
+    if values().next().is_none() {
+        ColumnType::String
+    } else if values().all(|value| value.is_boolean()) {
+        ColumnType::Boolean
+    } else if values().all(|value| value.is_i64()) {
+        ColumnType::Int64
+    } else if values().all(|value| value.is_u64()) {
+        ColumnType::Uint64
+    } else if values().all(|value| value.is_number()) {
+        ColumnType::Float64
+    } else if texts().all(is_date) {
+        ColumnType::Date
+    } else if texts().all(|text| text.parse::<jiff::civil::DateTime>().is_ok()) {
+        ColumnType::Timestamp
+    } else {
+        ColumnType::String
+    }
+}
+
+/// `2024-02-29`.
+fn is_date(text: &str) -> bool {
+    text.len() == "2024-02-29".len() && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn types_hold_all_values() {
+        let cases = [
+            (json!([1, null, 2]), ColumnType::Int64),
+            (json!([1, 2.5]), ColumnType::Float64),
+            (json!([1, 18446744073709551615u64]), ColumnType::Float64),
+            (json!([18446744073709551615u64]), ColumnType::Uint64),
+            (json!([true, false]), ColumnType::Boolean),
+            (json!(["2024-01-01", null]), ColumnType::Date),
+            (json!(["2024-01-01", "2024-01-01T06:30:00"]), ColumnType::Timestamp),
+            (json!(["2024-01-01", "soon"]), ColumnType::String),
+            (json!(["1", 2]), ColumnType::String),
+            (json!([null]), ColumnType::String),
+        ];
+        for (values, expected) in cases {
+            let values: Vec<&Value> = values.as_array().unwrap().iter().collect();
+            assert_eq!(type_of(&values), expected, "{values:?}");
+        }
+    }
+}
