@@ -45,8 +45,8 @@ pub mod run {
     pub use forebay_storage::{
         AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece, EpochReport, Event,
         EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget, MetadataCache, RangeFetch, ScanRequest,
-        Sink, Source, StorageClient, StorageLocation, VersionedObject, WrittenFile, literal_path, machine_bytes,
-        plain_path, resident_bytes, set_release_hook, time_disk_wait,
+        Sink, Source, StorageClient, StorageLocation, VersionedObject, literal_path, machine_bytes, plain_path,
+        resident_bytes, set_release_hook, time_disk_wait,
     };
 }
 

@@ -126,14 +126,6 @@ impl FileHandle {
         }
     }
 
-    /// Some ranges of bytes.
-    pub(crate) fn read_ranges(&self, path: &str, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
-        match self {
-            FileHandle::Local(_) => ranges.into_iter().map(|range| self.read(path, range)).collect(),
-            FileHandle::Remote(io, place, etag) => io.fetch(place, etag.as_deref(), ranges).finish(),
-        }
-    }
-
     /// Whether the file is still what it was when it was opened. To be asked after reading: what
     /// was written over in the meantime may be half old and half new.
     pub(crate) fn check_unchanged(&self, path: &str, stamp: &FileStamp) -> Result<()> {

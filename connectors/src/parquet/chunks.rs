@@ -21,11 +21,11 @@ use crate::files::origin;
 use crate::guard::catch_decode_panic;
 
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
+use super::file_chunk_reader::FileChunkReader;
 use super::footer::{Footer, FooterCache, OpenedFile};
 use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
-use super::stored::FileChunkReader;
 use super::table::KeptRows;
 
 /// Parts of a row group that are closer together in a store are asked for together. Smaller than for whole row groups:

@@ -13,8 +13,8 @@ use parquet::file::metadata::{
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::schema::types::{SchemaDescriptor, Type};
 
+use super::file_chunk_reader::FileChunkReader;
 use super::footer::Footer;
-use super::stored::FileChunkReader;
 use crate::guard::catch_decode_panic;
 
 /// Bytes of indexes to keep per source.

@@ -1,19 +1,15 @@
 //! The pages of a column of one row group.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use bytes::buf::{Buf, Reader};
 use parquet::basic::{Compression, Encoding, PageType};
-use parquet::column::page::{CompressedPage, Page, PageReader, PageWriter};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
-use parquet::file::reader::{ChunkReader, Length};
-use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
@@ -50,35 +46,6 @@ pub(super) trait EncodableColumn {
 pub(super) struct EncodedPages {
     bytes: Bytes,
     closed: ColumnCloseResult,
-    /// Where its first page lies in what `closed` tells of.
-    start: u64,
-}
-
-/// The bytes of pages, seen from where they lay.
-pub(super) struct OffsetBytes {
-    bytes: Bytes,
-    start: u64,
-}
-
-impl Length for OffsetBytes {
-    fn len(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-}
-
-impl ChunkReader for OffsetBytes {
-    type T = Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Reader<Bytes>> {
-        Ok(self.get_bytes(start, self.len().saturating_sub(start) as usize)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let from = start.checked_sub(self.start).map(|from| from as usize);
-        let range = from.map(|from| from..from + length).filter(|range| range.end <= self.bytes.len());
-        let range = range.ok_or_else(|| ParquetError::EOF(format!("{length} bytes at {start} are no pages")))?;
-        Ok(self.bytes.slice(range))
-    }
 }
 
 impl EncodedPages {
@@ -172,7 +139,7 @@ impl EncodedPages {
             column_index: rows.index()?,
             offset_index: Some(offsets),
         };
-        Ok(EncodedPages { bytes: Bytes::from(bytes), closed, start: 0 })
+        Ok(EncodedPages { bytes: Bytes::from(bytes), closed })
     }
 
     /// Those of the general writer, and what it tells of them: where they lie without checksums, the dictionary last.
@@ -207,18 +174,7 @@ impl EncodedPages {
             .build()?;
         closed.bytes_written = bytes.len() as u64;
         let closed = closed.update_dictionary_location(dictionary_bytes)?;
-        Ok(EncodedPages { bytes: Bytes::from(bytes), closed, start: 0 })
-    }
-
-    /// Those of a column that is stored, which must be what their checksums say.
-    pub fn from_stored(bytes: Bytes, closed: ColumnCloseResult) -> Result<EncodedPages> {
-        let start = closed.metadata.byte_range().0;
-        // Without a codec, the reader checks pages and leaves them as they are.
-        let metadata = closed.metadata.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
-        let lying = Arc::new(OffsetBytes { bytes: bytes.clone(), start });
-        let mut pages = SerializedPageReader::new(lying, &metadata, closed.rows_written as usize, None)?;
-        while pages.get_next_page()?.is_some() {}
-        Ok(EncodedPages { bytes, closed, start })
+        Ok(EncodedPages { bytes: Bytes::from(bytes), closed })
     }
 
     /// Their bytes.
@@ -227,8 +183,8 @@ impl EncodedPages {
     }
 
     /// The pages, and what is told of them.
-    pub fn into_parts(self) -> (OffsetBytes, ColumnCloseResult) {
-        (OffsetBytes { bytes: self.bytes, start: self.start }, self.closed)
+    pub fn into_parts(self) -> (Bytes, ColumnCloseResult) {
+        (self.bytes, self.closed)
     }
 }
 

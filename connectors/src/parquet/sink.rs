@@ -7,9 +7,7 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_storage::{
-    EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink, StorageClient, StorageLocation, WrittenFile,
-};
+use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
 use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
@@ -23,7 +21,6 @@ use super::checksums::{FooterChecksumWriter, GeneralPages, footer_checksum_pair}
 use super::config::{ParquetCompression, ParquetSink};
 use super::deltas::{AnyDeltaColumn, delta_column};
 use super::pages::EncodedPages;
-use super::stored::StoredFile;
 use super::{numbers, words};
 
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
@@ -168,10 +165,6 @@ impl Sink for ParquetEncoder {
             None => self.encode_general(&schema, arrays.iter()).map_err(|fault| fault.column(field.name()))?,
         };
         Ok(ColumnChunks::piece(chunks))
-    }
-
-    fn open_written(&self, io: &StorageClient, place: &StorageLocation) -> Result<Option<Box<dyn WrittenFile>>> {
-        Ok(Some(Box::new(StoredFile::open(io, place)?)))
     }
 
     fn open_writer(

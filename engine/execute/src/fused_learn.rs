@@ -184,10 +184,9 @@ impl WritePass<'_> {
         }
         let Some(along) = FusedLearner::new(self, work, request, &todo)? else { return Ok(None) };
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
-        let mut sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
-        let staying = self.plan_column_reuse(&mut sequence, prepared, &line, target, &parts, Some(&along))?;
+        let sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-        let making = ShardContext { sequence, prepared, target, line, along: Some(&along), staying, layout };
+        let making = ShardContext { sequence, prepared, target, line, along: Some(&along), layout };
         let made = self.write_shards(&making, parts)?;
         self.with_schema_file(made, prepared, target).map(Some)
     }

@@ -528,8 +528,6 @@ fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> Ordere
         threads: learn.threads,
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|scan| scan.chains.first()).map(|tapped| &tapped.chain).collect(),
-        narrow: Vec::new(),
-        written: Vec::new(),
         computing: 1.0,
         ahead: ReadAhead::new(learn.threads),
     }

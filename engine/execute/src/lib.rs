@@ -5,7 +5,6 @@
 mod as_of_join;
 mod chunk_groups;
 mod chunk_source;
-mod column_reuse;
 mod external_sort;
 mod fused_learn;
 mod group_by;

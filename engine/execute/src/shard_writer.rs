@@ -1,7 +1,6 @@
 //! Writes the shards of a history: units of consecutive spans in parallel, each shard with files of its own.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +13,6 @@ use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows}
 use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
 
 use crate::chunk_source::{ChunkPrefetch, RangeReader};
-use crate::column_reuse::{ColumnReuse, ReusedColumns};
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
     CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor, SpanTimeline,
@@ -36,19 +34,15 @@ pub struct ShardContext<'a> {
     pub line: &'a SpanTimeline,
     /// Analyzers that read the rows on their way.
     pub along: Option<&'a FusedLearner<'a>>,
-    pub staying: ColumnReuse,
     pub layout: &'a FileLayout,
 }
 
 /// A shard being written: any thread encodes groups of its rows; they are appended in order.
 struct ShardBuilder<'a> {
     part: WorkUnit,
-    /// The columns that are computed.
     schema: SchemaRef,
     /// The number of pieces into which each group is encoded.
     pieces: usize,
-    /// Set if some columns are reused: the last piece holds those.
-    stays: Option<&'a ReusedColumns>,
     state: Mutex<ShardProgress<'a>>,
 }
 
@@ -95,15 +89,6 @@ impl ShardContext<'_> {
     fn pending<'u>(&'u self, units: &'u [WorkUnit]) -> PendingUnits<'u> {
         let WriteTarget { shape, store, scratch, .. } = *self.target;
         PendingUnits { line: self.line, operation: shape, store, scratch, units }
-    }
-
-    /// What is read of a unit: the spans to open, and the columns to read of them.
-    fn spans_to_open(&self, part: &WorkUnit) -> (Range<usize>, ReadMode) {
-        let columns = self.staying.get(&part.tasks.start).map_or(ReadMode::All, |stays| stays.columns);
-        match columns {
-            ReadMode::Written(_) => (part.tasks.start..part.tasks.start + 1, columns),
-            _ => (part.tasks.clone(), columns),
-        }
     }
 }
 
@@ -163,8 +148,7 @@ impl WritePass<'_> {
             self.watch.on_event(Event::Warning { message: gaps_message(done.gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let values_kept = making.staying.values().map(ReusedColumns::value_count).sum();
-        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry })
+        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, carry: done.carry })
     }
 
     /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are
@@ -183,7 +167,7 @@ impl WritePass<'_> {
         let idle = self.threads.saturating_sub(busy);
         // Idle threads hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
-        let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo, |part| making.spans_to_open(part));
+        let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo);
         let readings: Vec<Vec<_>> = ranges.iter().map(readings).collect();
         let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
         sequence
@@ -277,18 +261,15 @@ impl WritePass<'_> {
         stop: &AtomicBool,
         leave: &dyn Fn(RowGroupJob<'m>) -> Result<()>,
     ) -> Result<Option<(Arc<ShardBuilder<'m>>, ShardTotals)>> {
-        let ShardContext { sequence, prepared, target, line, along, layout, staying } = making;
+        let ShardContext { sequence, prepared, target, line, along, layout } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
-        let stays = staying.get(&part.tasks.start);
-        // Each thread holds the rows of one group, and those of one more may wait. If columns are reused, groups have
-        // the rows of the earlier shard.
-        let group_bytes_max = stays.map_or(self.memory.output_bytes() / (self.threads + 1), |_| usize::MAX);
-        let schema = stays.map_or(&prepared.schema, |stays| &stays.schema);
-        let mut groups = RowGroupBuilder::new(schema, layout, group_bytes_max)?;
+        // Each thread holds the rows of one group, and those of one more may wait.
+        let group_bytes_max = self.memory.output_bytes() / (self.threads + 1);
+        let mut groups = RowGroupBuilder::new(&prepared.schema, layout, group_bytes_max)?;
         let schema = groups.file_schema.clone();
-        let pieces = stays.map_or_else(|| self.sink.pieces(&schema), |stays| stays.computed.len() + 1);
+        let pieces = self.sink.pieces(&schema);
         let state = ShardProgress { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
-        let shard = Arc::new(ShardBuilder { part: part.clone(), schema, pieces, stays, state: Mutex::new(state) });
+        let shard = Arc::new(ShardBuilder { part: part.clone(), schema, pieces, state: Mutex::new(state) });
         let mut number = 0;
         let mut take = |ready: RowGroup| {
             let group = RowGroupJob { shard: shard.clone(), number, ready, pieces: Mutex::default() };
@@ -300,8 +281,8 @@ impl WritePass<'_> {
             Some((along, states)) => along.update(states, question, &input),
             None => Ok(()),
         };
-        let (opened, columns) = making.spans_to_open(part);
-        let rows = WrittenRows { sequence, tasks: &line.tasks[opened], columns, target, stop };
+        let rows =
+            WrittenRows { sequence, tasks: &line.tasks[part.tasks.clone()], columns: ReadMode::All, target, stop };
         let Some(counts) = self.process_rows(&rows, cursor, &mut groups, &mut learn, &mut take)? else {
             return Ok(None);
         };
@@ -314,15 +295,10 @@ impl WritePass<'_> {
     fn encode_group<'m>(&self, group: &RowGroupJob<'m>, piece: usize) -> Result<Option<EncodedShard<'m>>> {
         let RowGroupJob { shard, number, ready, pieces } = group;
         let rows = total_rows(&ready.batches);
-        let encoded = match (shard.stays, shard.stays.and_then(|stays| stays.computed.get(piece))) {
-            (Some(stays), None) => stays.encoded_columns(*number, rows)?,
-            (_, place) => {
-                vec![(*place.unwrap_or(&piece), self.sink.encode_piece(&shard.schema, &ready.batches, piece)?)]
-            }
-        };
+        let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
         let mut encoding = lock(pieces)?;
         encoding.done += 1;
-        encoding.pieces.extend(encoded);
+        encoding.pieces.insert(piece, encoded);
         if encoding.done < shard.pieces {
             return Ok(None);
         }

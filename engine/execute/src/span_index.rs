@@ -38,12 +38,9 @@ pub enum SpanDependency {
     Everything,
 }
 
-/// How many spans more or fewer may have affected a shard when it was written than affect it now.
-const SPANS_APART_MAX: usize = 16;
-
 /// The spans of a pass, with ids of their contents and of the results computed from them.
 pub struct SpanIndex {
-    held: Arc<SpanDigests>,
+    digests: Arc<SpanDigests>,
     pub past: SpanDependency,
     /// For each span: a halo of spans starting with it, and its id, computed on first use.
     past_ids: Vec<OnceLock<(Vec<Range<usize>>, ContentId)>>,
@@ -53,7 +50,7 @@ pub struct SpanIndex {
 
 /// The digests of the contents of spans, independent of what is computed from them.
 pub struct SpanDigests {
-    marks: Vec<SpanDigest>,
+    spans: Vec<SpanDigest>,
     /// For each span, and the end: the digest of all spans before it.
     before: Vec<ContentId>,
     /// For each span: the end of a range starting with it, and the range's digest, computed on first use.
@@ -74,53 +71,12 @@ pub struct WorkUnit {
     pub id: ContentId,
     /// The shard that an earlier run committed for the unit.
     pub known: Option<Shard>,
-    /// The shard of the same spans when other spans came before them.
-    pub before: Option<PriorShard>,
-}
-
-/// An earlier shard of the same spans, made in the same way, when other spans came before them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PriorShard {
-    pub shard: Shard,
-    /// Ranges of earlier spans that affected the shard, whose rows are unchanged, with no others among them.
-    same: Vec<Range<usize>>,
-}
-
-impl PriorShard {
-    /// Whether the earlier spans in a range are unchanged, with no others among them.
-    pub fn is_unchanged(&self, tasks: &Range<usize>) -> bool {
-        self.same.iter().any(|same| same.start <= tasks.start && tasks.end <= same.end)
-    }
 }
 
 impl WorkUnit {
     /// A unit of spans without an earlier result.
     pub fn new(tasks: Range<usize>, id: ContentId) -> WorkUnit {
-        WorkUnit { tasks, id, known: None, before: None }
-    }
-}
-
-/// The shards of earlier runs by their first span.
-struct ShardLookup<'s> {
-    by_first: BTreeMap<&'s str, Vec<(usize, &'s Shard)>>,
-    /// The content ids of all spans of all shards. Shards are found with their positions in this list.
-    spans: Vec<&'s str>,
-}
-
-impl<'s> ShardLookup<'s> {
-    fn new(shards: &'s [Shard]) -> Self {
-        let mut left = ShardLookup { by_first: BTreeMap::new(), spans: Vec::new() };
-        for shard in shards {
-            let first = shard.spans.first().map_or("", String::as_str);
-            left.by_first.entry(first).or_default().push((left.spans.len(), shard));
-            left.spans.extend(shard.spans.iter().map(String::as_str));
-        }
-        left
-    }
-
-    /// Shards that start with a span.
-    fn of(&self, first: ContentId) -> impl Iterator<Item = (usize, &'s Shard)> {
-        self.by_first.get(first.to_string().as_str()).into_iter().flatten().copied()
+        WorkUnit { tasks, id, known: None }
     }
 }
 
@@ -134,20 +90,20 @@ impl SpanDigests {
             let boundary = xxh3_64(name.as_bytes());
             SpanDigest { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
         };
-        let marks: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
+        let spans: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
         let mut before = vec![IdBuilder::new("tasks").finish()];
-        for mark in &marks {
+        for mark in &spans {
             let mut id = IdBuilder::new("tasks");
             id.id(before[before.len() - 1]).id(mark.content);
             before.push(id.finish());
         }
-        let contents = marks.iter().map(|_| OnceLock::new()).collect();
-        SpanDigests { marks, before, contents }
+        let contents = spans.iter().map(|_| OnceLock::new()).collect();
+        SpanDigests { spans, before, contents }
     }
 
     /// The digest of the contents of some spans.
     fn content(&self, tasks: &Range<usize>) -> ContentId {
-        let name = || id_of("content", contents_of(&self.marks[tasks.clone()]));
+        let name = || id_of("content", contents_of(&self.spans[tasks.clone()]));
         let Some(first) = self.contents.get(tasks.start) else { return name() };
         let (end, id) = first.get_or_init(|| (tasks.end, name()));
         if *end == tasks.end { *id } else { name() }
@@ -157,9 +113,9 @@ impl SpanDigests {
 impl SpanIndex {
     /// `sorted` is the id of the windows whose rows are sorted, if there are any. The output of a span then depends on
     /// all spans, also on later ones.
-    pub fn new(held: Arc<SpanDigests>, past: SpanDependency, sorted: Option<ContentId>) -> Self {
-        let past_ids = held.marks.iter().map(|_| OnceLock::new()).collect();
-        SpanIndex { held, past, past_ids, sorted }
+    pub fn new(digests: Arc<SpanDigests>, past: SpanDependency, sorted: Option<ContentId>) -> Self {
+        let past_ids = digests.spans.iter().map(|_| OnceLock::new()).collect();
+        SpanIndex { digests, past, past_ids, sorted }
     }
 
     /// The earlier spans that affect some spans, if these are neither all nor none: ascending ranges that do not touch.
@@ -191,17 +147,17 @@ impl SpanIndex {
             None => matters,
             Some(sorted) => {
                 let mut id = IdBuilder::new("sorted");
-                id.id(matters).id(self.held.before[self.held.marks.len()]).id(sorted);
+                id.id(matters).id(self.digests.before[self.digests.spans.len()]).id(sorted);
                 id.finish()
             }
         };
         let halo = match &self.past {
-            SpanDependency::Nothing => return sorted(self.held.before[0]),
-            SpanDependency::Everything => return sorted(self.held.before[tasks.start]),
+            SpanDependency::Nothing => return sorted(self.digests.before[0]),
+            SpanDependency::Everything => return sorted(self.digests.before[tasks.start]),
             SpanDependency::Halos(halos) => halos.halo_of(tasks),
         };
         let name = |halo: &[Range<usize>]| {
-            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.held.marks[tasks.clone()]))))
+            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.digests.spans[tasks.clone()]))))
         };
         let (known, id) = self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
         if *known == halo { *id } else { name(&halo) }
@@ -209,35 +165,31 @@ impl SpanIndex {
 
     /// The id of the result of some spans; `shape` is the id of the operations on their rows.
     pub fn result_id(&self, shape: ContentId, tasks: Range<usize>) -> ContentId {
-        self.id_after(shape, self.dependency_id(&tasks), tasks)
-    }
-
-    fn id_after(&self, shape: ContentId, past: ContentId, tasks: Range<usize>) -> ContentId {
         let mut id = IdBuilder::new("shard");
-        id.id(shape).id(past).id(self.held.content(&tasks));
+        id.id(shape).id(self.dependency_id(&tasks)).id(self.digests.content(&tasks));
         id.finish()
     }
 
     /// The id of the window state before a span, or at the end.
     pub fn carry_id(&self, shape: ContentId, task: usize) -> ContentId {
         let mut id = IdBuilder::new("carry");
-        id.id(shape).id(self.held.before[task]);
+        id.id(shape).id(self.digests.before[task]);
         id.finish()
     }
 
     /// The content ids of some spans.
     pub fn contents(&self, tasks: Range<usize>) -> Vec<String> {
-        self.held.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
+        self.digests.spans[tasks].iter().map(|mark| mark.content.to_string()).collect()
     }
 
     /// The number of spans.
     pub fn len(&self) -> usize {
-        self.held.marks.len()
+        self.digests.spans.len()
     }
 
     /// Stored bytes of some spans.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
-        self.held.marks[tasks].iter().map(|mark| mark.bytes).sum()
+        self.digests.spans[tasks].iter().map(|mark| mark.bytes).sum()
     }
 
     /// Stored bytes of several ranges of spans.
@@ -247,21 +199,25 @@ impl SpanIndex {
 
     /// Rows of some spans, as far as their metadata tell.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
-        self.held.marks[tasks].iter().map(|mark| mark.rows).sum()
+        self.digests.spans[tasks].iter().map(|mark| mark.rows).sum()
     }
 
     /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined
     /// cuts.
     pub fn work_units(&self, shape: ContentId, tasks: Range<usize>, known: &[Shard]) -> Vec<WorkUnit> {
-        let left = ShardLookup::new(known);
+        let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
+        for shard in known {
+            by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
+        }
         let mut parts = Vec::new();
         let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
         while task < end {
-            let mut candidates = left.of(self.held.marks[task].content).map(|(_, shard)| shard);
-            match candidates.find(|shard| self.matches(shape, shard, task..end)) {
+            let first = self.digests.spans[task].content.to_string();
+            let candidates = by_first.get(first.as_str()).into_iter().flatten();
+            match candidates.copied().find(|shard| self.matches(shape, shard, task..end)) {
                 None => task += 1,
                 Some(shard) => {
-                    parts.extend(self.new_units(shape, open..task, &left));
+                    parts.extend(self.new_units(shape, open..task));
                     let tasks = task..task + shard.spans.len();
                     (task, open) = (tasks.end, tasks.end);
                     parts.push(WorkUnit {
@@ -271,7 +227,7 @@ impl SpanIndex {
                 }
             }
         }
-        parts.extend(self.new_units(shape, open..task, &left));
+        parts.extend(self.new_units(shape, open..task));
         parts
     }
 
@@ -286,64 +242,12 @@ impl SpanIndex {
         let same = |(mark, span): (&SpanDigest, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.len() == shard.spans.len()
-            && self.held.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
+            && self.digests.spans[tasks.clone()].iter().zip(&shard.spans).all(same)
     }
 
-    fn new_units(
-        &self,
-        shape: ContentId,
-        tasks: Range<usize>,
-        left: &ShardLookup<'_>,
-    ) -> impl Iterator<Item = WorkUnit> {
+    fn new_units(&self, shape: ContentId, tasks: Range<usize>) -> impl Iterator<Item = WorkUnit> {
         let cut = self.content_defined_cut(tasks).into_iter();
-        cut.map(move |tasks| {
-            let before = self.prior_shard(shape, &tasks, left);
-            WorkUnit { before, ..WorkUnit::new(tasks.clone(), self.result_id(shape, tasks)) }
-        })
-    }
-
-    /// The shard of the same spans from an earlier run, in which other spans came before them.
-    fn prior_shard(&self, shape: ContentId, tasks: &Range<usize>, left: &ShardLookup<'_>) -> Option<PriorShard> {
-        let halo = self.halo_of(tasks).filter(|_| self.sorted.is_none())?;
-        let back = |task: usize| tasks.start - task;
-        let (furthest, nearer) = halo
-            .split_first()
-            .map_or((tasks.start..tasks.start, [].as_slice()), |(furthest, nearer)| (furthest.clone(), nearer));
-        let mut shards = left.of(self.held.marks[tasks.start].content).filter(|(_, shard)| self.covers(tasks, shard));
-        shards.find_map(|(place, shard)| {
-            let then = |back: usize| place.checked_sub(back).and_then(|at| left.spans.get(at));
-            // The shard's id contains the spans that affected it, but not their number. They lay as far before it as
-            // now, except for a few more or fewer at the far end: try those numbers.
-            let is_it = |first: &usize| {
-                let nearer = nearer.iter().flat_map(|range| (back(range.end) + 1..=back(range.start)).rev());
-                let mattered = (back(furthest.end) + 1..=*first).rev().chain(nearer);
-                let past: Option<Vec<ContentId>> = mattered.map(|back| ContentId::parse(then(back)?)).collect();
-                past.is_some_and(|past| {
-                    self.id_after(shape, id_of("past", past), tasks.clone()).to_string() == shard.id
-                })
-            };
-            let first = back(furthest.start);
-            let near = |apart: usize| first.checked_sub(apart).into_iter().chain([first + apart]);
-            let first_then = (0..=SPANS_APART_MAX).flat_map(near).find(is_it)?;
-            let is_same =
-                |task: usize| then(back(task)).is_some_and(|then| self.held.marks[task].content.to_string() == **then);
-            let mut same = Vec::new();
-            for range in &halo {
-                let all: Vec<(usize, bool)> = range.clone().map(|task| (task, is_same(task))).collect();
-                for run in all.chunk_by(|(_, one), (_, other)| one == other).filter(|run| run[0].1) {
-                    // At the ends of the reach nothing else affected the shard. Elsewhere the replaced neighbours had
-                    // unknown times, but lay outside the unchanged spans: so the outermost unchanged spans are left
-                    // out.
-                    let (start, end) = (run[0].0, run[run.len() - 1].0 + 1);
-                    let begins = start == range.start && (range.start != furthest.start || first_then == first);
-                    let (start, end) = (start + usize::from(!begins), end - usize::from(end != range.end));
-                    if start <= end {
-                        same.push(start..end);
-                    }
-                }
-            }
-            Some(PriorShard { shard: shard.clone(), same })
-        })
+        cut.map(move |tasks| WorkUnit::new(tasks.clone(), self.result_id(shape, tasks)))
     }
 
     /// Whether a small span ends its shard: if the hash of its name is less than those of its neighbours. So shards
@@ -351,7 +255,7 @@ impl SpanIndex {
     /// shards around them change. Shorter shards are more files. Longer shards, or shards of very different lengths,
     /// recompute more that did not change.
     fn is_boundary(&self, task: usize) -> bool {
-        let of = |task: usize| self.held.marks.get(task).map(|mark| mark.boundary);
+        let of = |task: usize| self.digests.spans.get(task).map(|mark| mark.boundary);
         let (before, after) = (task.checked_sub(1).and_then(of), of(task + 1));
         of(task).zip(before).is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
     }
@@ -361,7 +265,7 @@ impl SpanIndex {
         let mut cut = Vec::new();
         let (mut start, mut bytes) = (tasks.start, 0);
         for task in tasks.clone() {
-            let mark = &self.held.marks[task];
+            let mark = &self.digests.spans[task];
             bytes += mark.bytes;
             let full = bytes >= SHARD_BYTES_TARGET || task + 1 - start == SHARD_SPANS_MAX;
             if full || self.is_boundary(task) || task + 1 == tasks.end {
@@ -375,12 +279,12 @@ impl SpanIndex {
     /// Divides all spans into runs of about the same size. `read` are the bytes that the work reads in all, `state` the
     /// bytes of its states for each run.
     pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
-        let all = self.bytes(0..self.held.marks.len());
+        let all = self.bytes(0..self.digests.spans.len());
         let least = bytes_min(RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE)));
         let target = all.div_ceil((read / least).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
-        for (task, mark) in self.held.marks.iter().enumerate() {
+        for (task, mark) in self.digests.spans.iter().enumerate() {
             match runs.last_mut().filter(|_| bytes < target) {
                 Some(run) => run.end = task + 1,
                 None => {
@@ -396,7 +300,7 @@ impl SpanIndex {
     /// All spans as a tree of runs, lowest level first. Its shape depends on names alone, so that adding, removing or
     /// changing a span affects one run of each level.
     pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
-        let mut levels = vec![self.content_defined_cut(0..self.held.marks.len())];
+        let mut levels = vec![self.content_defined_cut(0..self.digests.spans.len())];
         let mut every = 1;
         loop {
             every *= RUNS_PER_RUN;
@@ -407,7 +311,7 @@ impl SpanIndex {
                     Some(last) => last.end = run.end,
                     None => level.push(run.clone()),
                 }
-                open = !self.held.marks[run.end - 1].boundary.is_multiple_of(every);
+                open = !self.digests.spans[run.end - 1].boundary.is_multiple_of(every);
             }
             if level.len() <= 1 {
                 return levels;
@@ -417,8 +321,8 @@ impl SpanIndex {
     }
 }
 
-fn contents_of(marks: &[SpanDigest]) -> impl Iterator<Item = ContentId> {
-    marks.iter().map(|mark| mark.content)
+fn contents_of(spans: &[SpanDigest]) -> impl Iterator<Item = ContentId> {
+    spans.iter().map(|mark| mark.content)
 }
 
 fn id_of(kind: &str, contents: impl IntoIterator<Item = ContentId>) -> ContentId {
@@ -476,7 +380,7 @@ mod tests {
     fn first_shards(history: &SpanIndex) -> Vec<Shard> {
         let shard =
             |part: WorkUnit| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.work_units(shape(), 0..history.held.marks.len(), &[]).into_iter().map(shard).collect()
+        history.work_units(shape(), 0..history.digests.spans.len(), &[]).into_iter().map(shard).collect()
     }
 
     /// The days that are computed again.

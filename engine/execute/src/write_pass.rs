@@ -12,7 +12,6 @@ use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic_at};
 use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, Program, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, MemoryBudget, Sink, StorageClient};
 
-use crate::column_reuse::ColumnReuse;
 use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
 use crate::read_ahead::ReadAhead;
 use crate::remote::{ClusterHandle, WorkerTask};
@@ -66,8 +65,6 @@ pub struct WriteResult {
     pub shards: Vec<Shard>,
     /// Rows of the shards of earlier runs.
     pub rows_kept: u64,
-    /// Values that were reused in the other shards.
-    pub values_kept: u64,
     /// The id of the window state at the end, if it was kept.
     pub carry: Option<ContentId>,
 }
@@ -123,8 +120,6 @@ impl WritePass<'_> {
             scans,
             first_scan: prepared.first_scan,
             chains: prepared.chains.iter().collect(),
-            narrow: Vec::new(),
-            written: Vec::new(),
             computing: COMPUTING_SHARE,
             ahead: ReadAhead::new(self.threads),
         }
@@ -159,18 +154,14 @@ impl WritePass<'_> {
         prepared: &PreparedChains,
         target: &WriteTarget<'_>,
     ) -> Result<WriteResult> {
-        let mut sequence = self.ordered_scan(scans, prepared);
+        let sequence = self.ordered_scan(scans, prepared);
         let in_shards = self.cluster.is_some() || sequence.is_ordered();
         let made = match in_shards || self.known.is_history(self.program, scans)? {
             true => {
                 let line = sequence.timeline()?;
                 let parts = self.work_units(&sequence, &line, target)?;
-                let staying = self.plan_column_reuse(&mut sequence, prepared, &line, target, &parts, None)?;
                 let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-                self.write_shards(
-                    &ShardContext { sequence, prepared, target, line, along: None, staying, layout },
-                    parts,
-                )?
+                self.write_shards(&ShardContext { sequence, prepared, target, line, along: None, layout }, parts)?
             }
             false => WriteResult {
                 shards: vec![self.write_one_shard(&sequence, &prepared.schema, target)?],
@@ -207,8 +198,7 @@ impl WritePass<'_> {
         let sequence = &self.ordered_scan(scans, prepared);
         let line = sequence.timeline()?;
         let layout = &self.sink.layout();
-        let staying = ColumnReuse::new();
-        let making = ShardContext { sequence, prepared, target, line: &line, along: None, staying, layout };
+        let making = ShardContext { sequence, prepared, target, line: &line, along: None, layout };
         serve(&|what, control| {
             let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| match target
                 .kept(part.id)?
@@ -305,10 +295,7 @@ impl WritePass<'_> {
                 }
                 Some(question) => learn(question, input),
             };
-            let streamed = match sequence.column_path(columns) {
-                Some(track) => chain.run_on(track, chunks, carry, &mut give),
-                None => chain.run(chunks, carry, &mut give),
-            };
+            let streamed = chain.run(chunks, carry, &mut give);
             counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
             for mut batch in batches {
                 if let Some(within) = &target.within {

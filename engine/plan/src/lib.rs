@@ -11,7 +11,6 @@ mod canonical_floats;
 mod carried;
 mod carry;
 mod chain;
-mod column_reach;
 mod column_selector;
 mod column_units;
 mod expectation;
@@ -46,8 +45,7 @@ pub use bound_pipeline::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipel
 pub use canonical_floats::canonical_key;
 pub use carried::CarriedFinding;
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
-pub use chain::{ChainContext, ChainPath, ChainWindow, ColumnTap, OpChain, RowCounts};
-pub use column_reach::column_reaches;
+pub use chain::{ChainContext, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, unit_mismatch};
 pub use expectation::{Expectation, ExpectationOutcome, ExpectationPolicy, JudgeExpectation, ViolatingValue};

@@ -278,8 +278,6 @@ pub struct PassReport {
     pub rows_in: u64,
     /// Those of them that were not read again, because what an earlier run made of them stands.
     pub rows_kept: u64,
-    /// Values of the others that were not computed again, because what an earlier run wrote of their columns stands.
-    pub values_kept: u64,
     /// Rows that filters removed.
     pub rows_filtered: u64,
     /// Rows that expansions added.
@@ -302,7 +300,6 @@ impl PassReport {
             reused: false,
             rows_in: 0,
             rows_kept: 0,
-            values_kept: 0,
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,

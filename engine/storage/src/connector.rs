@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::Expr;
 use forebay_model::{BATCH_ROWS_DEFAULT, Chunk, Dataset, Result, Span};
 
-use crate::io::{StorageClient, StorageLocation};
+use crate::io::StorageClient;
 use crate::metadata_cache::MetadataCache;
 use crate::table_log::TableLog;
 
@@ -144,13 +144,6 @@ pub trait Sink: Debug + Send + Sync {
         Ok(EncodedBatch { pieces: pieces.collect::<Result<_>>()?, rows: total_rows(batches) })
     }
 
-    /// A file that this sink wrote, for columns of it to be taken over into others; `None` where the format has no
-    /// columns apart. Where it has, they are the pieces into which rows are encoded.
-    fn open_written(&self, io: &StorageClient, place: &StorageLocation) -> Result<Option<Box<dyn WrittenFile>>> {
-        let _ = (io, place);
-        Ok(None)
-    }
-
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
     /// where the format has it.
     fn open_writer(
@@ -180,21 +173,6 @@ pub struct EncodedPiece {
     pub payload: Box<dyn std::any::Any + Send>,
     /// Encoded bytes.
     pub bytes: u64,
-}
-
-/// A file that a sink wrote.
-pub trait WrittenFile: Send + Sync {
-    /// Rows of each of its groups.
-    fn groups(&self) -> Vec<u64>;
-
-    /// Encoded bytes of each of its columns.
-    fn column_bytes(&self) -> Vec<u64>;
-
-    /// Reads its rows.
-    fn rows(&self, request: &ScanRequest) -> Result<ChunkIterator>;
-
-    /// Reads columns of a group, encoded as they are.
-    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<EncodedPiece>>;
 }
 
 /// Encoded rows on their way into a file.

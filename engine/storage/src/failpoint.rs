@@ -74,3 +74,14 @@ pub fn step(_what: &str, _place: impl Display) {}
 
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub fn reading(_span: &str) {}
+
+/// A number of bytes that tests set by an environment variable, since they have little data; `None` in other programs.
+#[cfg(any(debug_assertions, feature = "failpoints"))]
+pub fn test_bytes(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[cfg(not(any(debug_assertions, feature = "failpoints")))]
+pub fn test_bytes(_variable: &str) -> Option<u64> {
+    None
+}

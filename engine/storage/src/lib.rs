@@ -16,7 +16,7 @@ pub mod timestamp;
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use cancellation::CancellationToken;
 pub use connector::{
-    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink, Source, WrittenFile,
+    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink, Source,
     literal_path, plain_path, total_rows,
 };
 pub use events::{AttemptOrigin, EpochReport, Event, EventListener, IgnoreEvents};

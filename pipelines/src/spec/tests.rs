@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use forebay_model::{
-    DataSplit, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, SpecLocation, Step,
+    ConfigError, DataSplit, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, SpecLocation, Step,
 };
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform, TransformRegistry};
 use schemars::JsonSchema;
@@ -183,8 +183,8 @@ const fn format(name: &'static str) -> ConnectorFormat {
         schema: |generator| generator.subschema_for::<FakeFiles>(),
         canonical: |config| {
             let files: FakeFiles = serde_path_to_error::deserialize(config)
-                .map_err(|error| (error.inner().to_string(), error.path().to_string()))?;
-            serde_json::to_value(files).map_err(|error| (error.to_string(), String::new()))
+                .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))?;
+            serde_json::to_value(files).map_err(|error| ConfigError::whole(error.to_string()))
         },
     }
 }

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use forebay_model::{AnyAnalyzer, AnyState, ContentId, Result, ScratchSpace};
+use forebay_storage::failpoint::test_bytes;
 use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
@@ -31,8 +32,7 @@ const SHARED_VERSION: u32 = 1;
 
 /// From how many bytes on states are kept in shares, unless tests say otherwise: they have little data.
 pub fn shares_bytes_min() -> u64 {
-    let given = std::env::var("FOREBAY_DIVIDED_BYTES").ok().and_then(|bytes| bytes.parse().ok());
-    given.unwrap_or(DIVIDED_BYTES_MIN)
+    test_bytes("FOREBAY_DIVIDED_BYTES").unwrap_or(DIVIDED_BYTES_MIN)
 }
 
 impl StateStore {

@@ -15,6 +15,7 @@ use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{Fault, Result};
 use forebay_plan::{GatherOp, JoinBy, JoinOp, OpId, duplicate_key_fault};
 use forebay_storage::ScratchDir;
+use forebay_storage::failpoint::test_bytes;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
 use self::partitions::{PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions};
@@ -107,12 +108,10 @@ impl HashJoin<'_> {
         sorted.merge()
     }
 
-    /// The memory of hash tables, and of rows while they are partitioned. Tests of the debug profile, which have little
-    /// data, set less.
+    /// The memory of hash tables, and of rows while they are partitioned.
     fn table_bytes(&self) -> usize {
-        let given = std::env::var("FOREBAY_JOIN_BYTES").ok().filter(|_| cfg!(debug_assertions));
-        let given = given.and_then(|bytes| bytes.parse().ok());
-        given.unwrap_or(self.pass.gather.memory.engine_bytes() / 2).max(1)
+        let usual = self.pass.gather.memory.engine_bytes() / 2;
+        test_bytes("FOREBAY_JOIN_BYTES").map_or(usual, |bytes| bytes as usize).max(1)
     }
 
     fn threads(&self) -> usize {

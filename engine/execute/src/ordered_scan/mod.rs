@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Chunk, Fault, Result};
-use forebay_plan::{Carry, ChainPath, ColumnScan, OpChain, OpId, Program, WindowRowOrder};
-use forebay_storage::{MemoryBudget, StorageClient, WrittenFile};
+use forebay_plan::{Carry, ColumnScan, OpChain, OpId, Program, WindowRowOrder};
+use forebay_storage::{MemoryBudget, StorageClient};
 use forebay_window::WindowPlan;
 
 pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min};
@@ -37,20 +37,8 @@ pub struct SpanRef {
 pub enum ReadMode {
     /// All columns that the chain needs.
     All,
-    /// The columns of one of the narrow paths.
-    Narrow(usize),
-    /// The columns of a narrow path, for a whole work unit, from a file that an earlier run wrote.
-    Written(usize),
     /// The columns that windows remember.
     Remembered,
-}
-
-/// A file that an earlier run wrote, read instead of the spans that it was made of.
-pub struct PriorFile {
-    /// The narrow path that its rows take.
-    pub path: usize,
-    pub stored: Arc<dyn WrittenFile>,
-    pub shown: String,
 }
 
 /// The window state, and the source of the next rows.
@@ -74,10 +62,6 @@ pub struct OrderedScan<'a> {
     /// The first scan whose rows count. The scans before it only warm up window state.
     pub first_scan: usize,
     pub chains: Vec<&'a OpChain>,
-    /// Paths through the only chain for work units whose other columns are reused.
-    pub narrow: Vec<ChainPath>,
-    /// Files that are read instead of spans.
-    pub written: Vec<PriorFile>,
     /// The share of the work on its rows that a range does itself where idle threads take over the rest.
     pub computing: f64,
     /// The spans that are read next.
@@ -155,15 +139,6 @@ impl OrderedScan<'_> {
             }
         }
         Ok(true)
-    }
-
-    /// The path that rows with these columns take, if it is a narrow one.
-    pub fn column_path(&self, columns: ReadMode) -> Option<&ChainPath> {
-        match columns {
-            ReadMode::Narrow(path) => self.narrow.get(path),
-            ReadMode::Written(at) => self.written.get(at).and_then(|written| self.narrow.get(written.path)),
-            ReadMode::All | ReadMode::Remembered => None,
-        }
     }
 
     fn chunk_rows_max(&self, chain: &OpChain) -> usize {

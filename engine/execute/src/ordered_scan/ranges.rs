@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use forebay_cluster::{ROUNDS, WindowInit, round_weight};
 use forebay_model::{ContentId, Fault, Result};
+use forebay_storage::failpoint::test_bytes;
 
 use super::{OrderedScan, PendingUnits, ReadMode, SpanRef, SpanTimeline};
 use crate::span_index::{SpanDependency, SpanIndex, WorkUnit};
@@ -36,8 +37,7 @@ pub fn range_bytes_min() -> u64 {
 
 /// A least number of bytes, unless a test sets another value: tests have little data.
 pub fn bytes_min(usual: u64) -> u64 {
-    let given = std::env::var("FOREBAY_RANGE_BYTES").ok().and_then(|bytes| bytes.parse().ok());
-    given.unwrap_or(usual).max(1)
+    test_bytes("FOREBAY_RANGE_BYTES").unwrap_or(usual).max(1)
 }
 
 /// Consecutive work units that one thread executes in order. Where windows remember everything, the spans between the
@@ -55,22 +55,15 @@ pub struct RangePlan {
 }
 
 impl RangePlan {
-    /// The reads of the range, in order, as far as they are known before it begins. `of` returns the spans of a unit
-    /// that are opened, and which of their columns are read.
-    pub fn planned_reads(
-        &self,
-        tasks: &[SpanRef],
-        todo: &[WorkUnit],
-        of: impl Fn(&WorkUnit) -> (Range<usize>, ReadMode),
-    ) -> Vec<(SpanRef, ReadMode)> {
+    /// The reads of the range, in order, as far as they are known before it begins.
+    pub fn planned_reads(&self, tasks: &[SpanRef], todo: &[WorkUnit]) -> Vec<(SpanRef, ReadMode)> {
         let before = if let WindowInit::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
         let before = before.iter().flat_map(|before| &tasks[before.clone()]);
         let mut readings: Vec<(SpanRef, ReadMode)> = before.map(|task| (*task, ReadMode::Remembered)).collect();
         let mut at = self.from;
         for part in &todo[self.parts.clone()] {
             readings.extend(tasks[at..part.tasks.start].iter().map(|task| (*task, ReadMode::Remembered)));
-            let (opened, columns) = of(part);
-            readings.extend(tasks[opened].iter().map(|task| (*task, columns)));
+            readings.extend(tasks[part.tasks.clone()].iter().map(|task| (*task, ReadMode::All)));
             at = part.tasks.end;
         }
         readings

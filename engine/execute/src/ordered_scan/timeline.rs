@@ -27,7 +27,7 @@ impl OrderedScan<'_> {
     /// All spans in order, with their ids.
     pub fn timeline(&self) -> Result<SpanTimeline> {
         let tasks = self.span_refs()?;
-        let held = self.known.span_digests(self.program, self.scans)?;
+        let digests = self.known.span_digests(self.program, self.scans)?;
         let past = match self.is_ordered() {
             true => self.halo_index(&tasks)?.map_or(SpanDependency::Everything, SpanDependency::Halos),
             false => SpanDependency::Nothing,
@@ -43,7 +43,7 @@ impl OrderedScan<'_> {
             });
             id.finish()
         });
-        Ok(SpanTimeline { history: SpanIndex::new(held, past, sorted), tasks })
+        Ok(SpanTimeline { history: SpanIndex::new(digests, past, sorted), tasks })
     }
 
     /// Finds the checkpoint of the window state before a span: its id and its bytes.

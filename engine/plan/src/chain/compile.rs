@@ -16,13 +16,11 @@ use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Outputs that a path computes.
 #[derive(Clone, Copy)]
-enum PathOutputs<'a> {
+enum PathOutputs {
     /// All taps.
     All,
     /// No taps: only the window state advances.
     Nothing,
-    /// Some columns of the first tap, and some of the other taps.
-    Some(&'a [usize], &'a [bool]),
 }
 
 impl OpChain {
@@ -70,12 +68,6 @@ impl OpChain {
             }
         }
         Ok(builder.finish(base_columns))
-    }
-
-    /// Compiles a path that computes the given columns of the first tap (by index), and those other taps for which
-    /// `others` is true. The window state advances as in the full path.
-    pub fn narrow(&self, columns: &[usize], others: &[bool]) -> ChainPath {
-        compile_path(&self.steps, self.registers, &self.base_columns, PathOutputs::Some(columns, others))
     }
 }
 
@@ -224,18 +216,13 @@ impl ChainBuilder {
         let ChainBuilder { registers, vector_bytes, steps, fields, windows, .. } = self;
         let path = |gives| compile_path(&steps, registers, base_columns, gives);
         let (full, light) = (path(PathOutputs::All), path(PathOutputs::Nothing));
-        OpChain { full, light, registers, vector_bytes, base_columns: base_columns.to_vec(), steps, fields, windows }
+        OpChain { full, light, registers, vector_bytes, fields, windows }
     }
 }
 
-/// Compiles a path by a backward liveness analysis. For a partial path, only windows, row filters, expansions and
-/// requested taps are roots; other actions whose outputs are not live are dropped.
-fn compile_path(
-    steps: &[LabeledAction],
-    registers: usize,
-    base_columns: &[String],
-    gives: PathOutputs<'_>,
-) -> ChainPath {
+/// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions
+/// are roots; other actions whose outputs are not live are dropped.
+fn compile_path(steps: &[LabeledAction], registers: usize, base_columns: &[String], gives: PathOutputs) -> ChainPath {
     let is_whole = matches!(gives, PathOutputs::All);
     let mut live = vec![false; registers];
     let mut instructions = Vec::new();
@@ -246,15 +233,9 @@ fn compile_path(
         if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } = &mut action {
             *emit = writes.iter().map(|register| after[*register]).collect();
         }
-        if let (ChainAction::Give { want: 0, reads, .. }, PathOutputs::Some(columns, _)) = (&mut action, gives) {
-            *reads = columns.iter().filter_map(|column| reads.get(*column).copied()).collect();
-        }
         let idle = match (&action, gives) {
             (_, PathOutputs::All) => false,
             (ChainAction::Give { .. }, PathOutputs::Nothing) => true,
-            (ChainAction::Give { want, .. }, PathOutputs::Some(_, others)) => {
-                want.checked_sub(1).is_some_and(|other| others.get(other) != Some(&true))
-            }
             (ChainAction::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
             (ChainAction::Given { emit, .. }, _) => !emit.contains(&true),
             (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => false,

@@ -137,7 +137,7 @@ struct ChainInstruction {
 }
 
 /// A compiled selection of a chain's outputs, with the input columns that it needs.
-pub struct ChainPath {
+struct ChainPath {
     instructions: Vec<ChainInstruction>,
     /// Input columns of chunks, in order.
     columns: Vec<String>,
@@ -160,18 +160,9 @@ pub struct OpChain {
     light: ChainPath,
     registers: usize,
     vector_bytes: usize,
-    base_columns: Vec<String>,
-    steps: Vec<LabeledAction>,
     /// Fields of each tap's columns, after learning.
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
-}
-
-impl ChainPath {
-    /// Input columns of chunks, in order.
-    pub fn columns(&self) -> &[String] {
-        &self.columns
-    }
 }
 
 /// Windows that share one push, with the same row order.

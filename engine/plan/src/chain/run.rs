@@ -27,7 +27,7 @@ impl OpChain {
     }
 
     /// Like `run`, for a given path: chunks contain the columns of that path.
-    pub fn run_on(
+    fn run_on(
         &self,
         path: &ChainPath,
         chunks: &[Chunk],

@@ -96,7 +96,7 @@ impl RunExecutor<'_> {
                 })?
             }
         };
-        (report.rows_kept, report.values_kept) = (result.rows_kept, result.values_kept);
+        report.rows_kept = result.rows_kept;
         let manifest = Manifest::new(pass, &schema, result.shards)?;
         let carries = id_texts(&result.carry.into_iter().collect());
         let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
