@@ -47,8 +47,7 @@ pub use forebay_cluster::{
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, FileContent, IntervalEntry,
     KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit,
-    TableReferences,
-    VerifyReport, output_root, table_shard_directory, visible_location,
+    TableReferences, VerifyReport, output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use forebay_model::Interval;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Dataset, Fault, FileRange, IdBuilder, Result, Span, encode_path_part, plain_batch};
-use forebay_run::{OutputFile, OutputWriter, table_shard_directory};
+use forebay_run::{FileContent, OutputFile, OutputWriter, table_shard_directory};
 use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, TableFile};
 
 use crate::delta::config::DeltaSource;
@@ -81,8 +81,8 @@ impl<'a> RewrittenFiles<'a> {
         });
         let schema: SchemaRef = Arc::new(self.columns.file_schema());
         let (out, directory) = (TablePlace::new(self.io, &self.config.path)?.root, table_shard_directory(id.finish())?);
-        let content = (schema.clone(), Vec::new());
-        let files = OutputWriter::begin(self.io, &self.encoder, content, (&out, directory), self.scratch)?;
+        let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
+        let files = OutputWriter::begin(self.io, &self.encoder, content, &out, directory, self.scratch)?;
         let (rows_max, bytes_max) = (self.config.group_rows_max, GROUP_BYTES_MAX / writers);
         Ok(RowsWriter {
             files,
