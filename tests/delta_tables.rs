@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Date32Type;
 use serde_json::{Value, json};
 
 use crate::bucket::S3Server;
@@ -13,7 +14,7 @@ use crate::delta::deletion_vector;
 use crate::delta_log::{actions, commits, file_of, live, statistics, transactions};
 use crate::delta_sink::{ROWS, csv_shop, table_rows};
 use crate::request_failures::{ObservedRequest, RequestFailure, request_chance};
-use crate::support::TestDirectory;
+use crate::support::{TestDirectory, read_files};
 
 /// Two rows for each of some days of a month.
 fn days(days: Range<u32>, quantity: u32) -> String {
@@ -165,6 +166,35 @@ fn files_that_another_program_puts_together_are_divided_again() {
         let removed = actions(&commits(&table)[2], "remove");
         assert_eq!(removed[0]["path"], "other.parquet");
     }
+}
+
+#[test]
+fn rows_that_are_removed_before_their_commit_are_missed() {
+    let shop = foreign_table("s3://lake/table", "");
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    std::fs::rename(shop.path("table"), shop.path("buckets/lake/table")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    let table = shop.path("buckets/lake/table");
+    // What was written again is removed when the run looks whether it is there.
+    let buckets = shop.path("buckets");
+    server.inject_failures(move |asked| {
+        let key = asked.target.trim_start_matches('/').to_owned();
+        let file = buckets.join(percent_encoding::percent_decode_str(&key).decode_utf8().unwrap().as_ref());
+        let is_data = asked.method == "HEAD" && key.contains("table/data/") && file.is_file();
+        let is_copy = is_data && {
+            let days = read_files(std::slice::from_ref(&file))["day"].clone();
+            let interval = 19786..=19787;
+            days.as_primitive::<Date32Type>().iter().flatten().all(|day| !interval.contains(&day))
+        };
+        is_copy.then(|| RequestFailure::After(Box::new(move || drop(std::fs::remove_file(file)))))
+    });
+    let args = ["run", "spec.yaml", "--interval", "2024-03-04", "2024-03-06"];
+    let said = server.forebay(&shop, &args).expect(75).stderr;
+    assert!(server.stop_failures() > 0 && said.contains("written again were removed"), "{said}");
+    assert_eq!(commits(&table).len(), 1);
+    server.forebay(&shop, &args).expect(0);
+    let rows = [days(1..4, 1), days(4..6, 2), days(6..11, 1), NO_DAY.to_owned()];
+    assert!(table_rows(&shop, "buckets/lake/table") == expected(&rows.concat()));
 }
 
 #[test]

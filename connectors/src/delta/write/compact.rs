@@ -15,7 +15,7 @@ use super::added_files::added_files;
 use super::config::DeltaSink;
 use super::conflicts::commit_name;
 use super::live_files::live_files;
-use super::rewriting::{RewrittenFiles, partition_folder, table_files};
+use super::rewriting::{RewrittenFiles, are_whole, partition_folder, table_files};
 use super::writable::check_writable;
 
 /// How often other writers may take a version before compaction is left to the next run.
@@ -50,6 +50,9 @@ pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratc
         let is_same =
             |(path, file): (&&String, &&LoggedFile)| live.get(*path).is_some_and(|now| now.deleted == file.deleted);
         if !replaced.iter().all(is_same) {
+            return Ok(());
+        }
+        if !are_whole(io, &place, &written)? {
             return Ok(());
         }
         let time = actions::now();

@@ -76,7 +76,7 @@ impl TableLog for DeltaLog {
         for _ in 0..ATTEMPTS_MAX {
             let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
             let Some(all) = pending.actions(table.as_ref())? else { return Ok(CopiedRows::default()) };
-            (commit.may)()?;
+            pending.check()?;
             let version = table.map_or(0, |table| table.version() + 1);
             let log = place.log().join(&commit_name(version));
             if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&all)))? {

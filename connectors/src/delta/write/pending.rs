@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::Result;
+use forebay_model::{Fault, Result, codes};
 use forebay_storage::{CopiedRows, StorageClient, TableCommit, TableFile, TableScope};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use super::config::{DeltaMode, DeltaSink};
 use super::conflicts::{app_id, is_committed};
 use super::live_files::{ReplacedFiles, ReplacedInterval, live_files, replaced_files};
 use super::outside::OutsideFiles;
-use super::rewriting::{RewrittenFiles, table_files};
+use super::rewriting::{RewrittenFiles, are_whole, table_files};
 use super::schema::WrittenColumns;
 use super::writable::check_writable;
 
@@ -105,6 +105,17 @@ impl<'a> PendingCommit<'a> {
         all.insert(0, info);
         self.outside = outside;
         Ok(Some(all))
+    }
+
+    /// Checks that the run may still commit, and that what it wrote again is still there.
+    pub(super) fn check(&self) -> Result<()> {
+        (self.commit.may)()?;
+        let Some(outside) = &self.outside else { return Ok(()) };
+        if are_whole(self.io, self.place, &outside.files)? {
+            return Ok(());
+        }
+        let fault = Fault::new(codes::LOST_RACE, "rows of the table that were written again were removed meanwhile");
+        Err(fault.file(&self.place.root.shown).hint("run the same command again: they are written anew"))
     }
 
     fn commit_info(&self, time: i64) -> Value {

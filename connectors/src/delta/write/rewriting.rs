@@ -109,6 +109,13 @@ pub(super) fn table_files(files: &[OutputFile]) -> Vec<TableFile<'_>> {
     files.iter().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes }).collect()
 }
 
+/// Whether files are there that are about to be committed: a collection by another state directory knows nothing of
+/// them until then.
+pub(super) fn are_whole(io: &StorageClient, place: &TablePlace, files: &[OutputFile]) -> Result<bool> {
+    let sizes = io.sizes(files.iter().map(|file| place.root.join(&file.path)).collect())?;
+    Ok(sizes.len() == files.len() && sizes.iter().zip(files).all(|(size, file)| *size == Some(file.bytes)))
+}
+
 /// Writes rows to files of a table, a row group at a time.
 pub(super) struct RowsWriter<'a> {
     files: OutputWriter<'a>,
