@@ -84,8 +84,8 @@ impl StageRef {
         }
     }
 
-    /// What is planned together with it goes by the name of the first.
-    pub fn room(self) -> StageRef {
+    /// The stage that it belongs to: lanes of a pass share one.
+    pub fn stage(self) -> StageRef {
         match self {
             StageRef::Learn { pass, .. } => StageRef::Learn { pass, lane: 0 },
             work => work,

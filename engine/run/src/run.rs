@@ -277,7 +277,7 @@ impl Session {
         }
         let trained = match &fitted {
             Some(UncommittedArtifact { artifact, .. }) if trains => {
-                session.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, monitor)?
+                session.train(&run, artifact, interval, &mut passes, monitor)?
             }
             _ => Vec::new(),
         };

@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
+use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::report::{ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
@@ -184,13 +185,13 @@ impl Session {
     /// Trains all models of a pipeline with what the artifact learned.
     pub(crate) fn train(
         &self,
-        pipeline: &Pipeline,
+        run: &RunExecutor<'_>,
         artifact: &Artifact,
         interval: Option<&Interval>,
-        (store, scratch): (&StateStore, &ScratchDir),
         passes: &mut Vec<PassReport>,
         monitor: &DeadlineMonitor,
     ) -> Result<Vec<UnpublishedModel>> {
+        let RunExecutor { pipeline, store, scratch, .. } = run;
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {

@@ -28,7 +28,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::session::{Session, SessionOptions};
 use crate::worker_server::feed_service::FeedService;
-use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession};
+use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession, StageThreads};
 
 /// Bytes of a message at most: plans are small, and so are answers.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -36,8 +36,8 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the headers of a request at most.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// Rooms that are open at the same time at most, and jobs of which is known what their sources hold.
-const ROOMS_MAX: usize = 16;
+/// Stage sessions that are open at the same time at most, and runs of which the worker knows what their sources hold.
+const STAGES_MAX: usize = 16;
 const JOBS_MAX: usize = 4;
 
 /// How often a worker looks whether it should leave, and whether it may.
@@ -59,12 +59,12 @@ struct WorkerState {
     session: Session,
     security: ClusterSecurity,
     /// One thread per slot: a task that holds a slot always finds a thread.
-    hands: Arc<ThreadPool>,
+    task_threads: Arc<ThreadPool>,
     /// Tasks that are running.
     busy: Mutex<usize>,
     fewer: Condvar,
     leaves: AtomicBool,
-    rooms: Mutex<BTreeMap<StageKey, StageSession>>,
+    stages: Mutex<BTreeMap<StageKey, StageSession>>,
     feeds: FeedService,
     inputs: Mutex<Vec<(ContentId, RunInputs)>>,
     /// Whether its coordinator is on this machine, and it ends with it.
@@ -73,7 +73,7 @@ struct WorkerState {
 
 impl std::fmt::Debug for WorkerState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Host")
+        f.write_str("WorkerServer")
     }
 }
 
@@ -82,19 +82,19 @@ impl WorkerServer {
     /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
     pub fn new(session: Session, security: ClusterSecurity, attached: bool) -> Result<WorkerServer> {
         let threads = session.options.threads.max(1);
-        let hands =
-            ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
-        let hands = hands
+        let task_threads =
+            ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-task-{number}"));
+        let task_threads = task_threads
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error))?;
         Ok(WorkerServer(Arc::new(WorkerState {
             session,
             security,
-            hands: Arc::new(hands),
+            task_threads: Arc::new(task_threads),
             busy: Mutex::default(),
             fewer: Condvar::new(),
             leaves: AtomicBool::new(false),
-            rooms: Mutex::default(),
+            stages: Mutex::default(),
             feeds: FeedService::default(),
             inputs: Mutex::default(),
             attached,
@@ -209,7 +209,7 @@ impl WorkerState {
             QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
         let failed =
             |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), order_failure: None });
-        match self.submit_task(job, |job| StageKey { job, work: work.room(), row_orders, shuffles }, order) {
+        match self.submit_task(job, |job| StageKey { job, work: work.stage(), row_orders, shuffles }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
@@ -235,7 +235,7 @@ impl WorkerState {
             true => Ok(TaskOutcome::HandedBack),
             false => self.feeds.send_block(&session, &job, dataset, block, out, &leaves),
         };
-        let ended = self.hands.install(|| with_heartbeat(out, beat, &meter, deliver));
+        let ended = self.task_threads.install(|| with_heartbeat(out, beat, &meter, deliver));
         out.send_outcome(ended, meter.progress(), || None);
     }
 
@@ -248,30 +248,31 @@ impl WorkerState {
     ) -> Result<()> {
         let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
         let key = key(ContentId::of(&text));
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.retain(|_, room| room.is_open());
+        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        stages.retain(|_, stage| stage.is_open());
         let closed = || Fault::new(codes::INTERRUPTED, "a worker's stage closed while a task was submitted");
-        if let Some(room) = rooms.get(&key) {
-            return room.submit(order).then_some(()).ok_or_else(closed);
+        if let Some(stage) = stages.get(&key) {
+            return stage.submit(order).then_some(()).ok_or_else(closed);
         }
         // A pass of a job comes after all passes before it.
-        rooms.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
-        if rooms.len() >= ROOMS_MAX {
-            rooms.pop_first();
+        stages.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
+        if stages.len() >= STAGES_MAX {
+            stages.pop_first();
         }
         let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &RunSpec| inner.run_inputs(id, session, job);
-        let room = StageSession::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
-        let entered = room.submit(order);
-        rooms.insert(key, room);
+        let threads = StageThreads { pool: self.task_threads.clone(), maps_states: self.attached };
+        let stage = StageSession::open(session, job, &key, threads, inputs)?;
+        let entered = stage.submit(order);
+        stages.insert(key, stage);
         entered.then_some(()).ok_or_else(closed)
     }
 
     fn close_stages(&self) {
-        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
-        rooms.into_values().for_each(StageSession::close);
+        let stages = std::mem::take(&mut *self.stages.lock().unwrap_or_else(PoisonError::into_inner));
+        stages.into_values().for_each(StageSession::close);
     }
 
     /// What the sources of a job hold: looked at once.

@@ -112,14 +112,21 @@ impl QueuedTask {
     }
 }
 
+/// What the tasks of a stage run on.
+pub(super) struct StageThreads {
+    /// One thread per slot of the worker.
+    pub pool: Arc<ThreadPool>,
+    /// Whether stored states are mapped, and so shared with the other processes of this machine.
+    pub maps_states: bool,
+}
+
 impl StageSession {
-    /// Opens a stage session on its own thread; tasks wait until it is set up. With `mapped`, stored states are
-    /// mapped, and so shared with the other processes of this machine.
+    /// Opens a stage session on its own thread; tasks wait until it is set up.
     pub fn open(
         session: Session,
         job: RunSpec,
         key: &StageKey,
-        (hands, mapped): (Arc<ThreadPool>, bool),
+        threads: StageThreads,
         inputs: impl FnOnce(&Session, &RunSpec) -> Result<RunInputs> + Send + 'static,
     ) -> Result<StageSession> {
         let (to, orders) = channel();
@@ -132,7 +139,7 @@ impl StageSession {
                 // Waiting tasks are told if the stage cannot be set up, also where that panics.
                 let furnished = catch_panic(|| {
                     let inputs = inputs(&session, &job)?;
-                    run_stage(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
+                    run_stage(&session, &job, &key, &inputs, &threads, &orders)
                 });
                 drop(is_open);
                 let fault = furnished.err().unwrap_or_else(|| {
@@ -180,8 +187,9 @@ fn run_stage(
     session: &Session,
     job: &RunSpec,
     key: &StageKey,
-    (inputs, mapped): (&RunInputs, bool),
-    (hands, orders): (&ThreadPool, &Receiver<QueuedTask>),
+    inputs: &RunInputs,
+    threads: &StageThreads,
+    orders: &Receiver<QueuedTask>,
 ) -> Result<()> {
     let other = |what: &str| {
         let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
@@ -219,12 +227,12 @@ fn run_stage(
             &mut run,
             needed_ops(&scans).collect(),
             scans.iter().map(|scan| scan.base).collect(),
-            mapped,
+            threads.maps_states,
         )?,
         Some(shuffle) => {
             let streams = shuffle_input_streams(&run, shuffle);
             let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
-            load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), mapped)?;
+            load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), threads.maps_states)?;
         }
     }
     let sorted = key.shuffles.iter().filter(|shuffle| Some(*shuffle) != sorts);
@@ -232,7 +240,7 @@ fn run_stage(
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
         // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
-        hands.in_place_scope(|scope| {
+        threads.pool.in_place_scope(|scope| {
             while let Ok(order) = orders.recv_timeout(IDLE) {
                 scope.spawn(|_| {
                     let order = order;
