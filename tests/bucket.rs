@@ -22,7 +22,7 @@ use crate::request_failures::{FailureInjector, empty_response};
 use crate::support::{ProgramOutput, TestDirectory};
 use crate::watched::WatchedCommand;
 
-pub const SECRET: &str = "not-for-anybody-to-see";
+pub const SECRET: &str = "not-to-be-seen";
 
 /// The answer of a store.
 pub type StoreResponse = Response<UnsyncBoxBody<Bytes, std::io::Error>>;

@@ -258,7 +258,7 @@ fn series_begin_and_end_when_they_are_told_to() {
         assert!(call.code != 0 && call.stderr.contains(says), "{}", call.stderr);
     };
     fails("horizon: 5t, every: 2t", "is not a multiple of");
-    fails("horizon: 4t, every: 2t, keys: [nobody]", "nobody");
+    fails("horizon: 4t, every: 2t, keys: [absent]", "absent");
     fails("horizon: 4, every: 2t", "number of rows");
 }
 

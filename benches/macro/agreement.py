@@ -73,7 +73,7 @@ def compare(name, module, path, data):
         rows.append((column, peer, f"{values:,}", f"{worst:.1e}", f"{missing}{'  DISAGREES' if over else ''}"))
     for column in sorted(set(ours.columns) - seen):
         failed += 1
-        rows.append((column, "nobody", "", "", "DISAGREES"))
+        rows.append((column, "no peer", "", "", "DISAGREES"))
     print(f"\n{name}: {len(ours):,} rows")
     table(rows)
     return failed

@@ -190,7 +190,7 @@ def wrong(job, night, slow, before):
         return "rows of `more` are missing"
     said = [event["action"] for _, event in night.events if event["event"] == "at_risk"]
     if ladder and not set(said) & set(ladder["rungs"]):
-        return "nobody said that the deadline is at risk"
+        return "no warning said that the deadline is at risk"
     return None if summary["deadline"]["on_time"] else "it says that it is late"
 
 

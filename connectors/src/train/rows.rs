@@ -166,7 +166,8 @@ pub fn evaluate(
     fed: &FeedSource,
     course: &TrainingContext<'_>,
     config: &TrainConfig,
-    (shape, parameters): (&ModelShape, &ModelParameters),
+    shape: &ModelShape,
+    parameters: &ModelParameters,
 ) -> Result<PredictionMetrics> {
     let mut metrics = PredictionMetrics::new(config.loss());
     let mut slices: Vec<SliceWorkspace> = Vec::new();

@@ -208,8 +208,9 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             let fault = Fault::new(codes::NOT_FINITE, format!("the model is not finite after epoch {epoch}"));
             return Err(fault.hint("lower `learning_rate`, or set `clip_norm: 1.0`"));
         }
-        let model = (&self.state.shape, &self.state.parameters);
-        let metrics = course.validation.map(|fed| evaluate(fed, course, config, model)).transpose()?;
+        let (shape, parameters) = (&self.state.shape, &self.state.parameters);
+        let evaluated = course.validation.map(|fed| evaluate(fed, course, config, shape, parameters));
+        let metrics = evaluated.transpose()?;
         let validation = metrics.as_ref().map(|metrics| metrics.finish()).unwrap_or_default();
         let step = self.state.progress.step;
         let report = EpochReport { epoch, step, loss: lost / weight, learning_rate, validation };

@@ -27,8 +27,14 @@ const PLACE: Style = AnsiColor::Blue.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 const STRONG: Style = Style::new().bold();
 
-const ERROR_HEAD: (&str, Style) = ("error", ERROR);
-const WARNING_HEAD: (&str, Style) = ("warning", AnsiColor::Yellow.on_default().bold());
+/// How bad a fault is, as its first word tells.
+struct FaultHead {
+    word: &'static str,
+    style: Style,
+}
+
+const ERROR_HEAD: FaultHead = FaultHead { word: "error", style: ERROR };
+const WARNING_HEAD: FaultHead = FaultHead { word: "warning", style: AnsiColor::Yellow.on_default().bold() };
 
 /// The text of a spec, for showing the lines that faults point to.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +68,7 @@ pub(crate) fn report_warnings(warnings: &[Fault]) {
     let spec = spec.as_ref().map(|(file, text)| SpecText { file, text });
     let mut text = String::new();
     for warning in warnings {
-        render_one(&mut text, warning, spec, WARNING_HEAD);
+        render_one(&mut text, warning, spec, &WARNING_HEAD);
     }
     // Nothing can be said about a terminal that cannot be written to.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
@@ -85,7 +91,7 @@ pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
         if index > 0 {
             out.push('\n');
         }
-        render_one(&mut out, fault, spec, ERROR_HEAD);
+        render_one(&mut out, fault, spec, &ERROR_HEAD);
     }
     if count > FAULTS_SHOWN_MAX {
         let _ = write!(out, "\n{} more are not shown\n", units::grouped((count - FAULTS_SHOWN_MAX) as u64));
@@ -101,7 +107,8 @@ pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     anstream::adapter::strip_str(&render(fault, spec)).to_string()
 }
 
-fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, (word, style): (&str, Style)) {
+fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head: &FaultHead) {
+    let FaultHead { word, style } = head;
     let message = printable(fault.message());
     let _ = writeln!(out, "{style}{word}[{}]{style:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
     let site = fault.site();

@@ -120,7 +120,7 @@ impl ProgressLines {
             }
             (Event::Spilled { bytes }, Some(pass)) => pass.spilled += bytes,
             (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
-                pass.message = Some(super::training::step(&sink, epoch, (step, steps), loss));
+                pass.message = Some(super::training::step(&sink, epoch, step, steps, loss));
             }
             (Event::Eta { seconds_left, .. }, _) => self.seconds_left = Some(seconds_left),
             (Event::PassDone { reused, rows, .. }, pass) => {

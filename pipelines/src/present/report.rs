@@ -493,7 +493,7 @@ impl EventListener for LiveWatch {
             (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(bytes, of),
             (Event::Eta { seconds_left, .. }, Some(pass)) => pass.set_time_left(Duration::from_secs_f64(seconds_left)),
             (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
-                pass.set_message(training::step(&sink, epoch, (step, steps), loss));
+                pass.set_message(training::step(&sink, epoch, step, steps, loss));
             }
             (Event::Beside { intervals, beside }, _) => {
                 *pass = Some(self.progress.interval_progress(intervals, beside));

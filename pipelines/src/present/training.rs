@@ -9,7 +9,7 @@ use super::units;
 const FALLBACKS_SHOWN: usize = 10;
 
 /// The step that a training is at.
-pub(super) fn step(sink: &str, epoch: u64, (step, steps): (u64, u64), loss: f64) -> String {
+pub(super) fn step(sink: &str, epoch: u64, step: u64, steps: u64, loss: f64) -> String {
     let (step, steps) = (units::grouped(step), units::grouped(steps));
     format!("train {sink}: epoch {epoch}, step {step} of {steps}, loss {loss:.5}")
 }

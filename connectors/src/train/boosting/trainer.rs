@@ -187,7 +187,7 @@ impl<'a> BoostingRun<'a> {
             groups = self.train_groups(divided, &|_| true, &fallbacks, limit)?;
         }
         let groups = grouped.then_some(groups);
-        self.finish((learn_rows, validation_rows), TrainingSummary::new(fallbacks, groups))
+        self.finish(learn_rows, validation_rows, TrainingSummary::new(fallbacks, groups))
     }
 
     /// Trains the groups above those that have too few rows: of each the nearest that has enough.
@@ -235,8 +235,8 @@ impl<'a> BoostingRun<'a> {
                     let (name, rows) = (divided.names[number].clone(), divided.rows[number]);
                     groups.push(GroupResult { name, rows, outcome });
                 }
-                let done = (groups.len() as u64, divided.names.len() as u64);
-                self.tell(done, fallbacks.over_all.first().map_or(0.0, |model| model.card.learned_loss));
+                let (done, all) = (groups.len() as u64, divided.names.len() as u64);
+                self.tell(done, all, fallbacks.over_all.first().map_or(0.0, |model| model.card.learned_loss));
             }
         }
         groups.sort_by(|a, b| a.name.cmp(&b.name));
@@ -342,14 +342,14 @@ impl<'a> BoostingRun<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, done: (u64, u64), loss: f64) {
+    fn tell(&mut self, round: u64, rounds: u64, loss: f64) {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
-            self.course.emit(step_event(self.course, self.config.learning_rate, done, loss));
+            self.course.emit(step_event(self.course, self.config.learning_rate, round, rounds, loss));
         }
     }
 
-    fn finish(self, (rows, validation_rows): (u64, u64), summary: TrainingSummary) -> Result<TrainingOutput> {
+    fn finish(self, rows: u64, validation_rows: u64, summary: TrainingSummary) -> Result<TrainingOutput> {
         let epoch = summary.epoch(self.config, &self.fitter.outputs);
         self.course.emit(Event::TrainingEpoch {
             sink: self.course.sink().to_owned(),
@@ -427,7 +427,7 @@ impl FitWatch for OverAllWatch<'_> {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
             let loss = state.losses.last().copied().unwrap_or_default();
-            self.course.emit(step_event(self.course, self.rate, (round, self.rounds), loss));
+            self.course.emit(step_event(self.course, self.rate, round, self.rounds, loss));
         }
         stop
     }
@@ -462,6 +462,6 @@ fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
     encode_ensembles(std::iter::once(&state.ensemble), words)
 }
 
-fn step_event(course: &TrainingContext<'_>, learning_rate: f64, (step, steps): (u64, u64), loss: f64) -> Event {
+fn step_event(course: &TrainingContext<'_>, learning_rate: f64, step: u64, steps: u64, loss: f64) -> Event {
     Event::TrainingStep { sink: course.sink().to_owned(), epoch: 0, step, steps, loss, learning_rate }
 }
