@@ -23,7 +23,7 @@ const CURVE_POINTS_MAX: u64 = 200;
 
 /// The share of the learning rate at which a training goes on from an earlier model: AdamW begins anew, and its first
 /// steps have the full length whatever the gradient.
-const CONTINUED_RATE: f64 = 0.1;
+const CONTINUED_RATE: f64 = 0.25;
 
 /// How often a step is told.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
