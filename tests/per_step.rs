@@ -124,7 +124,7 @@ fn columns_that_no_step_may_know_are_refused() {
     let shop = shop();
     let check = |text: &str, words: &[&str]| {
         shop.write("spec.yaml", text);
-        let said = shop.forebay(&["run", "spec.yaml"]).expect(78).stderr;
+        let said = shop.forebay(&["check", "spec.yaml"]).expect(78).stderr;
         words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing:\n{said}"));
     };
     let steps = "dense: [qty_lag_1d, qty_lag_3d], strategy: per_step";
@@ -133,7 +133,7 @@ fn columns_that_no_step_may_know_are_refused() {
     let short = "dense: [qty_lag_1d], categorical: [], strategy: per_step";
     check(&spec(3, &[1, 3], 1, short), &["no feature is known 2 steps ahead"]);
     let grouped = "dense: [qty_lag_3d], by: [qty_lag_1d], strategy: per_step";
-    check(&spec(3, &[1, 3], 1, grouped), &["`qty_lag_1d` is known 1 steps ahead"]);
+    check(&spec(3, &[1, 3], 1, grouped), &["`qty_lag_1d` is known for 1 of 3 steps"]);
     let alone = spec(3, &[1, 3], 1, steps);
     let (begin, end) = (alone.find("  forecast:").unwrap(), alone.find("      - future_rows").unwrap());
     let line_end = end + alone[end..].find('\n').unwrap() + 1;

@@ -67,6 +67,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Fails where such models cannot be trained, as far as the configuration names columns.
+    fn check_steps(&self, _columns: &StepColumns) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether and how it goes on from the model of the run before.
     fn warm_start(&self) -> Option<WarmStart> {
         None

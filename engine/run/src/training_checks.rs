@@ -66,7 +66,7 @@ pub(crate) fn check_training(
         return Err(unknown_column(&label, &flow.schema));
     }
     if trainer.per_step() {
-        step_columns(pipeline, bound, &training.from)?;
+        trainer.check_steps(&step_columns(pipeline, bound, &training.from)?)?;
     }
     for column in trainer.label_columns() {
         check_label_column(bound, flow, &column, &label)?;

@@ -1,8 +1,10 @@
 //! What a spec says about boosted trees.
 
-use forebay_feed::{CategoricalType, FeatureColumn, FeedCache, FeedConfig, FeedOrder, NonFinite};
+use forebay_feed::{
+    BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder, NonFinite,
+};
 use forebay_model::{ConfigError, ConfigResult, Fault, Result};
-use forebay_run::{Trainer, TrainingContext, TrainingOutput};
+use forebay_run::{StepColumns, Trainer, TrainingContext, TrainingOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use super::boost::BoostingOptions;
 use super::fallback::GroupFallbackKind;
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
-use super::steps::{ForecastStrategy, StepFeatures};
+use super::steps::{ForecastStrategy, StepFeatures, StepModels, check_whole_columns};
 use super::trainer;
 use crate::format::ConnectorConfig;
 use crate::train::config::{MISSING_ID, OnNonFinite};
@@ -226,6 +228,16 @@ impl BoostingConfig {
         }
     }
 
+    /// The columns that must be known for all steps of the horizon: those that name groups, and the one that predicts
+    /// for groups without a model.
+    pub(super) fn whole_columns(&self) -> Vec<&str> {
+        let fallback = match &self.fallback {
+            GroupFallbackKind::Column(column) => Some(column.as_str()),
+            GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
+        };
+        self.by.iter().map(String::as_str).chain(fallback).collect()
+    }
+
     pub(super) fn min_rows(&self) -> u64 {
         self.min_rows.unwrap_or(MIN_ROWS_DEFAULT)
     }
@@ -351,6 +363,16 @@ impl Trainer for BoostingConfig {
 
     fn per_step(&self) -> bool {
         self.strategy == ForecastStrategy::PerStep
+    }
+
+    fn check_steps(&self, columns: &StepColumns) -> Result<()> {
+        let (Some(dense), Some(categorical)) = (&self.dense, &self.categorical) else {
+            return check_whole_columns(columns, &self.whole_columns());
+        };
+        let fields = |names: &[String]| names.iter().map(|name| FeatureField::new(name)).collect();
+        let features =
+            BatchFeatures { dense: fields(dense), categorical: fields(categorical), ..BatchFeatures::default() };
+        StepModels::divide(columns, &features, &self.whole_columns()).map(drop)
     }
 
     fn identity(&self) -> Result<Value> {

@@ -48,26 +48,29 @@ pub struct StepFeatures {
     pub steps: u64,
 }
 
+/// Fails where columns are not known for all steps.
+pub(super) fn check_whole_columns(columns: &StepColumns, whole: &[&str]) -> Result<()> {
+    let known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
+    let Some(column) = whole.iter().find(|column| known(column) < columns.steps) else { return Ok(()) };
+    let message = format!(
+        "`{column}` is known for {} of {} steps, and decides about the models of all",
+        known(column),
+        columns.steps
+    );
+    let fault = Fault::new(codes::LEAKAGE, message).column(*column);
+    Err(fault.hint("name a key, a column that `future_rows` carries on, or one under the label's `known`"))
+}
+
 impl StepModels {
-    /// Divides the steps of a horizon into runs with the same features. `by` names groups, which must be known for all
-    /// steps, as must `fallback`.
+    /// Divides the steps of a horizon into runs with the same features. The columns in `whole` must be known for all
+    /// steps.
     pub fn divide(
         columns: &StepColumns,
         features: &BatchFeatures,
         whole: &[&str],
     ) -> Result<(StepModels, Vec<StepFeatures>)> {
+        check_whole_columns(columns, whole)?;
         let known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
-        if let Some(column) = whole.iter().find(|column| known(column) < columns.steps) {
-            let message = format!(
-                "`{column}` is known {} steps ahead, and decides about the models of all {} steps",
-                known(column),
-                columns.steps
-            );
-            let fault = Fault::new(codes::LEAKAGE, message).column(*column);
-            return Err(
-                fault.hint("name a key, a column that `future_rows` carries on, or one under the label's `known`")
-            );
-        }
         let (mut models, mut all): (_, Vec<StepFeatures>) = (Vec::new(), Vec::new());
         for step in 1..=columns.steps {
             let fields = features.dense.iter().chain(&features.categorical);

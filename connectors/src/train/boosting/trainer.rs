@@ -76,12 +76,7 @@ impl<'a> BoostingRun<'a> {
         let columns = json!([features.dense, features.categorical, config.by]);
         let (steps, of_steps) = match &course.steps {
             Some(columns) => {
-                let fallback = match &config.fallback {
-                    GroupFallbackKind::Column(column) => Some(column.as_str()),
-                    GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
-                };
-                let whole: Vec<&str> = config.by.iter().map(String::as_str).chain(fallback).collect();
-                let (models, of_models) = StepModels::divide(columns, features, &whole)?;
+                let (models, of_models) = StepModels::divide(columns, features, &config.whole_columns())?;
                 (Some(models), of_models)
             }
             None => (None, Vec::new()),
