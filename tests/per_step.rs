@@ -76,6 +76,8 @@ fn each_step_is_predicted_as_by_a_model_of_what_is_known_so_far_ahead() {
     let rows = shop.rows("out/forecast");
     let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
     assert!(said.contains("4 models for the steps of the horizon"), "{said}");
+    // The rows that it learns from know nothing of later rows.
+    shop.forebay(&["check", "spec.yaml", "--perturb-future", "--cuts=1"]).expect(0);
     for step in 1..=4 {
         let lags: Vec<u32> = [1, 2, 3, 7].into_iter().filter(|lag| *lag >= step).collect();
         let mut dense: Vec<String> = lags.iter().map(|lag| format!("qty_lag_{lag}d")).collect();

@@ -239,10 +239,11 @@ fn longest_window(bound: &BoundPipeline) -> Option<i128> {
     bound.ops.iter().filter_map(|bound| reach(&bound.op)).max()
 }
 
-/// The pipeline without its trainings, whose models must stay as they are. The rows that a training reads are
-/// compared instead, as those of a sink of its name.
+/// The pipeline without its trainings, whose models must stay as they are, and without forecasts. The rows that a
+/// training reads are compared instead, as those of a sink of its name.
 fn without_trainings(pipeline: &Pipeline) -> Pipeline {
     let mut rows_only = pipeline.clone();
+    rows_only.predictions.clear();
     // Rows of the future are made of the last rows, which are scrambled.
     rows_only.sinks.retain(|sink| sink.split.as_deref() != Some(FUTURE_PART));
     for training in std::mem::take(&mut rows_only.trainings) {
