@@ -369,7 +369,7 @@ impl Trainer for BoostingConfig {
         let (Some(dense), Some(categorical)) = (&self.dense, &self.categorical) else {
             return check_whole_columns(columns, &self.whole_columns());
         };
-        let fields = |names: &[String]| names.iter().map(|name| FeatureField::new(name)).collect();
+        let fields = |names: &[String]| names.iter().map(FeatureField::new).collect();
         let features =
             BatchFeatures { dense: fields(dense), categorical: fields(categorical), ..BatchFeatures::default() };
         StepModels::divide(columns, &features, &self.whole_columns()).map(drop)
