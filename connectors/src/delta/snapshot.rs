@@ -77,6 +77,11 @@ impl TableSnapshot {
     /// Finds a version of a table. `None`: there is no table.
     pub(super) fn find(io: &StorageClient, place: &TablePlace, choice: VersionChoice) -> Result<Option<Self>> {
         let shown = place.root.shown.clone();
+        if place.root.is_web() {
+            let fault =
+                Fault::new(codes::UNSUPPORTED, "a Delta table needs listings, and a web server gives no listings");
+            return Err(fault.file(&shown).hint("use s3://, gs:// or az://, or copy the table"));
+        }
         if !place.has_log(io)? {
             return Ok(None);
         }

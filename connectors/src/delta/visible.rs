@@ -8,7 +8,9 @@ use super::snapshot::{TableSnapshot, VersionChoice};
 
 /// Whether a path is that of a Delta table.
 pub fn has_delta_log(io: &StorageClient, path: &str) -> Result<bool> {
-    TablePlace::new(io, path)?.has_log(io)
+    let place = TablePlace::new(io, path)?;
+    // A web server gives no listings.
+    if place.root.is_web() { Ok(false) } else { place.has_log(io) }
 }
 
 /// Whether rows of files of a version of a Delta table are deleted.
