@@ -250,7 +250,11 @@ impl BoundExpression {
 
     pub fn value(&self, cells: &[CellValue]) -> Result<CellValue, String> {
         Ok(match self {
-            BoundExpression::Column(at, _) => cells[*at].clone(),
+            // Expressions see -0.0 as 0.0.
+            BoundExpression::Column(at, _) => match &cells[*at] {
+                CellValue::Float(value) => CellValue::Float(value + 0.0),
+                other => other.clone(),
+            },
             BoundExpression::Literal(value) => value.clone(),
             BoundExpression::Cast(inner, kind) => {
                 super::columns::cast_value(&inner.value(cells)?, &inner.kind(), kind)?
