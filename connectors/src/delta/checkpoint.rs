@@ -51,11 +51,13 @@ impl CheckpointFiles {
 
 /// The actions of one file.
 fn read_actions(
-    (io, footers): (&StorageClient, &FooterCache),
-    (path, file): (String, &FileMeta),
+    io: &StorageClient,
+    footers: &FooterCache,
+    path: &str,
+    file: &FileMeta,
     schema: &SchemaRef,
 ) -> KernelResult<KernelResultIteratorStatic<Box<dyn EngineData>>> {
-    let batches = FileBatches::open(io, footers, &path, file.size).map_err(KernelError::generic_err)?;
+    let batches = FileBatches::open(io, footers, path, file.size).map_err(KernelError::generic_err)?;
     let metadata = ArrowReaderMetadata::try_new(batches.metadata(), reader_options())?;
     let (order, mask) = parquet_read_plan(schema, &metadata)?;
     let mut rows = match ordering_needs_row_indexes(&order) {
@@ -103,7 +105,7 @@ impl ParquetHandler for CheckpointFiles {
         let paths = files.iter().map(|file| Ok((self.path(file)?, file.clone()))).collect::<Result<Vec<_>>>();
         let (io, footers) = (self.io.clone(), self.footers.clone());
         let read = move |(path, file): (String, FileMeta)| {
-            let one = read_actions((&io, &footers), (path, &file), &schema);
+            let one = read_actions(&io, &footers, &path, &file, &schema);
             one.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
         };
         Ok(Box::new(paths.map_err(KernelError::generic_err)?.into_iter().flat_map(read)))

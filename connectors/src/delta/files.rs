@@ -177,7 +177,8 @@ impl TableFiles for OpenTable {
 pub(super) fn column_bytes<'f>(
     fields: impl Iterator<Item = &'f str>,
     in_files: &BTreeMap<String, u64>,
-    (seen, all): (u64, u64),
+    seen: u64,
+    all: u64,
 ) -> Vec<u64> {
     let scaled = |bytes: u64| (u128::from(bytes) * u128::from(all) / u128::from(seen.max(1))) as u64;
     fields.map(|field| in_files.get(field).map_or(0, |bytes| scaled(*bytes))).collect()

@@ -59,7 +59,9 @@ fn needs_footer(file: &TableFile) -> bool {
 fn complete_extents(
     groups: &mut [RowGroupSummary],
     facts: &Schema,
-    (table, watch, logged): (&OpenTable, &[String], &TableFile),
+    table: &OpenTable,
+    watch: &[String],
+    logged: &TableFile,
 ) {
     for (watched, name) in watch.iter().enumerate() {
         let stored = table.stored_column(facts, name).and_then(|stored| facts.field_with_name(&stored).ok());
@@ -109,7 +111,7 @@ impl Source for DeltaReader {
                 continue;
             }
             let mut found = facts.groups;
-            complete_extents(&mut found, &stored, (&table, watch, &files[at]));
+            complete_extents(&mut found, &stored, &table, watch, &files[at]);
             let piece = &mut files[at].piece;
             if piece.rows.is_none() {
                 let rows = found.iter().map(|group| group.rows).sum();
@@ -119,7 +121,7 @@ impl Source for DeltaReader {
             groups.insert(at, found);
         }
         let all = files.iter().map(|file| file.piece.bytes).sum();
-        let bytes = column_bytes(fields.iter().map(|field| field.name().as_str()), &in_files, (seen, all));
+        let bytes = column_bytes(fields.iter().map(|field| field.name().as_str()), &in_files, seen, all);
         let partitions: Vec<FieldRef> = table
             .columns()
             .fields

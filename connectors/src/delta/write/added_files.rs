@@ -26,14 +26,16 @@ pub(super) fn added_files(
     files: &[TableFile<'_>],
 ) -> Result<Vec<AddedFile>> {
     let (stored, footers) = (columns.file_schema(), FooterCache::default());
-    let one = |at: usize| added_file(io, (place, &footers), (columns, &stored), files[at]);
+    let one = |at: usize| added_file(io, place, &footers, columns, &stored, files[at]);
     parallel_map(FOOTERS_AT_ONCE.min(files.len()), files.len(), &one)
 }
 
 fn added_file(
     io: &StorageClient,
-    (place, footers): (&TablePlace, &FooterCache),
-    (columns, stored): (&WrittenColumns, &Schema),
+    place: &TablePlace,
+    footers: &FooterCache,
+    columns: &WrittenColumns,
+    stored: &Schema,
     TableFile { path, rows, bytes }: TableFile<'_>,
 ) -> Result<AddedFile> {
     let values = hive::partition_values(path);

@@ -72,7 +72,8 @@ pub(super) fn is_committed(
     io: &StorageClient,
     place: &TablePlace,
     table: &TableSnapshot,
-    (content, appends): (&str, bool),
+    content: &str,
+    appends: bool,
     interval: Option<&ReplacedInterval>,
 ) -> Result<bool> {
     let committed = table.snapshot.get_app_id_version(&app_id(content), &table.engine);

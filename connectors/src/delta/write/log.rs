@@ -59,7 +59,7 @@ impl TableLog for DeltaLog {
     fn shows(&self, io: &StorageClient, content: &str) -> Result<bool> {
         let place = TablePlace::new(io, &self.config.path)?;
         let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
-        table.map_or(Ok(false), |table| is_committed(io, &place, &table, (content, self.appends()), None))
+        table.map_or(Ok(false), |table| is_committed(io, &place, &table, content, self.appends(), None))
     }
 
     fn compact(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()> {

@@ -67,8 +67,7 @@ impl<'a> PendingCommit<'a> {
             Some(table) => {
                 version = table.version() + 1;
                 let changed = check_writable(table, &self.columns, self.config)?;
-                let content = (commit.content, appends);
-                if is_committed(self.io, self.place, table, content, self.interval.as_ref())? {
+                if is_committed(self.io, self.place, table, commit.content, appends, self.interval.as_ref())? {
                     return Ok(None);
                 }
                 let live = live_files(table)?;
