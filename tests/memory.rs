@@ -144,6 +144,21 @@ fn a_vocabulary_that_does_not_fit_is_refused_before_it_is_made() {
 }
 
 #[test]
+fn moments_of_too_many_groups_are_refused_before_they_are_made() {
+    let workshop = TestDirectory::new();
+    let columns = |rows: std::ops::Range<u64>| -> Vec<(&'static str, ArrayRef)> {
+        let time = TimestampMicrosecondArray::from_iter_values(rows.clone().map(|row| row as i64 * 60_000_000));
+        let word = texts(rows.clone(), padded);
+        vec![("word", word), ("time", Arc::new(time)), ("x", numbers(rows, |row| row as i64))]
+    };
+    table(&workshop, "rows.parquet", batches(160_000).map(columns));
+    let step = steps("{ pooled: { columns: [x], compute: [mean], by: [word], over: [1h], gap: 1h } }");
+    let spec = step.replace("path: rows.parquet }", "path: rows.parquet }, time: time");
+    let call = run_within_limit(&workshop, &spec, 78);
+    assert!(call.stdout.contains("FB0301") && call.stdout.contains("what is learned needs"), "{}", call.stdout);
+}
+
+#[test]
 fn wide_vectors_are_computed_a_few_rows_at_a_time() {
     let workshop = TestDirectory::new();
     let rows = 3_000;

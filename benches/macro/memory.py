@@ -30,7 +30,7 @@ JOBS = {
     "aggregate": ("clicks", "aggregate: { by: [c3], compute: { rows: { count: label } } }", True),
     "as_of_join": ("demand", AS_OF, False),
     "rolling": ("demand", "rolling: { columns: [qty], compute: [mean, median], over: [7d, 28d], gap: 1d }", False),
-    "pooled": ("demand", "pooled: { columns: [qty], compute: [mean], by: [item_id], over: [7d], gap: 1d }", False),
+    "pooled": ("demand", "pooled: { columns: [qty], compute: [mean], by: [item_id], over: [7d], gap: 1d }", True),
 }
 
 SPEC = """version: 1
@@ -87,7 +87,7 @@ def main():
             bytes_read = sum(file.stat().st_size for file in data.glob("*.parquet"))
             out, log, spec = scratch / job, scratch / f"{job}.log", scratch / f"{job}.yaml"
             spec.write_text(SPEC.format(step=step, keys=", time: date, keys: [store_id, item_id]" if what == "demand" else ""))
-            words = [forebay, "run", spec, "--param", f"in={data.resolve()}", "--param", f"out={out / 'out'}"]
+            words = [forebay, "run", spec, "--allow-empty", "--param", f"in={data.resolve()}", "--param", f"out={out / 'out'}"]
             words += ["--state", out / "state", "--memory", options.memory, "--threads", options.threads, "--json"]
             cost = measured(within(options.cgroup, job, int(promise), words), log)
             refused = may_refuse and "FB0301" in log.read_text()

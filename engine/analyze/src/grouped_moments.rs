@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Float64Builder, UInt64Builder};
+use arrow::array::{Array, ArrayBuilder, ArrayRef, Float64Builder, UInt64Builder};
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes, logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder, StateEncoder, codes,
+    logical_type,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +34,16 @@ pub struct GroupedMoments {
     /// Types of the key columns; memory layouts do not matter.
     pub keys: Vec<DataType>,
 }
+
+/// Rows of the finding for which memory is requested at once.
+const ROWS_ADMITTED: usize = 1 << 14;
+
+/// Bytes of a row of the finding without its keys: a count and four numbers.
+const ROW_BYTES: usize = 40;
+
+/// Bytes of a row of the tables that transforms make of the finding, without its keys: a cell of seven numbers, and its
+/// number and end in the index of groups.
+const TABLE_ROW_BYTES: usize = 80;
 
 impl SpillValue for MomentAccumulator {
     fn merge_value(&mut self, other: &Self) {
@@ -108,7 +119,17 @@ impl Analyzer for GroupedMoments {
         let mut keys = KeyTable::new(&types);
         let mut counts = UInt64Builder::new();
         let mut numbers: [Float64Builder; 4] = Default::default();
+        let scratch = state.0.scratch();
+        let mut key_bytes = 0;
         state.0.for_each(|key, moment| {
+            key_bytes += key.len();
+            if counts.len().is_multiple_of(ROWS_ADMITTED) {
+                let rows = ROWS_ADMITTED;
+                let keys = rows * key_bytes / (counts.len() + 1);
+                // Buffers double as they grow.
+                let now = 2 * (keys + rows * ROW_BYTES);
+                scratch.admit(MemoryRequest { now, later: keys + rows * TABLE_ROW_BYTES })?;
+            }
             keys.push(key)?;
             counts.append_value(moment.count());
             let [_, mean, var] = moment.clone().results();

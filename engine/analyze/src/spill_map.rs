@@ -69,6 +69,11 @@ impl<V: SpillValue> SpillMap<V> {
         }
     }
 
+    /// Where it spills, and what memory is requested from.
+    pub(crate) fn scratch(&self) -> Arc<dyn ScratchSpace> {
+        self.scratch.clone()
+    }
+
     /// Merges a value into a key's value.
     pub(crate) fn add(&mut self, key: &[u8], value: &V) -> Result<()> {
         self.add_hashed(xxh3_64(key), key, value)
