@@ -28,8 +28,8 @@ pub const TOKEN: &str = "token-not-for-anyone-to-see-";
 /// Objects of this bucket are given without a token.
 pub const PUBLIC_BUCKET: &str = "public";
 
-/// A token is renewed four minutes before its end, so this one after a second.
-pub const TOKEN_SECONDS: u64 = 241;
+/// A token is renewed four minutes before its end, so this one for each request.
+pub const TOKEN_SECONDS: u64 = 240;
 
 /// The token of another provider that is exchanged for one of Google, and for whom it is meant.
 pub const SUBJECT_TOKEN: &str = "subject-not-for-anyone-to-see";

@@ -480,7 +480,7 @@ fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
             "gs://lake",
         );
         assert_eq!(call.expect(0).summary()["artifact"], local["artifact"]);
-        // They are renewed: these last for a second.
+        // They are renewed: these are too old at once.
         let given = server.tokens_given() - before;
         assert!(given >= 2, "{given}");
         for (name, bytes) in content(&shop.path("buckets")) {
