@@ -62,7 +62,7 @@ fn type_of(values: &[&Value]) -> ColumnType {
         ColumnType::Int64
     } else if values().all(|value| value.is_u64()) {
         ColumnType::Uint64
-    } else if values().all(|value| value.is_number()) {
+    } else if values().all(|value| fits_float(value)) {
         ColumnType::Float64
     } else if texts().all(is_date) {
         ColumnType::Date
@@ -71,6 +71,11 @@ fn type_of(values: &[&Value]) -> ColumnType {
     } else {
         ColumnType::String
     }
+}
+
+/// Whether a float holds all digits of a number.
+fn fits_float(value: &Value) -> bool {
+    value.is_f64() || value.as_i64().is_some_and(|number| number.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS)
 }
 
 /// `2024-02-29`.
@@ -89,8 +94,9 @@ mod tests {
         let cases = [
             (json!([1, null, 2]), ColumnType::Int64),
             (json!([1, 2.5]), ColumnType::Float64),
-            (json!([1, 18446744073709551615u64]), ColumnType::Float64),
-            (json!([18446744073709551615u64]), ColumnType::Uint64),
+            (json!([1, 18446744073709551615u64]), ColumnType::Uint64),
+            (json!([-1, 18446744073709551615u64]), ColumnType::String),
+            (json!([0.5, 9007199254740993i64]), ColumnType::String),
             (json!([true, false]), ColumnType::Boolean),
             (json!(["2024-01-01", null]), ColumnType::Date),
             (json!(["2024-01-01", "2024-01-01T06:30:00"]), ColumnType::Timestamp),
