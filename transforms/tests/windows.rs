@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_model::{Dataset, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step, codes};
+use forebay_model::{
+    Dataset, Fault, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step, codes,
+};
 use forebay_plan::{BoundPipeline, PlanOp, SqlCompiler, WindowOp, bind};
 use forebay_transforms::{LengthSpec, LengthUnit};
 use forebay_window::SeriesLength::{Rows, Ticks};
@@ -39,7 +41,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
     let (kind, config) = step.as_object().unwrap().iter().next().unwrap();
     let registry = forebay_transforms::registry();
     let canonical = registry.kind(kind).unwrap().canonical;
-    let config = canonical(config.clone()).map_err(|error| error.into_fault(kind))?;
+    let config = canonical(config.clone()).map_err(|error| Fault::new(codes::BAD_VALUE, error.message))?;
     assert_eq!(config, canonical(config.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
     let pipeline = Pipeline {
         name: "test".into(),
