@@ -13,18 +13,20 @@ const ROWS_PER_VALUE_MIN: u64 = 10;
 /// The characters of a line of YAML.
 const LINE_CHARS_MAX: usize = 110;
 
-/// The rules as an item of `do:`. All of them hold for the profiled rows. Columns of `keys` get no range.
+/// The rules as an item of `do:`. All of them hold for the profiled rows. Columns of `keys` get no range
+/// and no set: new series come.
 pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String {
     let mut rules = Vec::new();
     let present = profile.columns.iter().filter(|column| column.rows > 0 && column.nulls == 0);
     rules.extend(not_null_rules(present.map(|column| yaml_name(&column.name))));
-    for column in profile.columns.iter().filter(|column| !keys.contains(&column.name)) {
+    let others = || profile.columns.iter().filter(|column| !keys.contains(&column.name));
+    for column in others() {
         let bounds = column.numeric.as_ref().filter(|_| !column.r#type.starts_with("Bool")).and_then(bounds);
         if let Some([least, greatest]) = bounds {
             rules.push(format!("range: {{ {}: [{least}, {greatest}] }}", yaml_name(&column.name)));
         }
     }
-    for column in &profile.columns {
+    for column in others() {
         if let Some(values) = value_set(column) {
             rules.push(format!("in_set: {{ {}: [{values}] }}", yaml_name(&column.name)));
         }
