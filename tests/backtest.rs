@@ -146,6 +146,17 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
 }
 
 #[test]
+fn a_fold_without_values_is_told() {
+    let shop = TestDirectory::new();
+    shop.days("history");
+    let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
+    shop.write("spec.yaml", &spec);
+    let args = ["backtest", "spec.yaml", "--param=history=history", "--folds=1", "--until=2030-01-01"];
+    let call = shop.forebay(&args).expect(0);
+    assert!(call.stderr.contains("no value came for the forecasts of `forecast`"), "{}", call.stderr);
+}
+
+#[test]
 fn backtests_that_cannot_be_made_are_refused() {
     let shop = TestDirectory::new();
     let days = shop.days("history");

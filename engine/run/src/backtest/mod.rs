@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, TimeCutoff, codes, tick_nanoseconds};
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow, bind};
-use forebay_storage::ScratchDir;
+use forebay_storage::{Event, ScratchDir};
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
@@ -118,9 +118,23 @@ impl Session {
             let scores = evaluation.run(&scratch.path().join(format!("scores-{}", plan.number)))?;
             let names: Vec<&str> = plan.forecasters.iter().map(|forecaster| forecaster.name.as_str()).collect();
             let forecasters = scores.by_forecaster(&names, folds.len());
+            self.warn_of_empty_folds(&plan.sink.name, &forecasters, &folds);
             forecasts.push(BacktestedForecast { sink: plan.sink.name.clone(), by: options.by.clone(), forecasters });
         }
         Ok(BacktestReport { label, folds, forecasts })
+    }
+
+    /// Warns of folds whose scores are over no rows: series may end before the newest time of the source.
+    fn warn_of_empty_folds(&self, sink: &str, forecasters: &[ForecasterScores], folds: &[FoldReport]) {
+        let scores = forecasters.first().map_or(&[][..], |model| &model.folds);
+        for (fold, _) in folds.iter().zip(scores).filter(|(_, score)| score.rows == 0) {
+            let message = format!(
+                "no value came for the forecasts of `{sink}` in the fold that knows rows before {}, so it has no score: \
+                 give `--until` a time up to which the series have values",
+                fold.known_before
+            );
+            self.watch.on_event(Event::Warning { message });
+        }
     }
 
     /// Trains and forecasts with the rows before an origin.
