@@ -91,8 +91,7 @@ impl PipelineBuilder {
     }
 
     fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
-        let node =
-            PipelineNode { name, input, fit_on: None, refit: None, steps: Vec::new(), optional: false, at: None };
+        let node = PipelineNode::new(name, input, Vec::new());
         let built = steps(StepsBuilder { node, faults: Vec::new() });
         self.pipeline.nodes.push(built.node);
         self.faults.extend(built.faults);

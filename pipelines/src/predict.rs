@@ -124,15 +124,7 @@ impl TrainedModel {
             steps.push(SelectColumns(columns.collect()).step()?);
         }
         let input = NodeInput::From(card.origin.from.clone());
-        pipeline.nodes.push(PipelineNode {
-            name: name.clone(),
-            input,
-            fit_on: None,
-            refit: None,
-            steps,
-            optional: false,
-            at: None,
-        });
+        pipeline.nodes.push(PipelineNode::new(&name, input, steps));
         let format = scoring.format.name().to_owned();
         let config = session.canonical_sink(&format, json!({ "path": scoring.output }))?;
         pipeline.sinks =

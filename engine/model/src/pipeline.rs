@@ -88,6 +88,13 @@ pub struct PipelineNode {
     pub at: Option<SpecLocation>,
 }
 
+impl PipelineNode {
+    /// A node that learns from all rows, in each run, and that every run makes.
+    pub fn new(name: impl Into<String>, input: NodeInput, steps: Vec<Step>) -> PipelineNode {
+        PipelineNode { name: name.into(), input, fit_on: None, refit: None, steps, optional: false, at: None }
+    }
+}
+
 /// When a step learns its statistics anew. Without any condition, it keeps those that it has learned once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RefitPolicy {

@@ -498,6 +498,11 @@ pub enum PlanOp {
 }
 
 impl PlanOp {
+    /// Whether it decides which rows a stream has.
+    pub fn changes_rows(&self) -> bool {
+        matches!(self, PlanOp::Keep(_) | PlanOp::Expand(_))
+    }
+
     /// Keeps columns under the names that they have, in this order.
     pub fn keep_columns(names: impl IntoIterator<Item = impl Into<String>>) -> PlanOp {
         let kept = names.into_iter().map(|name| {

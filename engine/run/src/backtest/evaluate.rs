@@ -97,17 +97,8 @@ impl Evaluation<'_> {
             lookback: None,
             at: None,
         });
-        let node = |name: &str, input: NodeInput, steps: Vec<Step>| PipelineNode {
-            name: name.to_owned(),
-            input,
-            fit_on: None,
-            refit: None,
-            steps,
-            optional: false,
-            at: None,
-        };
-        pipeline.nodes.push(node(&values, input, steps));
-        pipeline.nodes.push(node(&scores, NodeInput::Sql(self.query(&values, &forecasts)), Vec::new()));
+        pipeline.nodes.push(PipelineNode::new(&values, input, steps));
+        pipeline.nodes.push(PipelineNode::new(&scores, NodeInput::Sql(self.query(&values, &forecasts)), Vec::new()));
         pipeline.sinks.push(PipelineSink {
             name: scores.clone(),
             from: scores,

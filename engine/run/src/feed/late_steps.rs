@@ -82,8 +82,7 @@ impl LateSteps {
 
     /// Whether it decides which rows there are.
     fn changes_rows(&self) -> bool {
-        let of = |op: &usize| matches!(self.bound.ops[*op].op, PlanOp::Keep(_) | PlanOp::Expand(_));
-        self.part.is_some() || self.stream.ops.iter().any(of)
+        self.part.is_some() || self.stream.ops.iter().any(|op| self.bound.ops[*op].op.changes_rows())
     }
 }
 

@@ -1,7 +1,7 @@
 //! How many rows the blocks of a feed have.
 
 use forebay_model::{IdBuilder, Result, Span};
-use forebay_plan::{PlanOp, SinkWork, slice_for_columns};
+use forebay_plan::{SinkWork, slice_for_columns};
 
 use crate::feed::source_blocks::{RowTransform, ScanPlan, count_block_rows};
 use crate::feed::{FeedInput, FeedPlanner, output_blocks, with_part};
@@ -44,8 +44,7 @@ impl FeedPlanner<'_> {
         for scan in &work.scans {
             let stream = self.stream(scan)?;
             let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&[], work));
-            let of = |at: &usize| &self.bound().ops[stream.ops[*at]].op;
-            changes |= ops.iter().any(|at| matches!(of(at), PlanOp::Keep(_) | PlanOp::Expand(_)));
+            changes |= ops.iter().any(|at| self.bound().ops[stream.ops[*at]].op.changes_rows());
             let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
             let input = self.known.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;

@@ -177,15 +177,10 @@ impl Session {
                 horizon: pipeline.label.as_ref().map(|label| label.horizon.clone()),
             }),
         };
-        extended.nodes.push(PipelineNode {
-            name: node.clone(),
-            input: NodeInput::From(sink.from.clone()),
-            fit_on: None,
-            refit: None,
-            steps: vec![step.step()?],
-            optional: false,
-            at: sink.at.clone(),
-        });
+        let input = NodeInput::From(sink.from.clone());
+        extended
+            .nodes
+            .push(PipelineNode { at: sink.at.clone(), ..PipelineNode::new(&node, input, vec![step.step()?]) });
         let format = config.format.name().to_owned();
         extended.sinks.push(PipelineSink {
             name: sink.name.clone(),

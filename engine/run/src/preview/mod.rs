@@ -59,15 +59,7 @@ impl Session {
             let steps = vec![Step { kind: FILTER.to_owned(), config: Value::from(condition.as_str()), at: None }];
             let input = NodeInput::From(step.clone());
             from = SHOWN.to_owned();
-            wanted.nodes.push(PipelineNode {
-                name: from.clone(),
-                input,
-                fit_on: None,
-                refit: None,
-                steps,
-                optional: false,
-                at: None,
-            });
+            wanted.nodes.push(PipelineNode::new(&from, input, steps));
         }
         let format = "parquet".to_owned();
         wanted.sinks.push(PipelineSink {

@@ -91,15 +91,9 @@ impl Session {
         while own.node(&name).is_some() || own.source(&name).is_some() {
             name.push('_');
         }
-        own.nodes.push(PipelineNode {
-            name: name.clone(),
-            input: NodeInput::From(from.to_owned()),
-            fit_on: part.map(str::to_owned),
-            refit: None,
-            steps: vec![Step { kind: STEP.to_owned(), config: json!({}), at: None }],
-            optional: false,
-            at: None,
-        });
+        let steps = vec![Step { kind: STEP.to_owned(), config: json!({}), at: None }];
+        let node = PipelineNode::new(&name, NodeInput::From(from.to_owned()), steps);
+        own.nodes.push(PipelineNode { fit_on: part.map(str::to_owned), ..node });
         let report = self.fit(&own)?;
         let path = report.artifact_path.ok_or_else(|| Fault::internal("a profile without an artifact"))?;
         let artifact = Artifact::load(&self.io, &self.io.resolve(&path)?)?;
