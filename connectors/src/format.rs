@@ -46,8 +46,7 @@ pub(crate) trait SinkConfig: ConnectorConfig {
 }
 
 fn deserialize_config<T: ConnectorConfig>(config: Value) -> ConfigResult<T> {
-    let config: T = serde_path_to_error::deserialize(config)
-        .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))?;
+    let config: T = ConfigError::parse(config)?;
     config.check()?;
     Ok(config)
 }

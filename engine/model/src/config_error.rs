@@ -1,5 +1,8 @@
 //! What is wrong with a configuration.
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::{Fault, codes};
 
 /// The result of reading the configuration of a step, source or sink.
@@ -23,6 +26,12 @@ impl ConfigError {
     /// An error of the configuration as a whole.
     pub fn whole(message: impl Into<String>) -> ConfigError {
         ConfigError::at("", message)
+    }
+
+    /// Reads a configuration.
+    pub fn parse<T: DeserializeOwned>(config: Value) -> ConfigResult<T> {
+        serde_path_to_error::deserialize(config)
+            .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))
     }
 
     /// The message and the hint.

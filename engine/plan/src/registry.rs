@@ -50,18 +50,14 @@ impl TransformRegistry {
 
     /// Adds a transform.
     pub fn register<T: ConfiguredTransform>(&mut self) -> &mut Self {
-        fn read<T: DeserializeOwned>(config: Value) -> ConfigResult<T> {
-            serde_path_to_error::deserialize(config)
-                .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))
-        }
         let kind = TransformKind {
             name: T::NAME,
             schema: |generator| generator.subschema_for::<T>(),
             canonical: |config| {
-                let transform: T = read(config)?;
+                let transform: T = ConfigError::parse(config)?;
                 serde_json::to_value(transform).map_err(|error| ConfigError::whole(error.to_string()))
             },
-            build: |config| Ok(Arc::new(read::<T>(config)?)),
+            build: |config| Ok(Arc::new(ConfigError::parse::<T>(config)?)),
         };
         self.0.insert(T::NAME, kind);
         self

@@ -82,10 +82,9 @@ impl SpecConverter<'_> {
     }
 
     pub fn read<T: DeserializeOwned>(&mut self, node: &YamlNode, value: Value, path: &str) -> Option<T> {
-        match serde_path_to_error::deserialize(value) {
+        match ConfigError::parse(value) {
             Ok(wire) => Some(wire),
             Err(error) => {
-                let error = ConfigError::at(error.path().to_string(), error.inner().to_string());
                 self.report_unreadable(node, path, &error);
                 None
             }

@@ -182,8 +182,7 @@ const fn format(name: &'static str) -> ConnectorFormat {
         name,
         schema: |generator| generator.subschema_for::<FakeFiles>(),
         canonical: |config| {
-            let files: FakeFiles = serde_path_to_error::deserialize(config)
-                .map_err(|error| ConfigError::at(error.path().to_string(), error.inner().to_string()))?;
+            let files: FakeFiles = ConfigError::parse(config)?;
             serde_json::to_value(files).map_err(|error| ConfigError::whole(error.to_string()))
         },
     }
