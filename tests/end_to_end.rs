@@ -39,6 +39,13 @@ fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources:
     // Every command that looks at things works.
     let shown = shop.forebay(&["show", artifact]).expect(0);
     assert!(shown.stdout.contains("artifact"), "{}", shown.stdout);
+    let (state, _) = artifact.rsplit_once("/artifacts/").unwrap();
+    let pipeline = first["pipeline"].as_str().unwrap();
+    let newest = shop.forebay(&["show", "--pipeline", pipeline, "--state", state, "--json"]).expect(0).summary();
+    assert_eq!((&newest["artifact"], &newest["artifact_path"]), (&first["artifact"], &first["artifact_path"]));
+    assert!(newest["committed_at"].as_str().unwrap().ends_with('Z'), "{newest}");
+    let none = shop.forebay(&["show", "--pipeline", "other", "--state", state, "--json"]).expect(65).summary();
+    assert_eq!(none["fault"]["code"], "FB0402");
     let same = shop.forebay(&["diff", artifact, artifact]).expect(0);
     assert_eq!(same.stdout, "no differences\n");
     first

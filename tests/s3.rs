@@ -28,6 +28,9 @@ fn sources_state_and_sinks_in_a_bucket() {
     let (shop, server) = S3Server::over_demand();
     let data = shop.at("buckets/lake/demand");
     let first = run(&server, &shop, "s3://lake/state").expect(0).summary();
+    let newest = ["show", "--pipeline=demand", "--state=s3://lake/state", "--json"];
+    let newest = server.forebay(&shop, &newest).expect(0).summary();
+    assert_eq!(newest["artifact_path"], first["artifact_path"]);
     assert_eq!(first["nothing_new"], false);
     let again = run(&server, &shop, "s3://lake/state").expect(0).summary();
     assert_eq!(again["nothing_new"], true);

@@ -272,7 +272,7 @@ impl Artifact {
         let dir = self.write_files(files, io, root)?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
-        io.put_durable(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), pointer.as_bytes())?;
+        io.put_durable(&Artifact::pointer(root, &self.pipeline.name), pointer.as_bytes())?;
         Ok(dir)
     }
 
@@ -302,6 +302,11 @@ impl Artifact {
     /// The directory of an artifact below `root`.
     pub fn directory(root: &StorageLocation, id: ContentId) -> StorageLocation {
         root.join(&format!("artifacts/{id}"))
+    }
+
+    /// The file that names the newest artifact of a pipeline.
+    pub fn pointer(root: &StorageLocation, name: &str) -> StorageLocation {
+        root.join(&format!("artifacts/{name}.json"))
     }
 
     /// Reads an artifact from its directory.
@@ -391,7 +396,7 @@ impl Artifact {
 
     /// The newest artifact of a pipeline below a state directory.
     pub fn latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
-        let Some(bytes) = io.get(&root.join(&format!("artifacts/{name}.json")))? else { return Ok(None) };
+        let Some(bytes) = io.get(&Artifact::pointer(root, name))? else { return Ok(None) };
         let pointer: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
         let id = pointer["artifact"].as_str().and_then(ContentId::parse);
         Ok(id.map(|id| root.join(&format!("artifacts/{id}"))))

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task
 
-from forebay_airflow.operator import ForebayRunOperator
+from forebay_airflow.operators import ForebayRunOperator
 from forebay_airflow.sensor import ForebayArtifactSensor
 
 STATE = os.environ.get("DEMAND_STATE", "/var/lib/forebay/demand")

@@ -38,6 +38,12 @@ def sentence(event: dict[str, Any]) -> str:
             case "at_risk":
                 done = AT_RISK.get(event["action"], f"the run goes on with {event['action']}")
                 return f"warning: the deadline {event['deadline']} is at risk: {done}"
+            case "taken_over":
+                return f"attempt {event['attempt']} of run {event['run_id']} takes over from the one before"
+            case "beside":
+                return f"{counted(event['intervals'], 'interval')}, {event['beside']} at a time"
+            case "interval_done":
+                return f"{event['done']} of {counted(event['intervals'], 'interval')} published"
             case "progress":
                 return f"{event['rows']:,} more rows, {size(event['bytes'])} read"
             case "spilled":
@@ -60,6 +66,11 @@ def summary_sentence(summary: dict[str, Any]) -> str:
     """How a run ended, in one line."""
     if summary["status"] != "done":
         return f"{summary['status']}: {fault_text(summary.get('fault') or {})}"
+    if "intervals" in summary:
+        done = summary["intervals"]
+        there = sum(interval["skipped"] for interval in done)
+        rows = sum(interval["rows"] for interval in done)
+        return f"{counted(len(done), 'interval')}: {there} were there already, {rows:,} rows written"
     if summary.get("nothing_new"):
         return f"{summary['pipeline']}: nothing new; the artifact is {summary.get('artifact')}"
     artifact = summary.get("artifact")

@@ -17,10 +17,14 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
+from forebay_airflow import events
+
 #: The oldest forebay whose events and exit codes this package understands.
 VERSION_MIN = (0, 1, 0)
 #: Short commands (`--version`, `show`) end within this time.
 COMMAND_S_MAX = 60.0
+#: The exit code of a command whose data are missing.
+NOT_THERE = 65
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,9 @@ class Artifact:
 class ForebayHook(BaseHook):
     """Finds and runs the forebay program.
 
-    A connection is optional. Its extra may hold `forebay` (the program), `state` (the state directory) and
-    `env` (variables for the process, such as the credentials of S3). Arguments win over the connection.
+    A connection is optional. Its fields, all of them optional too, are `forebay` (the program), `state` (the state
+    directory), `memory`, `threads`, `env` (variables for the process, such as the credentials of S3) and `browse_url`
+    (where the links of tasks lead). Arguments win over the connection.
 
     :param forebay_conn_id: a connection of type `forebay`; without one, arguments and defaults count
     :param forebay: the program, a path or a name on PATH (default: `forebay`)
@@ -62,41 +67,41 @@ class ForebayHook(BaseHook):
         self._state = state
         self._env = env or {}
 
-    @staticmethod
-    def get_ui_field_behaviour() -> dict[str, Any]:
-        """Only the extra of a connection means something."""
-        return {
-            "hidden_fields": ["host", "schema", "login", "password", "port"],
-            "relabeling": {},
-            "placeholders": {"extra": '{"forebay": "/usr/local/bin/forebay", "state": "/var/lib/forebay"}'},
-        }
-
     @cached_property
     def extra(self) -> dict[str, Any]:
-        """The connection's extra; empty without a connection."""
+        """The connection's fields; empty without a connection."""
         if self.forebay_conn_id is None:
             return {}
         return dict(self.get_connection(self.forebay_conn_id).extra_dejson)
 
+    def setting(self, name: str) -> Any:
+        """A field of the connection; None where it is empty."""
+        return self.extra.get(name) or None
+
     @property
     def state(self) -> str | None:
         """The state directory, where one is set."""
-        return self._state or self.extra.get("state")
+        return self._state or self.setting("state")
 
     @property
     def env(self) -> dict[str, str]:
         """The environment of the process: the worker's, the connection's, the argument's; the last wins."""
-        return {**os.environ, **self.extra.get("env", {}), **self._env}
+        given = self.setting("env") or {}
+        if isinstance(given, str):
+            given = json.loads(given)
+        if not isinstance(given, dict):
+            raise AirflowException('`env` of the connection is not a map of variables, such as {"AWS_REGION": "eu"}')
+        return {**os.environ, **{name: str(value) for name, value in given.items()}, **self._env}
 
     @cached_property
     def forebay(self) -> str:
         """The program's path; raises where there is none."""
-        name = self._forebay or self.extra.get("forebay") or "forebay"
+        name = self._forebay or self.setting("forebay") or "forebay"
         found = shutil.which(name, path=self.env.get("PATH"))
         if found is None:
             raise AirflowException(
                 f"`{name}` is not a program on this worker\n"
-                "hint: install forebay there, or name it with `forebay=` or in the connection's extra"
+                "hint: install forebay there, or name it with `forebay=` or in the connection"
             )
         return found
 
@@ -128,11 +133,27 @@ class ForebayHook(BaseHook):
             have, need = (".".join(map(str, version)) for version in (self.version, VERSION_MIN))
             raise AirflowException(f"{self.forebay} is version {have}; this package needs {need} or later")
 
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the program is there and its state directory can be read and written; and what was found."""
+        try:
+            self.check_version()
+            version = ".".join(map(str, self.version))
+            if self.state is None:
+                return True, f"forebay {version}; no state directory is named"
+            done = self.command(["doctor", "--state", self.state])
+        except Exception as error:
+            return False, str(error)
+        said = next((line for line in done.stdout.splitlines() if line.startswith("state ")), done.stderr[-2000:])
+        return done.returncode == 0, f"forebay {version}; state {said.removeprefix('state').strip()}"
+
     def newest_artifact(self, pipeline: str, state: str | None = None) -> Artifact | None:
-        """The newest artifact of a pipeline in a local state directory; None if there is none yet."""
+        """The newest artifact of a pipeline in a state directory; None if there is none yet.
+
+        A local directory is read here; `forebay show` looks into any other.
+        """
         state = state or self.state or ".forebay"
         if "://" in state:
-            raise ValueError(f"{state} is not a local directory: name the artifact instead")
+            return self._show(["--pipeline", pipeline, "--state", state])
         pointer = Path(state) / "artifacts" / f"{pipeline}.json"
         try:
             committed_s = pointer.stat().st_mtime
@@ -142,9 +163,18 @@ class ForebayHook(BaseHook):
         committed_at = datetime.fromtimestamp(committed_s, timezone.utc)
         return Artifact(artifact, str(pointer.with_name(artifact)), committed_at)
 
-    def shows(self, artifact: str) -> bool:
-        """Whether `forebay show` can read an artifact, which may lie on S3."""
-        done = self.command(["show", "--rows", "0", artifact])
-        if done.returncode not in (0, 65):
-            raise AirflowException(f"`forebay show {artifact}` failed:\n{done.stderr[-2000:]}")
-        return done.returncode == 0
+    def artifact(self, path: str) -> Artifact | None:
+        """An artifact by its path or URL; None if there is none there."""
+        return self._show([path])
+
+    def _show(self, words: list[str]) -> Artifact | None:
+        done = self.command(["show", "--json", *words])
+        lines = done.stdout.splitlines()
+        summary = events.parse(lines[-1]) if lines else None
+        # Data that are not there yet; anything else is a mistake or a store that is away.
+        if done.returncode == NOT_THERE and summary and summary["fault"]["code"] == "FB0402":
+            return None
+        if done.returncode != 0 or summary is None:
+            raise AirflowException(f"`forebay show {' '.join(words)}` failed:\n{done.stderr[-2000:]}")
+        committed_at = datetime.fromisoformat(summary["committed_at"])
+        return Artifact(summary["artifact"], summary["artifact_path"], committed_at)

@@ -12,11 +12,14 @@ import json
 import os
 import urllib.request
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 PRODUCER = "https://github.com/forebay/forebay/tree/main/pipelines/airflow"
 SPEC = "https://openlineage.io/spec"
@@ -53,6 +56,7 @@ def run_event(
     version: str | None = None,
     summary: dict[str, Any] | None = None,
     seen: Sequence[dict[str, Any]] = (),
+    places: Mapping[str, str] | None = None,
     error: str | None = None,
     cwd: str | None = None,
 ) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def run_event(
         run_facets |= facet("nominalTime", nominalStartTime=interval[0], nominalEndTime=interval[1])
     if error is not None:
         run_facets |= facet("errorMessage", message=error, programmingLanguage="RUST")
-    inputs = input_datasets(summary or {}, seen, cwd)
+    inputs = input_datasets(summary or {}, seen, places or {}, cwd)
     return {
         "eventType": kind,
         "eventTime": datetime.now(timezone.utc).isoformat(),
@@ -80,10 +84,60 @@ def run_event(
             "facets": facet("jobType", processingType="BATCH", integration="FOREBAY", jobType="PIPELINE"),
         },
         "inputs": list(inputs.values()),
-        "outputs": [output_dataset(output, inputs, cwd) for output in (summary or {}).get("outputs", [])],
+        "outputs": [output_dataset(output, inputs, cwd) for output in written(summary or {})],
         "producer": PRODUCER,
         "schemaURL": f"{SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
     }
+
+
+def operator_lineage(
+    summary: dict[str, Any], seen: Sequence[dict[str, Any]], places: Mapping[str, str], cwd: str | None
+) -> OperatorLineage:
+    """Inputs and outputs as Airflow's OpenLineage provider takes them; it adds job, run, times and errors itself."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+    inputs = input_datasets(summary, seen, places, cwd)
+    read = [
+        InputDataset(namespace=data["namespace"], name=data["name"], facets=typed(data["facets"]))
+        for data in inputs.values()
+    ]
+    wrote = [
+        OutputDataset(
+            namespace=data["namespace"],
+            name=data["name"],
+            facets=typed(data["facets"]),
+            outputFacets=typed(data["outputFacets"]),
+        )
+        for data in (output_dataset(output, inputs, cwd) for output in written(summary))
+    ]
+    return OperatorLineage(inputs=read, outputs=wrote)
+
+
+def typed(facets: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Facets as objects of OpenLineage's client."""
+    from openlineage.client.facet_v2 import (
+        column_lineage_dataset,
+        output_statistics_output_dataset,
+        schema_dataset,
+    )
+
+    made: dict[str, Any] = {}
+    if body := facets.get("schema"):
+        fields = [schema_dataset.SchemaDatasetFacetFields(**field) for field in body["fields"]]
+        made["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
+    if body := facets.get("columnLineage"):
+        origins = {
+            name: column_lineage_dataset.Fields(
+                inputFields=[column_lineage_dataset.InputField(**origin) for origin in field["inputFields"]]
+            )
+            for name, field in body["fields"].items()
+        }
+        made["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(fields=origins)
+    if body := facets.get("outputStatistics"):
+        counts = {name: value for name, value in body.items() if not name.startswith("_")}
+        made["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(**counts)
+    return made
 
 
 def run_uuid(key: str) -> str:
@@ -91,22 +145,39 @@ def run_uuid(key: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"forebay-airflow:{key}"))
 
 
+def written(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Outputs and forecasts of a run."""
+    return [*summary.get("outputs", []), *summary.get("forecasts", [])]
+
+
 def input_datasets(
-    summary: dict[str, Any], seen: Sequence[dict[str, Any]], cwd: str | None
+    summary: dict[str, Any], seen: Sequence[dict[str, Any]], places: Mapping[str, str], cwd: str | None
 ) -> dict[str, dict[str, Any]]:
-    """The datasets that were read, by the name of their source."""
+    """The datasets that were read, by the name of their source; `places` are those that the task names itself."""
     names = [event["source"] for event in seen if event.get("event") == "discovered"]
     at = place(summary.get("artifact_path"), cwd)
     lineage, artifact = read(at, "lineage.json"), read(at, "artifact.json")
     found: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys([*lineage.get("sources", {}), *names]):
+    for name in dict.fromkeys([*places, *lineage.get("sources", {}), *names]):
         spans = [span["span"] for span in lineage.get("sources", {}).get(name, {}).get("spans", [])]
-        # Without local lineage, as of a run that failed, the source is known by its name only.
-        dataset = known(folder(spans), cwd) if spans else {"namespace": "forebay", "name": name}
+        if name in places:
+            dataset = known(without_glob(places[name]), cwd)
+        elif spans:
+            dataset = known(folder(spans), cwd)
+        else:
+            # Without local lineage, as of a run that failed, the source is known by its name only.
+            dataset = {"namespace": "forebay", "name": name}
         columns = artifact.get("sources", {}).get(name, {}).get("columns", {})
         dataset["facets"] = schema_facet(list(columns.items()))
         found[name] = dataset
     return found
+
+
+def without_glob(path: str) -> str:
+    """The folder below which a pattern looks."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[{")), len(parts))
+    return "/".join(parts[:fixed]) or "/"
 
 
 def output_dataset(output: dict[str, Any], inputs: dict[str, dict[str, Any]], cwd: str | None) -> dict[str, Any]:
@@ -134,7 +205,8 @@ def output_dataset(output: dict[str, Any], inputs: dict[str, dict[str, Any]], cw
     }
     if fields:
         facets |= facet("columnLineage", fields=fields)
-    counts = {"rowCount": output["rows"], "size": output["bytes"], "fileCount": output["files"]}
+    counts = {"rowCount": output["rows"], "size": output.get("bytes"), "fileCount": output.get("files")}
+    counts = {name: count for name, count in counts.items() if count is not None}
     return {**known(output["path"], cwd), "facets": facets, "outputFacets": facet("outputStatistics", **counts)}
 
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from functools import cached_property
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
 
-from forebay_airflow.hook import ForebayHook
+from forebay_airflow.artifact_wait import ArtifactWait
+from forebay_airflow.trigger import ForebayArtifactTrigger
 
 
 class ForebayArtifactSensor(BaseSensorOperator):
     """Waits until a pipeline has an artifact; gives it as XCom: `artifact`, `path`, `committed_at`.
 
-    Either `pipeline`, whose newest artifact in a local state directory counts, or `artifact`, one that is
-    known by its path or s3:// URL and is asked for with `forebay show`.
+    Either `pipeline`, whose newest artifact in the state directory counts, or `artifact`, one that is known by its
+    path or URL. Local state directories are read; `forebay show` looks into others, and needs the program
+    on the worker, or on the triggerer if deferrable.
 
-    :param pipeline: the pipeline's name (templated, as are all but the last)
+    :param pipeline: the pipeline's name (templated, as are all down to `forebay`)
     :param artifact: the directory of one artifact
     :param state: the state directory of `pipeline`
     :param newer_than: only an artifact that was committed at or after this instant counts (ISO 8601 with a
         time zone); `interval` is the end of the run's data interval
     :param forebay: the program
     :param forebay_conn_id: a connection of type `forebay`, see `ForebayHook`
+    :param deferrable: whether the task gives its worker slot back while it waits
+        (default: `[operators] default_deferrable`)
     """
 
     template_fields: Sequence[str] = ("pipeline", "artifact", "state", "newer_than", "forebay")
@@ -39,6 +44,7 @@ class ForebayArtifactSensor(BaseSensorOperator):
         newer_than: str | None = None,
         forebay: str | None = None,
         forebay_conn_id: str | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -52,28 +58,45 @@ class ForebayArtifactSensor(BaseSensorOperator):
         self.newer_than = newer_than
         self.forebay = forebay
         self.forebay_conn_id = forebay_conn_id
+        self.deferrable = deferrable
 
-    @cached_property
-    def hook(self) -> ForebayHook:
-        """The hook with this task's arguments."""
-        return ForebayHook(self.forebay_conn_id, self.forebay, self.state)
+    def wait(self, context: Context) -> ArtifactWait:
+        """What is waited for."""
+        since = self._since(context)
+        return ArtifactWait(
+            self.pipeline,
+            self.artifact,
+            self.state,
+            None if since is None else since.isoformat(),
+            self.forebay,
+            self.forebay_conn_id,
+        )
+
+    def execute(self, context: Context) -> Any:
+        """Waits, in a trigger if deferrable."""
+        if not self.deferrable:
+            return super().execute(context)
+        wait = self.wait(context)
+        found, _ = wait.look()
+        if found is None:
+            self.defer(
+                trigger=ForebayArtifactTrigger(wait, self.poke_interval),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
+        return found
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Goes on after the trigger."""
+        if "error" in event:
+            raise AirflowException(event["error"])
+        return event["found"]
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Looks once."""
-        if self.artifact is not None:
-            there = self.hook.shows(self.artifact)
-            self.log.info("%s is %s", self.artifact, "there" if there else "not there yet")
-            return PokeReturnValue(there, {"path": self.artifact} if there else None)
-        assert self.pipeline is not None
-        newest = self.hook.newest_artifact(self.pipeline)
-        if newest is None:
-            self.log.info("%s has no artifact yet", self.pipeline)
-            return PokeReturnValue(False)
-        since = self._since(context)
-        done = since is None or newest.committed_at >= since
-        self.log.info("the newest artifact of %s is %s of %s", self.pipeline, newest.id, newest.committed_at)
-        found = {"artifact": newest.id, "path": newest.path, "committed_at": newest.committed_at.isoformat()}
-        return PokeReturnValue(done, found if done else None)
+        found, text = self.wait(context).look()
+        self.log.info("%s", text)
+        return PokeReturnValue(found is not None, found)
 
     def _since(self, context: Context) -> datetime | None:
         if self.newer_than is None:

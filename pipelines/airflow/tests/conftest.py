@@ -116,7 +116,20 @@ import json, os, signal, sys, time
 say = lambda **event: print(json.dumps(event), flush=True)
 if "--version" in sys.argv:
     print("forebay 0.1.0"); sys.exit()
+if sys.argv[1] == "doctor":
+    print("version  0.1.0"); print("state    st; " + os.environ.get("STUB_STATE", "can be read and written"))
+    sys.exit(75 if "STUB_STATE" in os.environ else 0)
 open(os.environ["STUB_LOG"], "a").write(json.dumps({{"pid": os.getpid(), "argv": sys.argv[1:]}}) + "\\n")
+if sys.argv[1] == "show":
+    look = json.loads(os.environ["STUB_SHOW"])
+    looks = len(open(os.environ["STUB_LOG"]).readlines())
+    at = look["committed_at"][min(looks, len(look["committed_at"])) - 1]
+    if at is None:
+        fault = dict(code=look.get("fault", "FB0402"), message="no artifact")
+        say(event="summary", status="failed", version=1, fault=fault); sys.exit(65)
+    say(event="summary", status="done", version=1, pipeline="demand", artifact="a1",
+        artifact_path="s3://lake/st/artifacts/a1", committed_at=at)
+    sys.exit()
 say(event="discovered", source="demand", spans=2, rows=10, bytes=2048, version=1)
 if os.environ.get("STUB_HANG"):
     if os.environ["STUB_HANG"] == "deaf":
@@ -125,7 +138,9 @@ if os.environ.get("STUB_HANG"):
     while True:
         time.sleep(0.1)
 code = int(os.environ.get("STUB_EXIT", "0"))
-if code == 0:
+if "STUB_SUMMARY" in os.environ:
+    say(**dict(event="summary", status="done", version=1) | json.loads(os.environ["STUB_SUMMARY"]))
+elif code == 0:
     say(event="summary", status="done", version=1, pipeline="demand", artifact="a1", artifact_path="st/artifacts/a1",
         outputs=[dict(sink="table", path="out", data="out/_data/1", rows=7, files=1, bytes=99)], nothing_new=False)
 elif code == 98:
@@ -171,18 +186,15 @@ def stub(tmp_path: Path) -> Stub:
 
 @pytest.fixture
 def operator(stub: Stub, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Makes operators that run the stub."""
-    from forebay_airflow.operator import ForebayRunOperator
+    """Makes operators that run the stub; of `forebay run`, unless told otherwise."""
+    from forebay_airflow.operators import ForebayRunOperator
 
-    def make(exit_code: int = 0, env: dict[str, str] | None = None, **kwargs: Any) -> Any:
-        kwargs = {
-            "spec": "demand.yaml",
-            "interval": None,
-            "poll_s": 0.05,
-            "run_directory": str(tmp_path / "r"),
-        } | kwargs
+    def make(exit_code: int = 0, env: dict[str, str] | None = None, kind: Any = None, **kwargs: Any) -> Any:
+        kwargs = {"poll_s": 0.05, "run_directory": str(tmp_path / "r")} | kwargs
+        if kind is None:
+            kwargs = {"spec": "demand.yaml", "interval": None} | kwargs
         env = stub.env(STUB_EXIT=str(exit_code), **(env or {}))
-        return ForebayRunOperator(task_id="features", forebay=str(stub.path), env=env, **kwargs)
+        return (kind or ForebayRunOperator)(task_id="features", forebay=str(stub.path), env=env, **kwargs)
 
     yield make
 

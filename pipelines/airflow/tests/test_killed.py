@@ -22,7 +22,7 @@ DAG = """
 from datetime import timedelta
 from pathlib import Path
 from airflow.sdk import DAG
-from forebay_airflow.operator import ForebayRunOperator
+from forebay_airflow.operators import ForebayRunOperator
 
 log = Path({log!r})
 with DAG("killed", schedule=None):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from forebay_airflow import events
-from forebay_airflow.command import command_line, instant
+from forebay_airflow.command import civil, command_line, instant, pairs
 
 
 def test_all_options() -> None:
@@ -15,15 +15,20 @@ def test_all_options() -> None:
         "forebay",
         "run",
         "demand.yaml",
-        parameters={"as_of": "2016-05-22", "strict": True, "days": 3},
-        interval=(datetime(2016, 5, 21, 2, tzinfo=timezone(timedelta(hours=2))), "2016-05-22T00:00:00Z"),
-        run_id="r1",
-        state="st",
-        memory="4GiB",
-        threads=2,
-        deadline=datetime(2016, 5, 22, 6, 30, tzinfo=timezone.utc),
-        signal_nothing_new=True,
-        signal_ladder=True,
+        {
+            "param": pairs({"as_of": "2016-05-22", "strict": True, "days": 3}),
+            "interval": (
+                instant(datetime(2016, 5, 21, 2, tzinfo=timezone(timedelta(hours=2)))),
+                "2016-05-22T00:00:00Z",
+            ),
+            "run_id": "r1",
+            "state": "st",
+            "memory": "4GiB",
+            "threads": 2,
+            "deadline": instant(datetime(2016, 5, 22, 6, 30, tzinfo=timezone.utc)),
+            "signal_nothing_new": True,
+            "signal_ladder": True,
+        },
     )
     assert (
         words
@@ -36,7 +41,8 @@ def test_all_options() -> None:
 
 
 def test_nothing_asked_nothing_said() -> None:
-    assert command_line("forebay", "fit", "a b.yaml") == ["forebay", "fit", "a b.yaml", "--json"]
+    nothing = {"param": [], "state": None, "signal_ladder": False}
+    assert command_line("forebay", "fit", "a b.yaml", nothing) == ["forebay", "fit", "a b.yaml", "--json"]
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:
@@ -45,8 +51,28 @@ def test_an_instant_without_a_zone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "expect"),
+    [
+        (datetime(2016, 5, 21, 2, tzinfo=timezone(timedelta(hours=2))), "2016-05-21T00:00:00"),
+        ("2016-05-21T02:00:00+02:00", "2016-05-21T00:00:00"),
+        ("2016-05-21", "2016-05-21T00:00:00"),
+        ("yesterday", "yesterday"),
+    ],
+)
+def test_the_bounds_of_a_backfill_are_civil_times_of_utc(given: datetime | str, expect: str) -> None:
+    assert civil(given) == expect
+
+
+@pytest.mark.parametrize(
     ("line", "expect"),
     [
+        ('{"event":"beside","intervals":31,"beside":4}', "31 intervals, 4 at a time"),
+        ('{"event":"interval_done","done":1,"intervals":31}', "1 of 31 intervals published"),
+        (
+            '{"event":"summary","status":"done","nothing_new":false,"intervals":[{"from":"a","to":"b","skipped":true,'
+            '"rows":0},{"from":"b","to":"c","skipped":false,"rows":1200}]}',
+            "2 intervals: 1 were there already, 1,200 rows written",
+        ),
         (
             '{"event":"discovered","source":"demand","spans":1,"rows":20000,"bytes":79290,"version":1}',
             "demand: 20,000 rows, 79.3 kB in 1 span",

@@ -7,24 +7,64 @@ use forebay_connectors::MODEL_FILE;
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{Artifact, Manifest, output_root};
 use forebay_storage::{StorageClient, StorageLocation};
+use jiff::Timestamp;
+use serde_json::json;
 
 use crate::present;
+use crate::present::report::{RunReporter, Verbosity};
+use crate::settings::Settings;
 
 /// Show an artifact: its columns and what it learned.
 #[derive(Debug, Args)]
 pub(crate) struct ShowCommand {
     /// The artifact's directory, as `fit` and `run` print it.
-    artifact: String,
+    #[arg(required_unless_present = "pipeline")]
+    artifact: Option<String>,
+    /// Show the newest artifact of this pipeline in the state directory.
+    #[arg(long, value_name = "NAME", conflicts_with = "artifact")]
+    pipeline: Option<String>,
+    /// The state directory: a path, or a URL such as s3://bucket/key [default: .forebay]
+    #[arg(long, value_name = "DIR", requires = "pipeline")]
+    state: Option<String>,
     /// Rows of each finding at most.
     #[arg(long, default_value_t = 10)]
     rows: usize,
+    /// Print a line of JSON: the pipeline, the artifact's id and path, and when it was committed.
+    #[arg(long)]
+    json: bool,
 }
 
 impl ShowCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let (artifact, _) = load_artifact(&StorageClient::new()?, &self.artifact)?;
-        super::write_stdout(&present::artifact::show(&artifact, self.rows)?)?;
-        Ok(ExitCode::SUCCESS)
+        let io = StorageClient::new()?;
+        let (path, pointer) = self.locate(&io)?;
+        let (artifact, place) = load_artifact(&io, &path)?;
+        if !self.json {
+            super::write_stdout(&present::artifact::show(&artifact, self.rows)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let committed = io.head(&pointer.unwrap_or_else(|| place.join("artifact.json")))?;
+        let at = committed.map(|meta| Timestamp::from_millisecond(meta.last_modified.timestamp_millis()));
+        RunReporter::new(true, Verbosity::Normal).done(&json!({
+            "pipeline": artifact.pipeline.name,
+            "artifact": artifact.id.to_string(),
+            "artifact_path": path,
+            "committed_at": at.and_then(|at| at.ok()).map(|at| at.to_string()),
+        }))
+    }
+
+    /// The directory of the artifact, and what makes it the newest of its pipeline, where that is asked for.
+    fn locate(&self, io: &StorageClient) -> Result<(String, Option<StorageLocation>)> {
+        let Some(pipeline) = &self.pipeline else {
+            return Ok((self.artifact.clone().unwrap_or_default(), None));
+        };
+        let state = Settings::load()?.state(self.state.as_deref()).value;
+        let root = io.resolve(&state)?;
+        let newest = Artifact::latest(io, &root, pipeline)?.ok_or_else(|| {
+            Fault::new(codes::NOT_FOUND, format!("pipeline `{pipeline}` has no artifact in `{state}`"))
+                .hint("`forebay run` and `forebay fit` commit one; name their state directory with `--state`")
+        })?;
+        Ok((newest.shown, Some(Artifact::pointer(&root, pipeline))))
     }
 }
 

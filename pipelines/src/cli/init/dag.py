@@ -9,7 +9,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from forebay_airflow.operator import ForebayRunOperator
+from forebay_airflow.operators import ForebayRunOperator
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -1,22 +1,28 @@
-"""The operator: one run of forebay as one task."""
+"""What all operators share: a process of forebay, from its start to what its exit code means to Airflow."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 
 from forebay_airflow import events, openlineage
-from forebay_airflow.command import command_line, instant
+from forebay_airflow.command import Option, instant
 from forebay_airflow.hook import ForebayHook
+from forebay_airflow.links import ForebayArtifactLink, ForebayReportLink, browsable
 from forebay_airflow.outcome import judge
 from forebay_airflow.process import GRACE_S, UNWATCHED_S, Run
 from forebay_airflow.trigger import ForebayRunTrigger
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 AUTO = "auto"
 #: Seconds between looks at a run.
@@ -26,140 +32,130 @@ POLL_S = 0.5
 Interval = tuple[datetime | str, datetime | str]
 
 
-class ForebayRunOperator(BaseOperator):
-    """Runs a Forebay pipeline.
+class ForebayBaseOperator(BaseOperator):
+    """Runs a command of forebay.
 
     The summary of the run is the task's XCom. Exit code 98 is a run that degraded to be on time: the task is done,
     its log warns, and `ladder` in the XCom says how. 99 skips the task, 75 lets Airflow retry, 64, 65 and
     78 fail it for good. Killing the task stops the process. Each asset among the outlets gets an event with
     the artifact's id and the rows of each sink.
 
-    :param spec: the spec, a YAML file on the worker (templated, as are all arguments down to `run_directory`)
-    :param parameters: values for `--param` (`params` is a word of Airflow's own)
-    :param interval: `auto` is the data interval of the DAG run, where it has one; or a pair of start and end,
-        half-open; None leaves it out
     :param run_id: `auto` is `<dag>.<task>.<run id>`, the same for every attempt; None leaves it out
+        (templated, as are all arguments down to `run_directory`)
     :param state: the state directory: a path, or an s3:// URL
     :param memory: memory that the process may use, such as `4GiB`
     :param threads: threads
-    :param deadline: when the run should be done: a time of day, an instant or a length such as `45m`
-    :param command: `run` or `fit`
     :param forebay: the program, a path or a name on PATH
     :param env: variables for the process, beside those of the worker
     :param cwd: the directory that relative paths of the spec begin at
-    :param openlineage: where lineage events go: `file:///path/of/events.jsonl` or the URL of an endpoint
+    :param openlineage: where lineage events go: `file:///path/of/events.jsonl` or the URL of an endpoint;
+        not needed where Airflow's OpenLineage provider is configured
     :param run_directory: where files of running processes lie; shared by workers and triggerer if deferrable
     :param forebay_conn_id: a connection of type `forebay`, see `ForebayHook`
-    :param signal_nothing_new: whether a run that finds nothing new skips the task
-    :param signal_ladder: whether a run that degraded to be on time exits with 98
     :param deferrable: whether the task gives its worker slot back while the process runs
+        (default: `[operators] default_deferrable`)
     :param poll_s: seconds between looks at the process
     :param grace_s: seconds that the process has to end when stopped; then it is killed
     :param unwatched_s: seconds after which a deferred run is stopped that no triggerer watches
     """
 
     template_fields: Sequence[str] = (
-        "spec",
-        "parameters",
-        "interval",
         "run_id",
         "state",
         "memory",
         "threads",
-        "deadline",
-        "command",
         "forebay",
         "env",
         "cwd",
         "openlineage",
         "run_directory",
     )
-    template_fields_renderers = {"parameters": "json"}  # noqa: RUF012
+    operator_extra_links = (ForebayArtifactLink(), ForebayReportLink())
     ui_color = "#d7e8f0"
 
     def __init__(
         self,
         *,
-        spec: str,
-        parameters: Mapping[str, Any] | None = None,
-        interval: str | tuple[str, str] | list[str] | None = AUTO,
         run_id: str | None = AUTO,
         state: str | None = None,
         memory: str | None = None,
         threads: int | str | None = None,
-        deadline: datetime | str | None = None,
-        command: str = "run",
         forebay: str | None = None,
         env: dict[str, str] | None = None,
         cwd: str | None = None,
         openlineage: str | None = None,
         run_directory: str | None = None,
         forebay_conn_id: str | None = None,
-        signal_nothing_new: bool = True,
-        signal_ladder: bool = True,
-        deferrable: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_s: float = POLL_S,
         grace_s: float = GRACE_S,
         unwatched_s: float = UNWATCHED_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.spec = spec
-        self.parameters = parameters
-        self.interval = interval
         self.run_id = run_id
         self.state = state
         self.memory = memory
         self.threads = threads
-        self.deadline = deadline
-        self.command = command
         self.forebay = forebay
         self.env = env
         self.cwd = cwd
         self.openlineage = openlineage
         self.run_directory = run_directory
         self.forebay_conn_id = forebay_conn_id
-        self.signal_nothing_new = signal_nothing_new
-        self.signal_ladder = signal_ladder
         self.deferrable = deferrable
         self.poll_s = poll_s
         self.grace_s = grace_s
         self.unwatched_s = unwatched_s
+        #: URLs of the artifact and of the report, once the run has ended.
+        self.links: dict[str, str] = {}
         self._run: Run | None = None
         self._killed = False
+        #: The summary and the events of a run that has ended.
+        self._ended: tuple[dict[str, Any], list[dict[str, Any]]] = ({}, [])
+
+    def words(self, context: Context) -> list[str]:
+        """The command line."""
+        raise NotImplementedError
+
+    def check_done(self, summary: dict[str, Any]) -> None:
+        """Raises where a run that ended well is not to be green."""
+
+    def interval_of(self, context: Context) -> Interval | None:
+        """The interval that the run writes, if it has one."""
+        return None
+
+    def read_places(self) -> Mapping[str, str]:
+        """Where sources are, by name, where the task says so and not the spec."""
+        return {}
+
+    def report_path(self) -> str | None:
+        """The page that the run writes."""
+        return None
 
     @cached_property
     def hook(self) -> ForebayHook:
         """The hook with this task's arguments."""
         return ForebayHook(self.forebay_conn_id, self.forebay, self.state, self.env)
 
-    def words(self, context: Context, interval: Interval | None) -> list[str]:
-        """The command line."""
+    def machine_options(self, context: Context) -> dict[str, Option]:
+        """The options that all commands take; what the task does not say, the connection may."""
         ti = context["ti"]
         name = f"{ti.dag_id}.{ti.task_id}" + (f".{mapped}" if (mapped := _map_index(context)) >= 0 else "")
-        return command_line(
-            self.hook.forebay,
-            self.command,
-            self.spec,
-            parameters=self.parameters,
-            interval=interval,
-            run_id=f"{name}.{context['run_id']}" if self.run_id == AUTO else self.run_id,
-            state=self.hook.state,
-            memory=self.memory,
-            threads=self.threads,
-            deadline=self.deadline,
-            signal_nothing_new=self.signal_nothing_new,
-            signal_ladder=self.signal_ladder,
-        )
+        return {
+            "run_id": f"{name}.{context['run_id']}" if self.run_id == AUTO else self.run_id,
+            "state": self.hook.state,
+            "memory": self.memory or self.hook.setting("memory"),
+            "threads": self.threads or self.hook.setting("threads"),
+        }
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Runs the pipeline; gives the summary."""
+        """Runs the command; gives the summary."""
         self.hook.check_version()
-        interval = self._interval(context)
-        words = self.words(context, interval)
+        words = self.words(context)
         self.log.info("%s", " ".join(words))
         run = self._run = Run(self._place(context))
-        self._lineage(context, "START", interval=interval)
+        self._lineage(context, "START")
         # While a task is deferred, only the keeper enforces its timeout; otherwise Airflow does.
         timeout_s = self.execution_timeout.total_seconds() if self.deferrable and self.execution_timeout else None
         keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s, self.unwatched_s)
@@ -191,16 +187,31 @@ class ForebayRunOperator(BaseOperator):
             gone = self._run.stop(wait_s=self.grace_s + 5)
             self.log.info("the run %s", "is stopped" if gone else "does not stop")
 
+    def get_openlineage_facets_on_start(self) -> OperatorLineage:
+        """What Airflow's OpenLineage provider asks for before the run: nothing is known yet."""
+        return openlineage.operator_lineage({}, [], {}, self.cwd)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+        """Inputs and outputs of the run, with schemas and column lineage, for Airflow's OpenLineage provider."""
+        return openlineage.operator_lineage(*self._ended, self.read_places(), self.cwd)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage:
+        """What is known of a run that failed: the sources that it listed."""
+        return self.get_openlineage_facets_on_complete(task_instance)
+
     def _finish(self, context: Context, run: Run, exit_code: int | None) -> dict[str, Any]:
         last = events.parse(run.last_line())
         summary = last if last is not None and last["event"] == "summary" else None
         if errors := run.errors():
             self.log.warning("forebay said:\n%s", errors)
         discovered = [event for line in Run(run.directory).lines() if (event := events.parse(line))]
+        self._ended = (summary or {}, discovered)
+        self._link(summary or {})
         try:
             done = judge(exit_code, summary, errors)
+            self.check_done(done)
             if rungs := (done.get("ladder") or {}).get("rungs"):
-                self.log.warning("the run degraded to be on time: %s", rungs[-1])
+                self.log.warning("the run degraded to be on time: %s (exit code %s)", rungs[-1], exit_code)
             self._tell_assets(context, done)
             self._lineage(context, "COMPLETE", summary=done, seen=discovered)
             return done
@@ -218,6 +229,16 @@ class ForebayRunOperator(BaseOperator):
             event = events.parse(line)
             self.log.info("%s", line if event is None else events.sentence(event))
 
+    def _link(self, summary: dict[str, Any]) -> None:
+        places = {"artifact": summary.get("artifact_path")}
+        if summary.get("status") == "done":
+            places["report"] = self.report_path()
+        template = self.hook.setting("browse_url")
+        for kind, place in places.items():
+            if place:
+                absolute = place if "://" in place else os.path.abspath(os.path.join(self.cwd or "", place))
+                self.links[kind] = browsable(absolute, template)
+
     def _tell_assets(self, context: Context, summary: dict[str, Any]) -> None:
         extra = {
             "pipeline": summary.get("pipeline"),
@@ -231,22 +252,6 @@ class ForebayRunOperator(BaseOperator):
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(extra)
 
-    def _interval(self, context: Context) -> Interval | None:
-        if self.interval is None:
-            return None
-        if self.interval != AUTO:
-            if isinstance(self.interval, str) or len(self.interval) != 2:
-                raise ValueError(f"`interval` is `auto`, None, or a pair of start and end, not {self.interval!r}")
-            return self.interval[0], self.interval[1]
-        start, end = context.get("data_interval_start"), context.get("data_interval_end")
-        if start is None or end is None or start >= end:
-            self.log.warning(
-                "this DAG run has no data interval, so --interval is left out; scheduled runs have one if their "
-                "schedule is CronDataIntervalTimetable or DeltaDataIntervalTimetable"
-            )
-            return None
-        return start, end
-
     def _place(self, context: Context) -> str:
         ti = context["ti"]
         key = f"{ti.dag_id}/{ti.task_id}/{_map_index(context)}/{context['run_id']}"
@@ -259,13 +264,13 @@ class ForebayRunOperator(BaseOperator):
         summary: dict[str, Any] | None = None,
         seen: Sequence[dict[str, Any]] = (),
         error: str | None = None,
-        interval: Interval | None = None,
     ) -> None:
         """Sends a lineage event; a lineage service that is away stops no run."""
         if not self.openlineage:
             return
         try:
             ti = context["ti"]
+            interval = self.interval_of(context) if kind == "START" else None
             event = openlineage.run_event(
                 kind,
                 dag_id=ti.dag_id,
@@ -276,6 +281,7 @@ class ForebayRunOperator(BaseOperator):
                 version=".".join(map(str, self.hook.version)),
                 summary=summary,
                 seen=seen,
+                places=self.read_places(),
                 error=error,
                 cwd=self.cwd,
             )
