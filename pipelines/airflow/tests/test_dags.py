@@ -40,7 +40,9 @@ def xcom(task: str) -> Any:
 def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """Runs the example for one night."""
 
-    def run(program: str, history: Path, lacks: list[str], dag: str = "demand_nightly", **env: str) -> Any:
+    def run(
+        program: str, history: Path, lacks: list[str], dag: str = "demand_nightly", date: str = NIGHT, **env: str
+    ) -> Any:
         places = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(PACKAGE / "examples"),
             "DEMAND_SPEC": str(REPOSITORY / "pipelines" / "specs" / "demand.yaml"),
@@ -51,7 +53,7 @@ def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
             "DEMAND_WITHOUT": " ".join(lacks),
             "FOREBAY_BIN": program,
         }
-        return airflow("dags", "test", dag, NIGHT, env={**places, **env})
+        return airflow("dags", "test", dag, date, env={**places, **env})
 
     return run
 
@@ -94,6 +96,13 @@ def test_nothing_new(night: Callable[..., Any], stub: Stub, tmp_path: Path) -> N
     at = words.index("--interval")
     assert words[at + 1 : at + 3] == ["2016-05-22T00:00:00Z", "2016-05-23T00:00:00Z"]
     assert "as_of=2016-05-22" in words
+
+
+def test_a_run_by_hand_gets_the_last_whole_day(night: Callable[..., Any], stub: Stub, tmp_path: Path) -> None:
+    night(str(stub.path), tmp_path, [], date="2016-05-23T10:30:00+00:00", **stub.env(STUB_EXIT="99"))
+    words = stub.calls()[0]["argv"]
+    at = words.index("--interval")
+    assert words[at + 1 : at + 3] == ["2016-05-22T00:00:00Z", "2016-05-23T00:00:00Z"]
 
 
 def test_nothing_new_of_the_real_program(

@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 
 from forebay_airflow import openlineage
+from forebay_airflow.operators import ForebayApplyOperator
 
 
 def event(summary: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
@@ -161,3 +162,50 @@ def test_to_a_file(operator: Callable[..., Any], context: dict[str, Any], tmp_pa
     assert (start["eventType"], fail["eventType"]) == ("START", "FAIL")
     assert start["run"]["facets"]["nominalTime"]["nominalEndTime"] == "2016-05-22T00:00:00Z"
     assert "FB0201" in fail["run"]["facets"]["errorMessage"]["message"]
+
+
+def lineage_of(task: Any, method: str) -> Any:
+    """What the extractor of Airflow's OpenLineage provider makes of a task."""
+    base = pytest.importorskip("airflow.providers.openlineage.extractors.base", reason="the provider is not installed")
+    return getattr(base.DefaultExtractor(task), method)(*([] if method == "extract" else [None]))
+
+
+def test_the_provider_asks_the_operator(operator: Callable[..., Any], context: dict[str, Any], tmp_path: Path) -> None:
+    """The same datasets and facets as in the events of this package."""
+    told = summary(tmp_path, "s3://lake/features")
+    told["outputs"][0]["columns"] = [
+        {"name": "qty_lag_7d", "type": "int32", "from": [{"source": "demand", "column": "qty"}]}
+    ]
+    told["forecasts"] = [{"sink": "forecast", "path": "s3://lake/forecast", "rows": 70}]
+    task = operator(env={"STUB_SUMMARY": json.dumps(told)})
+    assert lineage_of(task, "extract").inputs == []
+    task.execute(context)
+    lineage = lineage_of(task, "extract_on_complete")
+    (read,), (features, forecast) = lineage.inputs, lineage.outputs
+    assert (read.namespace, read.name) == ("file", f"{tmp_path}/in/year=2016")
+    assert [field.name for field in read.facets["schema"].fields] == ["qty"]
+    assert (features.namespace, features.name, forecast.name) == ("s3://lake", "features", "forecast")
+    (origin,) = features.facets["columnLineage"].fields["qty_lag_7d"].inputFields
+    assert (origin.namespace, origin.name, origin.field) == (read.namespace, read.name, "qty")
+    counts = [output.outputFacets["outputStatistics"] for output in lineage.outputs]
+    assert [(count.rowCount, count.fileCount) for count in counts] == [(7, 1), (70, None)]
+
+
+def test_the_provider_hears_of_the_sources_of_a_failure(operator: Callable[..., Any], context: dict[str, Any]) -> None:
+    task = operator(65)
+    with pytest.raises(AirflowException):
+        task.execute(context)
+    lineage = lineage_of(task, "extract_on_failure")
+    assert [read.name for read in lineage.inputs] == ["demand"]
+    assert lineage.outputs == []
+
+
+def test_sources_that_the_task_names(operator: Callable[..., Any], context: dict[str, Any], tmp_path: Path) -> None:
+    """What `apply` reads is where its task says, not what the artifact was learned from."""
+    told = summary(tmp_path, "out")
+    arguments = {"artifact": "a", "sources": {"demand": "s3://lake/new/*/x.parquet"}, "output_path": "out"}
+    task = operator(kind=ForebayApplyOperator, env={"STUB_SUMMARY": json.dumps(told)}, **arguments)
+    task.execute(context)
+    (read,) = lineage_of(task, "extract_on_complete").inputs
+    assert (read.namespace, read.name) == ("s3://lake", "new")
+    assert [field.name for field in read.facets["schema"].fields] == ["qty"]
