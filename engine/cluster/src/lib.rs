@@ -40,7 +40,7 @@ static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAlloca
 pub use authentication::AuthLayer;
 pub use cluster::{Cluster, ClusterOptions, StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec};
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
-pub use local_workers::LocalWorkers;
+pub use local_workers::{LocalWorkers, set_worker_program};
 pub use protocol::{
     FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TaskKind, TaskProgress, TaskRequest, WindowInit,
     WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,

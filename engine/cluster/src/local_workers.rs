@@ -1,7 +1,9 @@
 //! Worker processes of one run on this machine.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
@@ -14,6 +16,15 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// What starts the command line, where it is not the program of this process.
+static PROGRAM: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Sets the words that start the command line, before those of a command: where this process is an interpreter that has
+/// loaded Forebay, its own program is another one. Only the first call has an effect.
+pub fn set_worker_program(words: Vec<OsString>) {
+    let _ = PROGRAM.set(words);
+}
+
 /// Worker processes that end with this.
 #[derive(Debug)]
 pub struct LocalWorkers {
@@ -23,15 +34,21 @@ pub struct LocalWorkers {
 }
 
 impl LocalWorkers {
-    /// Starts `count` of this very program, which must know the command `worker`.
+    /// Starts `count` of this very program, or of that of [`set_worker_program`], which must know the command `worker`.
     pub fn start(count: usize, threads: usize, memory_bytes: u64) -> Result<LocalWorkers> {
         let failed = |error| Fault::new(codes::STORAGE, "a worker process cannot be started").cause(error);
-        let program = std::env::current_exe().map_err(failed)?;
+        let words = match PROGRAM.get() {
+            Some(words) => words.clone(),
+            None => vec![std::env::current_exe().map_err(failed)?.into_os_string()],
+        };
+        let Some((program, first)) = words.split_first() else {
+            return Err(Fault::internal("the program of worker processes has no name"));
+        };
         let (security, (variable, token)) = ClusterSecurity::random()?;
         let mut local = LocalWorkers { children: Vec::new(), addresses: Vec::new(), security };
         for _ in 0..count {
-            let mut command = Command::new(&program);
-            command.args(["worker", "--attached", "--listen=127.0.0.1:0"]);
+            let mut command = Command::new(program);
+            command.args(first).args(["worker", "--attached", "--listen=127.0.0.1:0"]);
             command.arg(format!("--threads={threads}")).arg(format!("--memory={memory_bytes}"));
             // Others cannot read another user's environment, but they can read a command line.
             command.env(variable, &token).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,7 +1,9 @@
 """Forebay: the features and mini-batches that a model trains on, from a large history.
 
-:class:`Loader` delivers mini-batches, :func:`run` and :func:`fit` run pipelines, :func:`dataset` opens what they
-wrote, and :func:`load` applies what a fit learned to tables and rows. Faults are exceptions with a stable ``code``.
+:class:`Pipeline` is a pipeline, written in Python or opened from a spec; :func:`run`, :func:`fit`, :func:`check`,
+:func:`explain`, :func:`preview` and :func:`predict` are the commands of the program. :class:`Loader` delivers
+mini-batches, :func:`dataset` opens what runs wrote, and :func:`load` applies what a fit learned to tables and rows.
+Faults are exceptions with a stable ``code``.
 """
 
 from __future__ import annotations
@@ -11,35 +13,56 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from . import _forebay
+from . import _arguments, _forebay, _html, sinks, sources, spec, transforms
+from ._commands import check, explain, fit, predict, preview, run
 from ._dataset import Dataset, dataset
 from ._fault import DataFault, ExternalFault, Fault, ResourceFault, SpecFault
 from ._forebay import Batch, Table
-from ._loader import Loader, _text
+from ._loader import Loader
+from ._pipeline import Pipeline
+from ._summary import Explanation, Summary
+
+__version__: str = _forebay.version
 
 __all__ = [
     "Artifact",
     "Batch",
     "DataFault",
     "Dataset",
+    "Explanation",
     "ExternalFault",
     "Fault",
     "Loader",
+    "Pipeline",
     "ResourceFault",
     "SpecFault",
+    "Summary",
     "Table",
+    "__version__",
+    "check",
     "dataset",
+    "explain",
     "fit",
     "load",
+    "predict",
+    "preview",
     "run",
+    "sinks",
+    "sources",
+    "spec",
+    "transforms",
 ]
 
 
 class Artifact:
-    """What a fit learned, ready to be applied: the same bits as in the run."""
+    """What a fit learned, ready to be applied: the same bits as in the run.
+
+    path: The directory of the artifact, as runs tell it.
+    step: The step whose columns are made. Default: what the first sink writes.
+    """
 
     def __init__(self, path: str | os.PathLike[str], step: str | None = None) -> None:
-        self._artifact = _forebay.Artifact(os.fspath(path), step)
+        self._artifact = _forebay.Artifact(_arguments.path("path", path), step)
 
     @property
     def id(self) -> str:
@@ -64,51 +87,43 @@ class Artifact:
     def apply(self, table: object) -> Table:
         """Applies the steps to a table: a pyarrow Table, a Polars or pandas DataFrame, or anything else with
         ``__arrow_c_stream__``. Rows that the pipeline filters are missing in the result, which
-        ``pyarrow.table(...)``, ``polars.DataFrame(...)`` and others take."""
+        ``pyarrow.table(...)``, ``polars.DataFrame(...)`` and others take.
+
+        table: The rows.
+        """
         return self._artifact.apply(table)
 
     def apply_row(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """Applies the steps to one row; None where the pipeline filters it. Fields that are absent are null. A
-        field that the source does not have is a fault."""
-        applied = self._artifact.apply_row(json.dumps(dict(row)))
+        field that the source does not have is a fault.
+
+        row: Values by column.
+        """
+        if not isinstance(row, Mapping):
+            raise _arguments.wrong("row", row, "a mapping of columns to values")
+        applied = self._artifact.apply_row(_arguments.dumps(_arguments.plain("row", row)))
         return None if applied is None else json.loads(applied)
+
+    def __repr__(self) -> str:
+        return f"<forebay.Artifact {self.id}>"
+
+    def _repr_html_(self) -> str:
+        told = json.loads(self._artifact.summary())
+        findings = [
+            (one["step"], one["analyzer"], ", ".join(one["columns"]), one["part"] or "", f"{one['rows']:,}")
+            for one in told["findings"]
+        ]
+        return (
+            f"<p><b>{_html.escape(told['pipeline'])}</b>, artifact <code>{_html.escape(self.id)}</code></p>"
+            + _html.table("learned", ["step", "statistic", "columns", "part", "rows"], findings)
+            + _html.table("columns", ["in", "out"], [(", ".join(self.inputs), ", ".join(self.outputs))])
+        )
 
 
 def load(path: str | os.PathLike[str], step: str | None = None) -> Artifact:
-    """Loads an artifact from its directory. ``step`` is the step whose columns are made; without it, what
-    the first sink writes."""
+    """Loads an artifact.
+
+    path: Its directory, as runs tell it.
+    step: The step whose columns are made. Default: what the first sink writes.
+    """
     return Artifact(path, step)
-
-
-def run(
-    spec: str | os.PathLike[str],
-    params: Mapping[str, object] | None = None,
-    *,
-    state: str | os.PathLike[str] = ".forebay",
-    memory_bytes: int | None = None,
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Learns, commits the artifact and writes all sinks of a spec. Gives what ``forebay run --json`` ends
-    with: ``artifact``, ``artifact_path``, ``outputs``, ``passes``, ``nothing_new``."""
-    return _report(_forebay.run(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
-
-
-def fit(
-    spec: str | os.PathLike[str],
-    params: Mapping[str, object] | None = None,
-    *,
-    state: str | os.PathLike[str] = ".forebay",
-    memory_bytes: int | None = None,
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Learns and commits the artifact of a spec; writes no sinks."""
-    return _report(_forebay.fit(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
-
-
-def _report(text: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(text)
-    return report
-
-
-def _texts(params: Mapping[str, object] | None) -> dict[str, str]:
-    return {name: _text(value) for name, value in (params or {}).items()}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import _forebay
+from . import _arguments, _forebay
 
 
 class Dataset:
     """The rows of an output, or of a Delta table, as one run left them: a run that publishes in the meantime changes
     nothing of them. Anything that knows Arrow's C interface takes them: ``pyarrow.table(it)``,
-    ``polars.DataFrame(it)``, and ``it`` in a query of DuckDB."""
+    ``polars.DataFrame(it)``, and ``it`` in a query of DuckDB.
+
+    path: The path of a sink, or the directory of a Delta table; local or a URL.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._dataset = _forebay.Dataset(os.fspath(path))
+        self._dataset = _forebay.Dataset(_arguments.path("path", path))
 
     @property
     def files(self) -> list[str]:
@@ -47,6 +50,8 @@ class Dataset:
 
 
 def dataset(path: str | os.PathLike[str]) -> Dataset:
-    """Opens an output by the path of its sink, or a Delta table by its directory; local or a URL. In a bucket, a
-    listing may show files of two results; this shows those of one."""
+    """Opens what a run wrote. In a bucket, a listing may show files of two results; this shows those of one.
+
+    path: The path of a sink, or the directory of a Delta table; local or a URL.
+    """
     return Dataset(path)

@@ -24,11 +24,12 @@ class Fault(Exception):
         column: str | None = None,
         rows: list[int] | None = None,
     ) -> None:
-        super().__init__(text or f"[{code}] {message}")
+        told = f"error[{code}]: {message}" + (f"\nhint: {hint}" if hint else "")
+        super().__init__(text or told)
         self.code, self.message, self.hint, self.column, self.rows = code, message, hint, column, rows or []
 
 
-class SpecFault(Fault):
+class SpecFault(Fault, ValueError):
     """The spec, the parameters or the arguments are wrong."""
 
 

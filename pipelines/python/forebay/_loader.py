@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _forebay
+from . import _arguments, _forebay
+from ._arguments import Path, Workers
+from ._commands import spec_source
 from ._fault import SpecFault
 
+if TYPE_CHECKING:
+    from ._commands import Spec
+
 Feature = str | Mapping[str, Any]
+RANK_MAX = 2**32 - 1
 
 
 def _torch(batch: _forebay.Batch) -> dict[str, Any]:
@@ -115,14 +120,49 @@ class Loader:
 
     The loader has threads of its own, so it needs no ``torch.utils.data.DataLoader`` around it, and it
     neither survives a fork nor can be pickled.
+
+    spec: A :class:`Pipeline`, the path of a spec, or the directory of an artifact.
+    params: Values of the spec's parameters by name, as in the run.
+    sources: Where the sources of an artifact's pipeline are: paths by name.
+    split: A part of the split, whose rows alone are delivered.
+    mix: Several steps or sources by weight; see above.
+    epoch_rows: Rows of an epoch of a ``mix``.
+    dense: Columns of numbers: names, or mappings as in ``feed:``. Default: those of ``feed:``, else all numbers.
+    categorical: Columns of ids. Default: those of ``feed:``, else those of vocabularies.
+    label: The column that is predicted.
+    weight: The column with the weight of each row.
+    missing: What missing numbers become; without it, a missing number is a fault.
+    missing_id: What missing ids become.
+    dense_type: ``"f32"``, ``"f16"`` or ``"bf16"``.
+    categorical_type: ``"i64"`` or ``"i32"``.
+    non_finite: What becomes of values that are not finite: ``"fail"``, ``"skip"`` (the row) or ``"zero"``.
+    batch_rows: Rows of a batch.
+    last: What becomes of rows that do not fill a last step: ``"drop"``, ``"short"``, ``"pad"`` or ``"wrap"``.
+    series: Makes each row a sequence; see above.
+    cache: Keeps remote data on a local disk; see above.
+    order: ``"shuffled"``, ``"sequential"`` or ``"time"``.
+    window_rows: Rows that are shuffled at a time.
+    seed: The seed of the order.
+    rank: Which of the processes this is, from 0.
+    world_size: How many processes there are.
+    device: Where batches lie: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+    pin_memory: Whether tensors of the CPU lie in page-locked memory.
+    prefetch: Batches that are copied ahead to a GPU.
+    format: The form of batches: ``"torch"``, ``"numpy"``, ``"arrow"`` or ``"raw"``.
+    epochs: After how many epochs the loader ends. Default: never.
+    receipts: Whether batches prove which rows they hold.
+    state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
+    memory: Memory that the loader may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
+    threads: Threads. Default: all of the machine's.
+    workers: Addresses of workers, or a mapping; see above.
     """
 
     def __init__(
         self,
-        spec: str | os.PathLike[str],
+        spec: Spec,
         *,
         params: Mapping[str, object] | None = None,
-        sources: Mapping[str, str | os.PathLike[str]] | None = None,
+        sources: Mapping[str, Path] | None = None,
         split: str | None = None,
         mix: Sequence[Mapping[str, Any]] | None = None,
         epoch_rows: int | None = None,
@@ -150,56 +190,55 @@ class Loader:
         format: Literal["torch", "numpy", "arrow", "raw"] = "torch",
         epochs: int | None = None,
         receipts: bool = False,
-        state: str | os.PathLike[str] = ".forebay",
-        memory_bytes: int | None = None,
+        state: Path | None = None,
+        memory: int | str | None = None,
         threads: int | None = None,
-        workers: Sequence[str] | Mapping[str, Any] | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        if format not in _FORMS:
-            raise ValueError(f"format is {format!r}, not one of {', '.join(map(repr, _FORMS))}")
-        spec = os.fspath(spec)
-        wanted = {
+        _arguments.choice("format", format, tuple(_FORMS))
+        overlay = {
             "split": split,
-            "mix": None if mix is None else [dict(rows) for rows in mix],
-            "epoch_rows": epoch_rows,
-            "dense": None if dense is None else [_feature(feature) for feature in dense],
-            "categorical": None if categorical is None else [_feature(feature) for feature in categorical],
-            "label": None if label is None else _feature(label),
-            "weight": None if weight is None else _feature(weight),
-            "missing": missing,
+            "mix": mix,
+            "epoch_rows": _arguments.optional_count("epoch_rows", epoch_rows, 1),
+            "dense": dense,
+            "categorical": categorical,
+            "label": label,
+            "weight": weight,
+            "missing": _arguments.number("missing", missing),
             "missing_id": missing_id,
             "dense_type": dense_type,
             "categorical_type": categorical_type,
             "non_finite": non_finite,
-            "batch_rows": batch_rows,
+            "batch_rows": _arguments.optional_count("batch_rows", batch_rows, 1),
             "last": last,
-            "series": None if series is None else dict(series),
-            "cache": None if cache is None else dict(cache),
+            "series": series,
+            "cache": cache,
             "order": order,
-            "window_rows": window_rows,
+            "window_rows": _arguments.optional_count("window_rows", window_rows, 1),
         }
         self._form = _FORMS[format]
         # `torch.device("cpu", 0)` is the same device.
         device = "cpu" if str(device) == "cpu:0" else str(device)
-        current = 0 if device == "cpu" and not pin_memory else _current_device()
         self.rank, self.world_size = _ranks(rank, world_size)
-        self._loader = _forebay.Loader(
-            spec,
-            _is_artifact(spec),
-            {name: _text(value) for name, value in (params or {}).items()},
-            {name: os.fspath(path) for name, path in (sources or {}).items()},
-            json.dumps({name: value for name, value in wanted.items() if value is not None}),
-            os.fspath(state),
-            memory_bytes,
-            threads,
-            None if workers is None else json.dumps(dict(workers) if isinstance(workers, Mapping) else list(workers)),
-            seed,
-            self.rank,
-            self.world_size,
-            epochs,
-            receipts,
-            (device, format, pin_memory, prefetch, current),
-        )
+        source = spec_source(spec, params)
+        request = {
+            "spec": source,
+            "is_artifact": source["text"] is None and _is_artifact(source["file"]),
+            "sources": _arguments.paths("sources", sources),
+            "overlay": {name: _arguments.plain(name, value) for name, value in overlay.items() if value is not None},
+            "machine": _arguments.machine(state=state, memory=memory, threads=threads, workers=workers),
+            "seed": _arguments.count("seed", seed, 0, 2**64 - 1),
+            "rank": _arguments.count("rank", self.rank, 0, RANK_MAX),
+            "world_size": _arguments.count("world_size", self.world_size, 1, RANK_MAX),
+            "epochs": _arguments.optional_count("epochs", epochs, 1),
+            "receipts": bool(receipts),
+            "device": device,
+            "format": format,
+            "pin_memory": bool(pin_memory),
+            "prefetch": _arguments.count("prefetch", prefetch),
+            "current_device": 0 if device == "cpu" and not pin_memory else _current_device(),
+        }
+        self._loader = _forebay.Loader(_arguments.dumps(request))
         if device != "cpu" and format == "torch":
             _check_torch(device)
         if (poor := self._loader.poor_shuffle()) is not None:
@@ -228,20 +267,27 @@ class Loader:
         return self._loader.columns()
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration deliver this epoch."""
-        self._loader.set_epoch(epoch)
+        """Lets the next iteration deliver this epoch.
+
+        epoch: Its number, from 0.
+        """
+        self._loader.set_epoch(_arguments.count("epoch", epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands after the last batch: small, and the same on all ranks."""
         return {"version": 1, "cursor": self._loader.cursor()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state of the same data, under any number of ranks. Its seed and order come with it."""
-        if state.get("version") != 1:
-            raise ValueError(f"the state of a loader has version 1, not {state.get('version')!r}")
-        if state["cursor"] is None:
-            raise ValueError("this state was saved before the first batch by an earlier version: begin without it")
-        self._loader.resume(state["cursor"])
+        """Goes on from a state of the same data, under any number of ranks. Its seed and order come with it.
+
+        state: What :meth:`state_dict` gave.
+        """
+        version, cursor = state.get("version"), state.get("cursor")
+        if version != 1:
+            raise _arguments.wrong("version", version, "1, the version of a loader's state")
+        if not isinstance(cursor, str):
+            raise _arguments.wrong("cursor", cursor, "the cursor of a loader's state", "begin without it")
+        self._loader.resume(cursor)
 
     def stats(self) -> dict[str, float]:
         """What the loader did since this was asked last: rows, bytes, ``starved_steps`` (batches that were not there
@@ -270,13 +316,3 @@ def _is_artifact(spec: str) -> bool:
     return os.path.isfile(os.path.join(spec, "artifact.json")) or (
         spec.startswith("s3://") and not spec.endswith((".yaml", ".yml"))
     )
-
-
-def _feature(feature: Feature) -> str | dict[str, Any]:
-    return feature if isinstance(feature, str) else dict(feature)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

@@ -9,14 +9,21 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay::feed::{BatchFeatures, FeatureField, FeedBatch, PartRole, ValueType};
 use forebay::model::{Fault, codes};
+use forebay::present::rows::type_name;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::fault::IntoPyResult;
+
 /// The name of capsules that hold a stream.
 const STREAM: &CStr = c"arrow_array_stream";
+
+/// Rows that a table shows of itself.
+const ROWS_SHOWN: usize = 20;
 
 /// A capsule with a stream of batches.
 pub(crate) fn stream_capsule<'py>(
@@ -110,6 +117,37 @@ impl Table {
         self.batch.num_rows()
     }
 
+    /// The first rows as text.
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
+        let text = forebay::present::rows::table(&[shown]).into_py_result(py)?;
+        Ok(match self.batch.num_rows() > ROWS_SHOWN {
+            true => format!("{text}of {} in all\n", self.batch.num_rows()),
+            false => text,
+        })
+    }
+
+    /// The first rows for a notebook.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
+        html_table(&shown, self.batch.num_rows()).map_err(Fault::from).into_py_result(py)
+    }
+
+    /// All rows as a pyarrow Table.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pyarrow")?.call_method1("table", (slf,))
+    }
+
+    /// All rows as a Polars DataFrame.
+    fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("polars")?.call_method1("DataFrame", (slf,))
+    }
+
+    /// All rows as a pandas DataFrame; this needs pyarrow, too.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Table::to_pyarrow(slf)?.call_method0("to_pandas")
+    }
+
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -120,6 +158,24 @@ impl Table {
         let _ = requested_schema;
         stream_capsule(py, self.batch.schema(), std::iter::once(Ok(self.batch.clone())))
     }
+}
+
+/// A table of a page, with the number of all rows below it.
+fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
+    let escape = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let options = FormatOptions::default().with_null("null");
+    let schema = shown.schema_ref();
+    let heads = schema.fields().iter().map(|field| {
+        format!("<th>{}<br><small>{}</small></th>", escape(field.name().clone()), type_name(field.data_type()))
+    });
+    let columns = shown.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let cells = |row: usize| -> String {
+        columns.iter().map(|column| format!("<td>{}</td>", escape(column.value(row).to_string()))).collect()
+    };
+    let body: String = (0..shown.num_rows()).map(|row| format!("<tr>{}</tr>", cells(row))).collect();
+    let head: String = heads.collect();
+    Ok(format!("<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{rows} rows</p>"))
 }
 
 /// The batches of something that knows Arrow's C interface.

@@ -2,12 +2,12 @@
 
 use forebay::Forebay;
 use forebay::model::{Fault, codes};
-use forebay::run::StorageClient;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use serde_json::json;
 
 use crate::arrow_c::{Table, batches};
 use crate::fault::IntoPyResult;
+use crate::session::{load_artifact, request};
 
 /// An artifact ready to serve.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -23,8 +23,7 @@ impl Artifact {
     #[pyo3(signature = (path, node=None))]
     fn new(py: Python<'_>, path: &str, node: Option<&str>) -> PyResult<Self> {
         let loaded = py.detach(|| {
-            let io = StorageClient::new()?;
-            let artifact = forebay::Artifact::load(&io, &io.resolve(path)?)?;
+            let artifact = load_artifact(path)?;
             let model = Forebay::standard().model(&artifact, node)?;
             Ok::<_, Fault>(Artifact { artifact, model })
         });
@@ -35,6 +34,16 @@ impl Artifact {
     #[getter]
     fn id(&self) -> String {
         self.artifact.id.to_string()
+    }
+
+    /// The pipeline's name, and which findings there are, as JSON.
+    fn summary(&self) -> String {
+        let findings = self.artifact.findings.iter().map(|learned| {
+            let rows = learned.finding.table().num_rows();
+            let (step, analyzer, columns) = (&learned.step, &learned.analyzer, &learned.columns);
+            json!({ "step": step, "analyzer": analyzer, "columns": columns, "part": learned.part, "rows": rows })
+        });
+        json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() }).to_string()
     }
 
     /// The columns that tables must have.
@@ -69,10 +78,7 @@ impl Artifact {
 
     /// Applies to one row, as JSON; None where the pipeline filters it.
     fn apply_row(&self, py: Python<'_>, row: &str) -> PyResult<Option<String>> {
-        let row = serde_json::from_str(row).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let serde_json::Value::Object(row) = row else {
-            return Err(PyValueError::new_err("a row is a dict of columns"));
-        };
+        let row = request(py, row)?;
         let applied = py.detach(|| self.model.apply_row(&row)).into_py_result(py)?;
         let written = applied
             .map(|row| serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error)));

@@ -173,7 +173,7 @@ pub(crate) fn wait_on(py: Python<'_>, batch: &BatchRows, stream: Option<i64>) ->
             return Err(PyValueError::new_err(message));
         }
     };
-    py.detach(|| batch.wait_on(stream)).map_err(|fault| fault_exception(py, &fault))
+    py.detach(|| batch.wait_on(stream)).map_err(|fault| fault_exception(py, &fault, None))
 }
 
 /// # Safety

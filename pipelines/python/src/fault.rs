@@ -6,11 +6,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 /// The exception of a fault: code, message and hint are its attributes, and its text is what the
-/// program prints.
-pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault) -> PyErr {
+/// program prints. `spec` is the text of a spec that is in no file.
+pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecText<'_>>) -> PyErr {
     let file = fault.site().spec.as_ref().map(|at| at.file.as_str());
-    let spec = file.and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
-    let text = plain(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
+    let read = file.filter(|_| spec.is_none()).and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let text = plain(fault, spec.or(read.as_ref().map(|(file, text)| SpecText { file, text })));
     let kind = match fault.code().domain {
         FaultDomain::Spec => "SpecFault",
         FaultDomain::Data => "DataFault",
@@ -34,6 +34,6 @@ pub(crate) trait IntoPyResult<T> {
 
 impl<T> IntoPyResult<T> for Result<T, Fault> {
     fn into_py_result(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|fault| fault_exception(py, &fault))
+        self.map_err(|fault| fault_exception(py, &fault, None))
     }
 }

@@ -12,7 +12,9 @@ mod device;
 mod dlpack;
 mod fault;
 mod loader;
+mod program;
 mod session;
+mod spec_source;
 mod workers;
 
 use forebay::allocator;
@@ -35,11 +37,14 @@ mod _forebay {
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]
-    use super::session::{fit, run};
+    use super::program::main;
+    #[pymodule_export]
+    use super::session::{execute, rows};
 
     #[pymodule_init]
-    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        use pyo3::types::PyModuleMethods;
         forebay::allocator::prepare();
-        Ok(())
+        module.add("version", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -8,16 +8,17 @@ use forebay::FeedConfig;
 use forebay::feed::{BatchFeatures, FeedCursor, FeedOptions, OrderMode};
 use forebay::model::{Fault, Pipeline, codes};
 use forebay::present::feed::poor_shuffle;
-use forebay::run::{Artifact, Cluster, IgnoreEvents, Session, StorageClient};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use forebay::run::Artifact;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::batch::Batch;
 use crate::device::{BatchPlacement, PlacedFeed, PlacementRequest};
 use crate::fault::{IntoPyResult, fault_exception};
-use crate::session::{PySessionOptions, SIGNALS_EVERY, interruptible, pipeline};
-use crate::workers::cluster_options;
+use crate::session::{MachineRequest, SIGNALS_EVERY, interruptible, load_artifact, request, silent};
+use crate::spec_source::SpecSource;
 
 /// Delivers mini-batches. Threads of its own read ahead.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -52,33 +53,44 @@ fn iteration_over() -> Fault {
 }
 
 /// What a loader is made from.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LoaderRequest {
-    spec: String,
+    spec: SpecSource,
     is_artifact: bool,
-    params: BTreeMap<String, String>,
     sources: BTreeMap<String, String>,
+    /// Fields of `feed:` that the caller sets.
     overlay: Value,
-    machine: PySessionOptions,
-    workers: Option<Value>,
+    machine: MachineRequest,
+    seed: u64,
+    rank: u32,
+    world_size: u32,
+    epochs: Option<u64>,
+    receipts: bool,
+    device: String,
+    format: String,
+    pin_memory: bool,
+    prefetch: usize,
+    /// The GPU that `cuda` is.
+    current_device: usize,
 }
 
 impl LoaderRequest {
-    fn session(&self) -> Result<Session, Fault> {
-        let session = self.machine.session()?;
-        match &self.workers {
-            Some(workers) => {
-                session.with_cluster(Cluster::new(cluster_options(workers.clone())?, Arc::new(IgnoreEvents))?)
-            }
-            None => Ok(session),
-        }
+    fn placement(&self) -> Result<BatchPlacement, Fault> {
+        BatchPlacement::new(&PlacementRequest {
+            device: &self.device,
+            format: &self.format,
+            pin_memory: self.pin_memory,
+            prefetch: self.prefetch,
+            current: self.current_device,
+        })
     }
 
     fn pipeline(&self) -> Result<(Pipeline, Option<Artifact>), Fault> {
         if !self.is_artifact {
-            return Ok((pipeline(&self.spec, &self.params)?, None));
+            return Ok((self.spec.pipeline()?, None));
         }
-        let io = StorageClient::new()?;
-        let artifact = Artifact::load(&io, &io.resolve(&self.spec)?)?;
+        let artifact = load_artifact(&self.spec.file)?;
         let mut pipeline = artifact.pipeline.clone();
         pipeline.sinks.clear();
         if let Some(unknown) = self.sources.keys().find(|name| pipeline.source(name).is_none()) {
@@ -113,53 +125,27 @@ impl LoaderRequest {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (
-        spec, is_artifact, params, sources, overlay, state, memory_bytes, threads, workers, seed, rank, world_size,
-        epochs, receipts, placement
-    ))]
-    #[allow(clippy::too_many_arguments, reason = "only the Python half calls it")]
-    fn new(
-        py: Python<'_>,
-        spec: String,
-        is_artifact: bool,
-        params: BTreeMap<String, String>,
-        sources: BTreeMap<String, String>,
-        overlay: &str,
-        state: String,
-        memory_bytes: Option<u64>,
-        threads: Option<usize>,
-        workers: Option<&str>,
-        seed: u64,
-        rank: u32,
-        world_size: u32,
-        epochs: Option<u64>,
-        receipts: bool,
-        placement: (String, String, bool, usize, usize),
-    ) -> PyResult<Self> {
-        let json = |text: &str| serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()));
-        let (overlay, workers) = (json(overlay)?, workers.map(json).transpose()?);
+    fn new(py: Python<'_>, asked: &str) -> PyResult<Self> {
+        let wanted: LoaderRequest = request(py, asked)?;
         // The device first: what is wrong with it is told before anything is read.
-        let (device, format, pin_memory, prefetch, current) = placement;
-        let wanted = PlacementRequest { device: &device, format: &format, pin_memory, prefetch, current };
-        let placement = py.detach(|| BatchPlacement::new(&wanted)).into_py_result(py)?;
-        let machine = PySessionOptions { state, memory_bytes, threads };
-        let wanted = LoaderRequest { spec, is_artifact, params, sources, overlay, machine, workers };
-        let session = wanted.session().into_py_result(py)?;
+        let placement = py.detach(|| wanted.placement()).into_py_result(py)?;
+        let session = py.detach(|| silent(&wanted.machine)).into_py_result(py)?.session;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
-        let config = interruptible(py, stop, || {
+        let work = || {
             let (pipeline, artifact) = wanted.pipeline()?;
             let config = wanted.config(&pipeline, artifact.as_ref())?;
             let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
-            forebay::feed::BatchPlan::check(config.batch_rows(), rank, world_size)?;
-            let mut config = fed.config(seed)?;
-            (config.rank, config.world, config.receipts) = (rank, world_size, receipts);
-            config.epochs = epochs.unwrap_or(u64::MAX);
+            forebay::feed::BatchPlan::check(config.batch_rows(), wanted.rank, wanted.world_size)?;
+            let mut config = fed.config(wanted.seed)?;
+            (config.rank, config.world, config.receipts) = (wanted.rank, wanted.world_size, wanted.receipts);
+            config.epochs = wanted.epochs.unwrap_or(u64::MAX);
             // A caller that keeps batches keeps their slots; the loader allocates others instead.
             config.slots_max = usize::MAX;
             placement.pin(&mut config);
             Ok::<_, Fault>(config)
-        })?
-        .into_py_result(py)?;
+        };
+        let config = interruptible(py, stop, work, || Ok(()))?;
+        let config = wanted.spec.into_py_result(py, config)?;
         let features = Arc::new(config.features.clone());
         let (config, process) = (Some(config), std::process::id());
         Ok(Loader { config, features, placement, at: Mutex::default(), process })
@@ -230,7 +216,7 @@ impl Loader {
                     return Ok(Some(Batch { batch: Arc::new(batch), features: self.features.clone() }));
                 }
                 Some(Ok(None)) => py.check_signals()?,
-                Some(Err(fault)) => return Err(fault_exception(py, &fault)),
+                Some(Err(fault)) => return Err(fault_exception(py, &fault, None)),
             }
         }
     }

@@ -1,114 +1,339 @@
 //! Runs from Python, and what sessions need.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
 use forebay::model::{BATCH_ROWS_DEFAULT, Fault, Pipeline, codes};
-use forebay::run::machine_bytes;
-use forebay::{Forebay, IgnoreEvents, RunReport, Session, SessionOptions};
+use forebay::present::{explain, units};
+use forebay::run::{
+    Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions, StorageClient,
+};
+use forebay::settings::Settings;
+use forebay::{Artifact, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel};
 use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use crate::arrow_c::Table;
 use crate::fault::IntoPyResult;
+use crate::spec_source::SpecSource;
+use crate::workers::cluster_options;
 
 /// How often Python's signals are looked at while Rust works.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
+/// Between two looks whether work has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// What decides how a session works.
-#[derive(Clone)]
-pub(crate) struct PySessionOptions {
-    pub state: String,
-    pub memory_bytes: Option<u64>,
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MachineRequest {
+    pub state: Option<String>,
+    pub memory: Option<MemorySize>,
     pub threads: Option<usize>,
+    #[serde(default)]
+    pub run_id: Option<String>,
+    /// Addresses of workers, or a mapping with them.
+    #[serde(default)]
+    pub workers: Option<Value>,
+    #[serde(default)]
+    pub local_workers: Option<usize>,
+    #[serde(default)]
+    pub deadline: Option<String>,
+    #[serde(default)]
+    pub allow_empty: bool,
 }
 
-impl PySessionOptions {
-    pub fn session(&self) -> Result<Session, Fault> {
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        if threads == 0 {
-            return Err(Fault::new(codes::BAD_VALUE, "`threads` must be at least 1"));
+/// Bytes, or a size such as `4GiB`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum MemorySize {
+    Bytes(u64),
+    Text(String),
+}
+
+impl MemorySize {
+    fn bytes(&self) -> Result<u64, Fault> {
+        match self {
+            MemorySize::Bytes(bytes) => Ok(*bytes),
+            MemorySize::Text(text) => {
+                units::parse_bytes(text).map_err(|wrong| Fault::new(codes::BAD_VALUE, format!("`memory`: {wrong}")))
+            }
         }
-        let memory_bytes = self.memory_bytes.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
+    }
+}
+
+/// A session, and the worker processes that end with it.
+pub(crate) struct PySession {
+    pub session: Session,
+    _workers: Option<LocalWorkers>,
+}
+
+impl MachineRequest {
+    /// A session that reports to `listener`. What is not given is that of the environment and the settings files.
+    pub fn session(&self, listener: Arc<dyn EventListener>) -> Result<PySession, Fault> {
+        let settings = Settings::load()?;
+        let memory = self.memory.as_ref().map(MemorySize::bytes).transpose()?;
+        let memory_bytes = settings.memory_bytes(memory)?.value;
+        let threads = settings.threads(self.threads)?.value;
         let options = SessionOptions {
             threads,
             memory_bytes,
             batch_rows: BATCH_ROWS_DEFAULT,
-            state: self.state.clone(),
-            run_id: None,
+            state: settings.state(self.state.as_deref()).value,
+            run_id: self.run_id.clone(),
         };
-        Forebay::standard().session(options, Arc::new(IgnoreEvents))
+        let mut session = Forebay::standard().session(options, listener.clone())?.allowing_empty(self.allow_empty);
+        if let Some(deadline) = &self.deadline {
+            session = session.with_deadline(&DeadlineSpec::parse(deadline)?)?;
+        }
+        let (local, cluster) = match (&self.workers, self.local_workers) {
+            (Some(_), Some(_)) => {
+                let message = "`workers` and `local_workers` exclude each other";
+                return Err(Fault::new(codes::BAD_VALUE, message).hint("give one of them"));
+            }
+            (Some(workers), None) => (None, Some(cluster_options(workers.clone())?)),
+            (None, Some(count)) if count > 0 => {
+                // One share of the memory is the coordinator's.
+                let local = LocalWorkers::start(count, (threads / count).max(1), memory_bytes / (count as u64 + 1))?;
+                let mut options = cluster_options(json!(local.addresses()))?;
+                options.security = local.security().clone();
+                (Some(local), Some(options))
+            }
+            _ => (None, None),
+        };
+        if let Some(options) = cluster {
+            session = session.with_cluster(Cluster::new(options, listener)?)?;
+        }
+        Ok(PySession { session, _workers: local })
     }
 }
 
-/// Reads a spec.
-pub(crate) fn pipeline(spec: &str, params: &BTreeMap<String, String>) -> Result<Pipeline, Fault> {
-    let text = std::fs::read_to_string(Path::new(spec)).map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
-        Fault::new(code, "the spec cannot be read").file(spec).cause(error)
-    })?;
-    forebay::spec::parse(&text, spec, params, &Forebay::standard().spec_catalog())
+/// What is to be done.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandRequest {
+    spec: Option<SpecSource>,
+    machine: MachineRequest,
+    command: PyCommand,
 }
 
-/// Does work on a thread of its own, while this one looks for Ctrl-C; `stop` is then called, and the
-/// work waited for.
-pub(crate) fn interruptible<T: Send>(py: Python<'_>, stop: impl Fn(), work: impl FnOnce() -> T + Send) -> PyResult<T> {
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum PyCommand {
+    Run { interval: Option<(String, String)> },
+    Fit {},
+    Check {},
+    Explain { interval: Option<(String, String)> },
+    Preview { step: Option<String>, rows: usize, condition: Option<String>, sample_rows: u64 },
+    Predict(PredictRequest),
+}
+
+/// As [`ScoringRequest`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PredictRequest {
+    model: String,
+    sources: BTreeMap<String, String>,
+    output: String,
+    format: ForecastFormat,
+    columns: Vec<String>,
+    split: Option<String>,
+    name: Option<String>,
+    minimum: Option<f64>,
+    maximum: Option<f64>,
+}
+
+/// What came of it.
+enum Answer {
+    Json(String),
+    Rows(Table),
+}
+
+fn interval((from, to): &(String, String)) -> Interval {
+    Interval { from: from.clone(), to: to.clone() }
+}
+
+fn as_json(value: &impl Serialize) -> Result<Answer, Fault> {
+    let text = serde_json::to_string(value).map_err(|error| Fault::internal("an answer").cause(error))?;
+    Ok(Answer::Json(text))
+}
+
+impl CommandRequest {
+    fn pipeline(&self) -> Result<Pipeline, Fault> {
+        self.spec.as_ref().ok_or_else(|| Fault::internal("a command without a spec"))?.pipeline()
+    }
+
+    fn execute(&self, session: &Session) -> Result<Answer, Fault> {
+        match &self.command {
+            PyCommand::Run { interval: None } => as_json(&session.run(&self.pipeline()?)?),
+            PyCommand::Run { interval: Some(bounds) } => {
+                as_json(&session.run_interval(&self.pipeline()?, &interval(bounds))?)
+            }
+            PyCommand::Fit {} => as_json(&session.fit(&self.pipeline()?)?),
+            PyCommand::Check {} => {
+                let warnings = session.check(&self.pipeline()?)?;
+                as_json(&warnings.iter().map(ToString::to_string).collect::<Vec<_>>())
+            }
+            PyCommand::Explain { interval: bounds } => {
+                let explained = session.explain(&self.pipeline()?, bounds.as_ref().map(interval).as_ref())?;
+                let text = explain::plain(&explained);
+                as_json(&json!({ "text": text, "explanation": explained }))
+            }
+            PyCommand::Preview { step, rows, condition, sample_rows } => {
+                let (step, condition) = (step.clone(), condition.clone());
+                let wanted = PreviewOptions { step, rows: *rows, condition, sample_rows: *sample_rows };
+                let preview = session.preview(&self.pipeline()?, &wanted)?;
+                let schema = preview.batches.first().map_or_else(|| Arc::new(Schema::empty()), |batch| batch.schema());
+                Ok(Answer::Rows(Table::new(concat_batches(&schema, &preview.batches)?)))
+            }
+            PyCommand::Predict(wanted) => {
+                let model = TrainedModel::load(session.io(), &wanted.model)?;
+                as_json(&model.score(session, &wanted.scoring(&model.artifact)?)?)
+            }
+        }
+    }
+}
+
+impl PredictRequest {
+    fn scoring(&self, artifact: &Artifact) -> Result<ScoringRequest, Fault> {
+        let known: Vec<&str> = artifact.pipeline.sources.iter().map(|source| source.name.as_str()).collect();
+        if let Some(unknown) = self.sources.keys().find(|name| !known.contains(&name.as_str())) {
+            let fault = Fault::new(codes::UNKNOWN_NAME, format!("the pipeline has no source `{unknown}`"));
+            return Err(fault.hint(format!("it has: {}", known.join(", "))));
+        }
+        if let Some(missing) = known.iter().find(|name| !self.sources.contains_key(**name)) {
+            let fault = Fault::new(codes::MISSING_FIELD, format!("where is the source `{missing}`?"));
+            return Err(fault.hint(format!("give `sources={{\"{missing}\": PATH}}`: a model does not hold paths")));
+        }
+        Ok(ScoringRequest {
+            sources: self.sources.clone(),
+            output: self.output.clone(),
+            format: self.format,
+            columns: self.columns.clone(),
+            split: self.split.clone(),
+            name: self.name.clone(),
+            bounds: (self.minimum, self.maximum),
+        })
+    }
+}
+
+/// Events that Python has not heard of yet; progress is summed.
+#[derive(Default)]
+struct EventQueue {
+    events: Mutex<Vec<Event>>,
+}
+
+impl EventListener for EventQueue {
+    fn on_event(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        match (events.last_mut(), event) {
+            (Some(Event::Progress { rows, bytes }), Event::Progress { rows: more_rows, bytes: more_bytes }) => {
+                *rows += more_rows;
+                *bytes += more_bytes;
+            }
+            (_, event) => events.push(event),
+        }
+    }
+}
+
+impl EventQueue {
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Hands what has happened to `hear`, as JSON.
+    fn tell(&self, py: Python<'_>, hear: &Py<PyAny>) -> PyResult<()> {
+        for event in self.take() {
+            let text = serde_json::to_string(&event).map_err(|error| Fault::internal("an event").cause(error));
+            hear.call1(py, (text.into_py_result(py)?,))?;
+        }
+        Ok(())
+    }
+}
+
+/// Does work on a thread of its own, while this one looks for Ctrl-C and calls `look`; where one of them raises, `stop`
+/// is called, and the work waited for.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    stop: impl Fn(),
+    work: impl FnOnce() -> T + Send,
+    look: impl Fn() -> PyResult<()>,
+) -> PyResult<T> {
     std::thread::scope(|scope| {
         let working = scope.spawn(work);
         let mut interrupted = None;
+        let mut looked = Instant::now();
         while !working.is_finished() {
-            py.detach(|| std::thread::sleep(SIGNALS_EVERY.min(Duration::from_millis(5))));
-            if interrupted.is_none()
-                && let Err(error) = py.check_signals()
-            {
+            py.detach(|| std::thread::sleep(LOOK_EVERY));
+            if interrupted.is_some() || looked.elapsed() < SIGNALS_EVERY {
+                continue;
+            }
+            looked = Instant::now();
+            if let Err(error) = py.check_signals().and_then(|()| look()) {
                 stop();
                 interrupted = Some(error);
             }
         }
         let done = working.join().map_err(|_| pyo3::exceptions::PyRuntimeError::new_err("a thread panicked"))?;
-        interrupted.map_or(Ok(done), Err)
+        interrupted.map_or_else(|| look().map(|()| done), Err)
     })
 }
 
-fn run_reported(
-    py: Python<'_>,
-    spec: &str,
-    params: BTreeMap<String, String>,
-    machine: &PySessionOptions,
-    work: impl Fn(&Session, &Pipeline) -> Result<RunReport, Fault> + Send + Sync,
-) -> PyResult<String> {
-    let session = machine.session().into_py_result(py)?;
-    let pipeline = pipeline(spec, &params).into_py_result(py)?;
-    let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
-    let report = interruptible(py, stop, || work(&session, &pipeline))?.into_py_result(py)?;
-    serde_json::to_string(&report).map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
+/// Reads a request of the Python half, which has checked it.
+pub(crate) fn request<'a, T: Deserialize<'a>>(py: Python<'_>, text: &'a str) -> PyResult<T> {
+    let read = serde_json::from_str(text);
+    read.map_err(|error| Fault::new(codes::BAD_VALUE, format!("an argument is wrong: {error}"))).into_py_result(py)
 }
 
-/// Learns, commits the artifact and writes all sinks; the report as JSON.
-#[pyfunction]
-#[pyo3(signature = (spec, params, state, memory_bytes=None, threads=None))]
-pub(crate) fn run(
-    py: Python<'_>,
-    spec: &str,
-    params: BTreeMap<String, String>,
-    state: String,
-    memory_bytes: Option<u64>,
-    threads: Option<usize>,
-) -> PyResult<String> {
-    run_reported(py, spec, params, &PySessionOptions { state, memory_bytes, threads }, Session::run)
+fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<Answer> {
+    let wanted: CommandRequest = request(py, text)?;
+    let events = Arc::new(EventQueue::default());
+    let heard: Arc<dyn EventListener> = match listener {
+        Some(_) => events.clone(),
+        None => Arc::new(IgnoreEvents),
+    };
+    let session = py.detach(|| wanted.machine.session(heard)).into_py_result(py)?;
+    let stop = || session.session.interrupt().flag().store(true, Ordering::Relaxed);
+    let look = || listener.as_ref().map_or(Ok(()), |hear| events.tell(py, hear));
+    let done = interruptible(py, stop, || wanted.execute(&session.session), look)?;
+    match &wanted.spec {
+        Some(spec) => spec.into_py_result(py, done),
+        None => done.into_py_result(py),
+    }
 }
 
-/// Learns and commits the artifact; the report as JSON.
+/// Does what a request says; the answer as JSON. `listener` is called with each event, as JSON.
 #[pyfunction]
-#[pyo3(signature = (spec, params, state, memory_bytes=None, threads=None))]
-pub(crate) fn fit(
-    py: Python<'_>,
-    spec: &str,
-    params: BTreeMap<String, String>,
-    state: String,
-    memory_bytes: Option<u64>,
-    threads: Option<usize>,
-) -> PyResult<String> {
-    run_reported(py, spec, params, &PySessionOptions { state, memory_bytes, threads }, Session::fit)
+#[pyo3(signature = (request, listener=None))]
+pub(crate) fn execute(py: Python<'_>, request: &str, listener: Option<Py<PyAny>>) -> PyResult<String> {
+    match answer(py, request, listener)? {
+        Answer::Json(text) => Ok(text),
+        Answer::Rows(_) => Err(Fault::internal("rows instead of a report")).into_py_result(py),
+    }
+}
+
+/// The rows that a request asks for.
+#[pyfunction]
+pub(crate) fn rows(py: Python<'_>, request: &str) -> PyResult<Table> {
+    match answer(py, request, None)? {
+        Answer::Rows(table) => Ok(table),
+        Answer::Json(_) => Err(Fault::internal("a report instead of rows")).into_py_result(py),
+    }
+}
+
+/// A session that no one listens to.
+pub(crate) fn silent(machine: &MachineRequest) -> Result<PySession, Fault> {
+    machine.session(Arc::new(IgnoreEvents))
+}
+
+/// The artifact of a directory.
+pub(crate) fn load_artifact(path: &str) -> Result<Artifact, Fault> {
+    let io = StorageClient::new()?;
+    Artifact::load(&io, &io.resolve(path)?)
 }

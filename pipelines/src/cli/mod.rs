@@ -33,6 +33,7 @@ mod top;
 mod worker;
 mod workers;
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -107,8 +108,13 @@ enum CliCommand {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let json = std::env::args_os().any(|argument| argument == "--json");
-    let cli = match CommandLine::try_parse() {
+    run_command_line(std::env::args_os().collect())
+}
+
+/// Runs a command line; its first word is the program.
+pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
+    let json = arguments.iter().any(|argument| argument == "--json");
+    let cli = match CommandLine::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are no mistakes.
         Err(error) if !error.use_stderr() => {

@@ -39,6 +39,11 @@ pub fn text(explain: &ExplainProgram) -> String {
     out
 }
 
+/// The same without colours.
+pub fn plain(explain: &ExplainProgram) -> String {
+    anstream::adapter::strip_str(&text(explain)).to_string()
+}
+
 /// What is in force of a step that does not learn anew in each run.
 pub(crate) fn refit_text(refit: &StepRefit) -> String {
     let StepRefit { step, refit, held, since, reason, drift } = refit;

@@ -15,7 +15,7 @@ pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;
-pub(crate) mod rows;
+pub mod rows;
 pub(crate) mod step_test;
 pub(crate) mod top;
 mod training;

@@ -13,7 +13,7 @@ use super::units;
 const VALUE_CHARS_MAX: usize = 32;
 
 /// A table with names, types and values; numbers stand to the right.
-pub(crate) fn table(batches: &[RecordBatch]) -> Result<String> {
+pub fn table(batches: &[RecordBatch]) -> Result<String> {
     let Some(first) = batches.first() else { return Ok("no rows\n".to_owned()) };
     let mut columns: Vec<Vec<String>> =
         first.schema().fields().iter().map(|field| vec![field.name().clone(), type_name(field.data_type())]).collect();
@@ -82,7 +82,7 @@ fn text(bytes: Vec<u8>) -> Result<String> {
 }
 
 /// A type as specs call it.
-pub(crate) fn type_name(data_type: &DataType) -> String {
+pub fn type_name(data_type: &DataType) -> String {
     match logical_type(data_type) {
         DataType::Utf8 => "string".to_owned(),
         DataType::Date32 => "date".to_owned(),

@@ -1,0 +1,5 @@
+"""`python -m forebay`: the program."""
+
+from ._program import main
+
+main()

@@ -1,0 +1,260 @@
+"""What is done with a pipeline: each function is a command of the program, and a method of :class:`Pipeline`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _arguments, _forebay
+from ._arguments import Interval, Path, Workers
+from ._progress import Listener, listener
+from ._summary import Explanation, Summary
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ._pipeline import Pipeline
+
+    #: A pipeline, or the path of a spec.
+    Spec: TypeAlias = Pipeline | Path
+
+
+def spec_source(spec: Spec, params: Mapping[str, object] | None) -> dict[str, Any]:
+    """A spec for the compiled half."""
+    from ._pipeline import Pipeline
+
+    values = _arguments.params(params)
+    if isinstance(spec, Pipeline):
+        return {"file": spec.origin, "text": spec.to_yaml() if spec.path is None else None, "params": values}
+    return {"file": _arguments.path("spec", spec), "text": None, "params": values}
+
+
+def _execute(
+    command: dict[str, Any],
+    machine: dict[str, Any],
+    spec: dict[str, Any] | None = None,
+    progress: bool | Listener | None = False,
+) -> Any:
+    request = _arguments.dumps({"spec": spec, "machine": machine, "command": command})
+    hear, close = listener(progress)
+    try:
+        return json.loads(_forebay.execute(request, hear))
+    finally:
+        close()
+
+
+def run(
+    spec: Spec,
+    params: Mapping[str, object] | None = None,
+    *,
+    interval: Interval | None = None,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    workers: Workers | None = None,
+    local_workers: int | None = None,
+    deadline: object = None,
+    run_id: str | None = None,
+    allow_empty: bool = False,
+    progress: bool | Listener | None = None,
+) -> Summary:
+    """Learns, commits the artifact and writes all sinks. Gives what ``forebay run --json`` ends with.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    params: Values of the spec's parameters by name.
+    interval: Start and end of an interval: dates, times or texts. The run is as if time had come as far as the end, and
+        writes the rows from the start on and before the end, beside those of other intervals.
+    state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
+    memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
+    threads: Threads. Default: all of the machine's.
+    workers: Addresses of workers, ``["host:port"]``, or a mapping with ``addresses``, ``token_file``, ``tls_ca``,
+        ``tls_cert``, ``tls_key`` and ``tls_name``.
+    local_workers: Worker processes to start on this machine for the run.
+    deadline: When the run should be done: a time of day (``"06:30"``), an instant (a text or a ``datetime`` with a time
+        zone), or how long from now (``"45m"`` or a ``timedelta``). What is left out to be on time is in ``ladder``.
+    run_id: Names the run among its attempts: of several at once, the one that began last goes on.
+    allow_empty: Whether an output without any row is published.
+    progress: True shows progress anywhere, False nowhere, None in a terminal and in a notebook. A function is called
+        with each event, as ``forebay run --json`` prints them; what it raises stops the run.
+    """
+    machine = _arguments.machine(
+        state=state,
+        memory=memory,
+        threads=threads,
+        workers=workers,
+        local_workers=local_workers,
+        run_id=run_id,
+        deadline=deadline,
+        allow_empty=allow_empty,
+    )
+    command = {"run": {"interval": _arguments.interval(interval)}}
+    return Summary(_execute(command, machine, spec_source(spec, params), progress))
+
+
+def fit(
+    spec: Spec,
+    params: Mapping[str, object] | None = None,
+    *,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    workers: Workers | None = None,
+    local_workers: int | None = None,
+    deadline: object = None,
+    run_id: str | None = None,
+    progress: bool | Listener | None = None,
+) -> Summary:
+    """Learns and commits the artifact; writes no sinks.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    params: Values of the spec's parameters by name.
+    state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
+    memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
+    threads: Threads. Default: all of the machine's.
+    workers: Addresses of workers, or a mapping; see :func:`run`.
+    local_workers: Worker processes to start on this machine for the run.
+    deadline: When the run should be done; see :func:`run`.
+    run_id: Names the run among its attempts.
+    progress: Whether progress is shown, or a function that is called with each event; see :func:`run`.
+    """
+    machine = _arguments.machine(
+        state=state,
+        memory=memory,
+        threads=threads,
+        workers=workers,
+        local_workers=local_workers,
+        run_id=run_id,
+        deadline=deadline,
+    )
+    return Summary(_execute({"fit": {}}, machine, spec_source(spec, params), progress))
+
+
+def check(
+    spec: Spec,
+    params: Mapping[str, object] | None = None,
+    *,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+) -> list[str]:
+    """Reads the schemas of the sources, binds every step to them and gives the warnings; problems are a
+    :class:`SpecFault` that tells all of them.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    params: Values of the spec's parameters by name.
+    state: The state directory.
+    memory: Memory that the process may use.
+    threads: Threads.
+    """
+    machine = _arguments.machine(state=state, memory=memory, threads=threads)
+    warnings: list[str] = _execute({"check": {}}, machine, spec_source(spec, params))
+    return warnings
+
+
+def explain(
+    spec: Spec,
+    params: Mapping[str, object] | None = None,
+    *,
+    interval: Interval | None = None,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+) -> Explanation:
+    """Tells what a run would do, and does nothing of it.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    params: Values of the spec's parameters by name.
+    interval: Start and end of an interval, as :func:`run` takes them.
+    state: The state directory; what lies there is reused.
+    memory: Memory that the run may use.
+    threads: Threads.
+    """
+    machine = _arguments.machine(state=state, memory=memory, threads=threads)
+    command = {"explain": {"interval": _arguments.interval(interval)}}
+    told = _execute(command, machine, spec_source(spec, params))
+    return Explanation(told["text"], told["explanation"])
+
+
+def preview(
+    spec: Spec,
+    step: str | None = None,
+    params: Mapping[str, object] | None = None,
+    *,
+    rows: int = 20,
+    where: str | None = None,
+    sample_rows: int = 100_000,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+) -> _forebay.Table:
+    """Computes rows of a step from the first rows of the sources; writes nothing that lasts.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    step: The step or source. Default: that of the first sink.
+    params: Values of the spec's parameters by name.
+    rows: How many rows.
+    where: A SQL condition on the rows to show, such as ``"qty > 5"``.
+    sample_rows: Rows of each source to compute from, its first ones; statistics are learned from these, too.
+    state: The state directory.
+    memory: Memory that the process may use.
+    threads: Threads.
+    """
+    wanted = {
+        "step": step,
+        "rows": _arguments.count("rows", rows, 1),
+        "condition": where,
+        "sample_rows": _arguments.count("sample_rows", sample_rows, 1),
+    }
+    machine = _arguments.machine(state=state, memory=memory, threads=threads)
+    request = {"spec": spec_source(spec, params), "machine": machine, "command": {"preview": wanted}}
+    return _forebay.rows(_arguments.dumps(request))
+
+
+def predict(
+    model: Path,
+    sources: Mapping[str, Path],
+    output: Path,
+    *,
+    format: Literal["parquet", "csv"] = "parquet",
+    columns: Sequence[str] = (),
+    split: str | None = None,
+    name: str | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    allow_empty: bool = False,
+    progress: bool | Listener | None = None,
+) -> Summary:
+    """Writes what a trained model predicts for a dataset: for its rows of the future, where the model's step adds them.
+
+    model: The directory of a ``train`` sink.
+    sources: Where the sources of the model's pipeline are now: paths by name.
+    output: Where the predictions go.
+    format: The format of the files.
+    columns: Columns to write beside the predictions. Default: all of the step; for rows of the future, keys and time.
+    split: A part of the split, whose rows alone are predicted; ``"future"`` are those that ``future_rows`` adds.
+    name: What the column of predictions is called. Default: ``prediction``.
+    minimum: Least prediction: smaller ones become it.
+    maximum: Greatest prediction: greater ones become it.
+    state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
+    memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
+    threads: Threads. Default: all of the machine's.
+    allow_empty: Whether an output without any row is published.
+    progress: Whether progress is shown, or a function that is called with each event; see :func:`run`.
+    """
+    wanted = {
+        "model": _arguments.path("model", model),
+        "sources": _arguments.paths("sources", sources),
+        "output": _arguments.path("output", output),
+        "format": _arguments.choice("format", format, ("parquet", "csv")),
+        "columns": _arguments.plain("columns", list(columns)),
+        "split": split,
+        "name": name,
+        "minimum": _arguments.number("minimum", minimum),
+        "maximum": _arguments.number("maximum", maximum),
+    }
+    machine = _arguments.machine(state=state, memory=memory, threads=threads, allow_empty=allow_empty)
+    return Summary(_execute({"predict": wanted}, machine, None, progress))

@@ -1,0 +1,317 @@
+"""Where output goes: a function for each format.
+
+Generated from the schema of specs by `generate_types.py`: change that, not this.
+"""
+
+# ruff: noqa
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from . import spec
+from ._made import sink
+
+__all__ = [
+    "arrow",
+    "csv",
+    "delta",
+    "parquet",
+    "predict",
+    "train",
+]
+
+
+def parquet(
+    path: str,
+    *,
+    from_: str,
+    partition_by: Sequence[str] | None = None,
+    sort_by: Sequence[str] | None = None,
+    file_bytes_target: int | None = None,
+    group_rows_max: int | None = None,
+    compression: spec.ParquetCompression | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """Parquet files to write. Their pages and their footers have checksums.
+
+    path: The folder or URL that the output goes to.
+    from_: The step or source to write.
+    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    sort_by: Columns by which rows are sorted inside each file.
+    file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
+    group_rows_max: Rows per row group at most. Default: 122880.
+    compression: How pages are compressed. Default: "snappy".
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("parquet", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def delta(
+    path: str,
+    *,
+    from_: str,
+    mode: spec.DeltaMode | None = None,
+    partition_by: Sequence[str] | None = None,
+    added_columns: spec.AddedTableColumns | None = None,
+    sort_by: Sequence[str] | None = None,
+    file_bytes_target: int | None = None,
+    compact_below_bytes: int | None = None,
+    group_rows_max: int | None = None,
+    compression: spec.ParquetCompression | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """A Delta table to write. Each run is one commit: readers see the table before it or after it. A table that is not
+    there is made.
+
+    path: The directory of the table, local or a URL.
+    from_: The step or source to write.
+    mode: What a run does with the rows that the table has. Default: "overwrite".
+    partition_by: Columns by whose values the files of the table are divided. A table keeps those that it was made
+        with.
+    added_columns: Whether a run may add columns to the table. Default: "refuse".
+    sort_by: Columns by which rows are sorted inside each file.
+    file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
+    compact_below_bytes: After each run, the files of a partition that are smaller become one. This is for tables
+        that runs append to, or whose partitions are those of intervals.
+    group_rows_max: Rows per row group at most. Default: 122880.
+    compression: How pages are compressed. Default: "snappy".
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("delta", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def arrow(
+    path: str,
+    *,
+    from_: str,
+    partition_by: Sequence[str] | None = None,
+    sort_by: Sequence[str] | None = None,
+    file_bytes_target: int | None = None,
+    group_rows_max: int | None = None,
+    compression: spec.ArrowCompression | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """Arrow files to write, in the file format.
+
+    path: The folder or URL that the output goes to.
+    from_: The step or source to write.
+    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    sort_by: Columns by which rows are sorted inside each file.
+    file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
+    group_rows_max: Rows that are encoded together at most. Default: 122880.
+    compression: How buffers are compressed. Default: "none".
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("arrow", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def csv(
+    path: str,
+    *,
+    from_: str,
+    partition_by: Sequence[str] | None = None,
+    file_bytes_target: int | None = None,
+    group_rows_max: int | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """CSV files to write: a header, fields in quotes where they need them, null as an empty field, dates and times in
+    ISO 8601. Lists are refused. Numbers have as many digits as tell all their bits.
+
+    path: The folder or URL that the output goes to.
+    from_: The step or source to write.
+    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
+    group_rows_max: Rows that are encoded together at most. Default: 122880.
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("csv", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def train(
+    path: str | None = None,
+    *,
+    from_: str,
+    model: spec.ModelKind | spec.BoostedModelKind | None = None,
+    hidden: Sequence[int] | None = None,
+    loss: spec.LossFunction | spec.BoostingLoss | None = None,
+    label: str | None = None,
+    dense: Sequence[str] | None = None,
+    categorical: Sequence[str] | None = None,
+    embeddings: Mapping[str, int] | None = None,
+    weight: str | None = None,
+    missing: float | None = None,
+    non_finite: spec.OnNonFinite | None = None,
+    validation: str | None = None,
+    start: spec.TrainingStart | None = None,
+    replay: float | None = None,
+    epochs: int | None = None,
+    batch_rows: int | None = None,
+    window_rows: int | None = None,
+    cache: spec.FeedCache | None = None,
+    seed: int | None = None,
+    learning_rate: float | None = None,
+    warmup_steps: int | None = None,
+    decay: spec.LearningRateDecay | None = None,
+    weight_decay: float | None = None,
+    clip_norm: float | None = None,
+    patience_epochs: int | None = None,
+    checkpoint_steps: int | None = None,
+    device: spec.TrainOn | None = None,
+    precision: spec.Precision | None = None,
+    strategy: spec.ForecastStrategy | None = None,
+    by: Sequence[str] | None = None,
+    min_rows: int | None = None,
+    fallback: spec.GroupFallbackKind | None = None,
+    sample_rows: int | None = None,
+    quantiles: Sequence[float] | None = None,
+    quantile: float | None = None,
+    tweedie_power: float | None = None,
+    rounds: int | None = None,
+    leaves: int | None = None,
+    min_leaf_rows: int | None = None,
+    l2: float | None = None,
+    patience_rounds: int | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """Trains a model on the rows of a step. `model` says which, and so which fields there are.
+
+    path: The directory of the model; a folder of the state directory when left out.
+    from_: The step or source to write.
+    model: The kind of model.
+    hidden: The widths of an `mlp`'s hidden layers; 128 and 64 when left out.
+    loss: What is made small: that of the kind when left out.
+    label: The column that is predicted; that of the pipeline's `label` when left out.
+    dense: Columns of numbers; when left out, those that a `feed` would take.
+    categorical: Columns of ids, each with an embedding; when left out, those that a `feed` would take.
+    embeddings: Widths of embeddings by column; the others go by the rule 1.6 n^0.56 of n ids, at most 600.
+    weight: The column with the weight of each row.
+    missing: What missing numbers become; without it, a missing number is a fault.
+    non_finite: What becomes of numbers, labels and weights that are not finite.
+    validation: The part of the split that the model is validated on; `validation` when left out, if there is one.
+    start: What the training begins with.
+    replay: With `start: last`, the share of the rows of the run before that is learned from again, beside the new
+        ones; 0.1 when left out.
+    epochs: How often all rows are seen. Default: 1.
+    batch_rows: Rows of a batch. Default: 8192.
+    window_rows: How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are
+        mixed, or as many as 16 MiB hold where these are fewer.
+    cache: Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
+        again; the model does not depend on it. Without it, every epoch reads the store.
+    seed: Chooses first weights and the order of rows. Default: 0.
+    learning_rate: The learning rate of AdamW, after warming up.
+    warmup_steps: Steps in which the learning rate grows from nothing. Default: 0.
+    decay: What the learning rate does after that. Default: "cosine".
+    weight_decay: Which part of themselves, times the learning rate, weights lose per step (embeddings and biases do
+        not). Default: 0.01.
+    clip_norm: Gradients longer than this are cut to it.
+    patience_epochs: Stops when so many epochs in a row have not lowered the loss on the validation rows, and takes
+        the model of the best epoch.
+    checkpoint_steps: Steps between checkpoints; the model does not depend on them. Default: 1000.
+    device: What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto`
+        for the first GPU, where there is one that is found to come close to what the processor computes, else the
+        processor. Validation and predictions are the processor's always. No GPU has been tried yet.
+    precision: How a GPU computes products of matrices: `bf16` when left out.
+    strategy: How models divide the steps of the horizon.
+    by: The columns that name the groups, each with a model of its own. They are no features.
+    min_rows: Rows of a group at least: the model over all rows predicts for smaller ones. 100 when left out.
+    fallback: What predicts for groups without a model of their own: those with fewer than `min_rows` rows, those
+        whose training fails, and those that were not there.
+    sample_rows: Rows that one model learns from at most, evenly spaced ones of all; all rows when left out.
+    quantiles: Quantiles that are predicted beside the point forecast of `loss`, such as `[0.1, 0.5, 0.9]`: each has
+        trees of its own with the pinball loss, and a column of its own (`prediction_q10`). Quantiles of a row that
+        cross are sorted.
+    quantile: The quantile that `loss: quantile` predicts, such as 0.9.
+    tweedie_power: The power of the variance of `loss: tweedie`, between 1 and 2: 1.5 when left out.
+    rounds: Trees of a model at most. Default: 200.
+    leaves: Leaves of a tree at most. Default: 31.
+    min_leaf_rows: Rows of a leaf at least. Default: 20.
+    l2: Added to the second derivatives of a leaf: shrinks the values of small leaves. Default: 0.0.
+    patience_rounds: Rounds in a row without a lower loss on the validation rows after which boosting stops.
+        Default: 30.
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("train", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def predict(
+    path: str,
+    *,
+    model: str,
+    from_: str,
+    where: spec.PredictedRows | None = None,
+    format: spec.ForecastFormat | None = None,
+    columns: Sequence[str] | None = None,
+    name: str | None = None,
+    min: float | None = None,
+    max: float | None = None,
+    season: str | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """Writes what a model of the same run predicts for the rows of the future, after its training, and publishes it as
+    one whole: readers see the forecast before or this one.
+
+    In: a step with `future_rows`, and a `train` sink. Out, in this order: the keys of the series and the time, as
+    they came from the source; `columns`; `step`, the number of steps beyond what is known; the prediction, and its
+    quantiles where the model has some (`prediction_q10`, ...); `known_until`, the time up to which data were known;
+    `model` and `artifact`, the ids of what predicted. Rows come in order of time, then of keys.
+
+    Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
+    series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and
+    the summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no
+    further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
+
+    path: The directory of the forecast.
+    model: The `train` sink whose model predicts.
+    from_: The step or source to write.
+    where: Which rows are predicted. Default: "future".
+    format: The format of its files. Default: "parquet".
+    columns: Source columns that are written beside keys and time, as they were in the row of the future: those that
+        `future_rows` carries on.
+    name: What the column of predictions is called. Default: "prediction".
+    min: The least prediction: smaller ones become it, and the summary counts them. Demand has `min: 0`.
+    max: The greatest prediction: greater ones become it.
+    season: How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder
+        repeats the label of the last known season: of the same weekday, say. A series that has no value there gets
+        that of a season before, up to four seasons further back, else 0. Its quantiles are those of the last five
+        known seasons.
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
+        before. Default: false.
+    """
+    return sink("predict", ('from', 'split', 'quarantined', 'optional'), locals())

@@ -1,0 +1,1473 @@
+"""The types of a spec: dictionaries with the fields of the YAML language.
+
+Generated from the schema of specs by `generate_types.py`: change that, not this.
+"""
+
+# ruff: noqa
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import Required
+
+__all__ = [
+    "AddedColumnPolicy",
+    "AddedTableColumns",
+    "Aggregate",
+    "AggregateExpression",
+    "AggregateQuantile",
+    "AnyTransform",
+    "ApplyBuckets",
+    "ArrowCompression",
+    "ArrowSink",
+    "ArrowSource",
+    "AsOf",
+    "AsOfDirection",
+    "AsOfJoin",
+    "BinStrategy",
+    "BoostedModelKind",
+    "BoostingConfig",
+    "BoostingLoss",
+    "Bucketize",
+    "ByHash",
+    "ByTime",
+    "CalendarPart",
+    "CastColumns",
+    "CategoricalType",
+    "Clip",
+    "ClosedWindow",
+    "ColumnSelector",
+    "ColumnType",
+    "ColumnTypes",
+    "ConstantValue",
+    "CsvSink",
+    "CsvSource",
+    "DateParts",
+    "Deadline",
+    "Dedupe",
+    "DedupeKeep",
+    "DeltaMode",
+    "DeltaSink",
+    "DeltaSource",
+    "DenseType",
+    "DeriveColumns",
+    "DetailedFeature",
+    "Drop",
+    "ErrorBudget",
+    "EwmStatistic",
+    "EwmWindow",
+    "ExpandingWindow",
+    "Expect",
+    "ExpectedRows",
+    "ExpectedValue",
+    "Explode",
+    "FailurePolicy",
+    "FeatureColumn",
+    "FeatureCross",
+    "FeatureNaming",
+    "Feed",
+    "FeedCache",
+    "FeedOrder",
+    "FeedSeries",
+    "FillForward",
+    "FilterRows",
+    "FloatType",
+    "ForecastFormat",
+    "ForecastStrategy",
+    "FutureRows",
+    "FutureStart",
+    "GapCompletion",
+    "GapFill",
+    "GapPolicy",
+    "GroupFallbackKind",
+    "HalfLife",
+    "HashBucket",
+    "IdType",
+    "Impute",
+    "ImputeStrategy",
+    "IndexShrinkage",
+    "Interpolate",
+    "Join",
+    "JoinCardinality",
+    "JoinKind",
+    "JoinStrategy",
+    "JsonSource",
+    "KBins",
+    "Label",
+    "LearningRateDecay",
+    "Length",
+    "Log1p",
+    "LossFunction",
+    "MinMax",
+    "MinPeriods",
+    "MissingColumnPolicy",
+    "MixSource",
+    "ModelKind",
+    "MultiHot",
+    "NonFinite",
+    "OnCastError",
+    "OnDeadline",
+    "OnNonFinite",
+    "OneHot",
+    "OneHotLayout",
+    "OrdinalEncoder",
+    "Param",
+    "ParamType",
+    "ParquetCompression",
+    "ParquetSink",
+    "ParquetSource",
+    "PartitionPolicy",
+    "PctChange",
+    "PooledWindow",
+    "Precision",
+    "PredictConfig",
+    "PredictedRows",
+    "Profile",
+    "QuantileRanks",
+    "Ready",
+    "RemainderPolicy",
+    "RenameColumns",
+    "RobustScale",
+    "RollingWindow",
+    "RowExpectation",
+    "Rung",
+    "SchemaPolicy",
+    "SeasonalIndex",
+    "SeasonalPeriod",
+    "SeasonalRolling",
+    "SelectColumns",
+    "SeriesDiff",
+    "SeriesLag",
+    "SeriesPeriod",
+    "SeriesStatistic",
+    "Sink",
+    "Source",
+    "Spec",
+    "Split",
+    "Standardize",
+    "Step",
+    "Test",
+    "TimeAggregate",
+    "TrainConfig",
+    "TrainOn",
+    "Training",
+    "TrainingStart",
+    "TypeName",
+    "UnknownPolicy",
+    "Violations",
+    "VocabularyEncoder",
+    "VocabularyOrder",
+    "ZeroRange",
+    "ZeroVariance",
+]
+
+
+Param = TypedDict(
+    "Param",
+    {
+        "type": "Required[ParamType]",
+        "default": "Any",
+        "description": "str | None",
+    },
+    total=False,
+)
+
+
+ParamType: TypeAlias = "Literal['path', 'string', 'date', 'timestamp', 'duration', 'integer', 'number', 'boolean']"
+
+
+Source = TypedDict(
+    "Source",
+    {
+        "time": "str | None",
+        "keys": "Sequence[str]",
+        "ready": "Ready | None",
+        "lookback": "str | None",
+        "parquet": "ParquetSource",
+        "delta": "DeltaSource",
+        "arrow": "ArrowSource",
+        "csv": "CsvSource",
+        "json": "JsonSource",
+    },
+    total=False,
+)
+
+
+Ready = TypedDict(
+    "Ready",
+    {
+        "marker": "str | None",
+        "files": "int | None",
+        "min_age": "str | None",
+        "timeout": "str | None",
+    },
+    total=False,
+)
+
+
+Step = TypedDict(
+    "Step",
+    {
+        "from": "str | None",
+        "union": "Sequence[str] | None",
+        "sql": "str | None",
+        "fit_on": "str | None",
+        "refit": "str | None",
+        "optional": "bool",
+        "do": "Sequence[AnyTransform]",
+    },
+    total=False,
+)
+
+
+AnyTransform = TypedDict(
+    "AnyTransform",
+    {
+        "aggregate": "Aggregate",
+        "apply_buckets": "ApplyBuckets",
+        "as_of_join": "AsOfJoin",
+        "bucketize": "Bucketize",
+        "cast": "CastColumns",
+        "clip": "Clip",
+        "cross": "FeatureCross",
+        "date_parts": "DateParts",
+        "dedupe": "Dedupe",
+        "derive": "DeriveColumns",
+        "diff": "SeriesDiff",
+        "drop": "Drop",
+        "ewm": "EwmWindow",
+        "expanding": "ExpandingWindow",
+        "expect": "Expect",
+        "explode": "Explode",
+        "fill_forward": "FillForward",
+        "filter": "FilterRows",
+        "future_rows": "FutureRows",
+        "hash_bucket": "HashBucket",
+        "impute": "Impute",
+        "interpolate": "Interpolate",
+        "join": "Join",
+        "k_bins": "KBins",
+        "lag": "SeriesLag",
+        "log1p": "Log1p",
+        "min_max": "MinMax",
+        "multi_hot": "MultiHot",
+        "one_hot": "OneHot",
+        "ordinal": "OrdinalEncoder",
+        "pct_change": "PctChange",
+        "pooled": "PooledWindow",
+        "profile": "Profile",
+        "quantiles": "QuantileRanks",
+        "rename": "RenameColumns",
+        "robust_scale": "RobustScale",
+        "rolling": "RollingWindow",
+        "seasonal_index": "SeasonalIndex",
+        "seasonal_rolling": "SeasonalRolling",
+        "select": "SelectColumns",
+        "standardize": "Standardize",
+        "violations": "Violations",
+        "vocabulary": "VocabularyEncoder",
+    },
+    total=False,
+)
+
+
+Label = TypedDict(
+    "Label",
+    {
+        "column": "Required[str]",
+        "horizon": "Required[str]",
+        "known": "Sequence[str]",
+    },
+    total=False,
+)
+
+
+Split: TypeAlias = "Mapping[Literal['by_time'], ByTime] | Mapping[Literal['by_hash'], ByHash] | Mapping[str, str]"
+
+
+ByTime = TypedDict(
+    "ByTime",
+    {
+        "column": "Required[str]",
+        "parts": "Required[Sequence[str]]",
+        "ends": "Required[Sequence[str]]",
+        "embargo": "str | None",
+    },
+    total=False,
+)
+
+
+ByHash = TypedDict(
+    "ByHash",
+    {
+        "keys": "Required[Sequence[str]]",
+        "parts": "Required[Mapping[str, float]]",
+        "seed": "int",
+    },
+    total=False,
+)
+
+
+Deadline = TypedDict(
+    "Deadline",
+    {
+        "by": "str | None",
+        "ladder": "Sequence[Rung]",
+        "on_deadline": "OnDeadline",
+        "webhook": "str | None",
+    },
+    total=False,
+)
+
+
+Rung: TypeAlias = "Literal['skip_optional', 'reuse_states', 'last_model', 'naive']"
+
+
+OnDeadline: TypeAlias = "Literal['warn', 'fail']"
+
+
+Sink = TypedDict(
+    "Sink",
+    {
+        "from": "Required[str]",
+        "split": "str | None",
+        "quarantined": "bool",
+        "optional": "bool",
+        "parquet": "ParquetSink",
+        "delta": "DeltaSink",
+        "arrow": "ArrowSink",
+        "csv": "CsvSink",
+        "train": "Training",
+        "predict": "PredictConfig",
+    },
+    total=False,
+)
+
+
+Feed = TypedDict(
+    "Feed",
+    {
+        "from": "str | None",
+        "split": "str | None",
+        "mix": "Sequence[MixSource]",
+        "epoch_rows": "int | None",
+        "dense": "Sequence[FeatureColumn] | None",
+        "categorical": "Sequence[FeatureColumn] | None",
+        "label": "FeatureColumn | None",
+        "weight": "FeatureColumn | None",
+        "missing": "float | None",
+        "missing_id": "int | None",
+        "dense_type": "DenseType",
+        "categorical_type": "CategoricalType",
+        "non_finite": "NonFinite",
+        "series": "FeedSeries | None",
+        "cache": "FeedCache | None",
+        "order": "FeedOrder",
+        "window_rows": "int | None",
+        "batch_rows": "int | None",
+        "last": "RemainderPolicy | None",
+    },
+    total=False,
+)
+
+
+MixSource = TypedDict(
+    "MixSource",
+    {
+        "from": "Required[str]",
+        "split": "str | None",
+        "weight": "Required[int]",
+    },
+    total=False,
+)
+
+
+FeatureColumn: TypeAlias = "str | DetailedFeature"
+
+
+DetailedFeature = TypedDict(
+    "DetailedFeature",
+    {
+        "column": "Required[str]",
+        "width": "int | None",
+        "missing": "float | None",
+    },
+    total=False,
+)
+
+
+DenseType: TypeAlias = "Literal['f32', 'f16', 'bf16']"
+
+
+CategoricalType: TypeAlias = "Literal['i32', 'i64']"
+
+
+NonFinite: TypeAlias = "Literal['fail', 'skip', 'zero']"
+
+
+FeedSeries = TypedDict(
+    "FeedSeries",
+    {
+        "steps": "Required[int]",
+        "keys": "Sequence[str] | None",
+        "time": "str | None",
+        "within": "str | None",
+    },
+    total=False,
+)
+
+
+FeedCache = TypedDict(
+    "FeedCache",
+    {
+        "path": "Required[str]",
+        "bytes_max": "Required[int]",
+    },
+    total=False,
+)
+
+
+FeedOrder: TypeAlias = "Literal['shuffled', 'sequential', 'time']"
+
+
+RemainderPolicy: TypeAlias = "Literal['drop', 'short', 'pad', 'wrap']"
+
+
+Test = TypedDict(
+    "Test",
+    {
+        "step": "Required[str]",
+        "given": "Required[Mapping[str, Sequence[Mapping[str, Any]]]]",
+        "types": "Mapping[str, ColumnTypes]",
+        "where": "str | None",
+        "expect": "Sequence[Mapping[str, Any]] | None",
+        "fault": "str | None",
+        "tolerance": "float",
+    },
+    total=False,
+)
+
+
+ColumnTypes: TypeAlias = "Mapping[str, ColumnType]"
+
+
+ColumnType: TypeAlias = "Literal['boolean', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'date', 'timestamp']"
+
+
+Aggregate = TypedDict(
+    "Aggregate",
+    {
+        "by": "Sequence[str]",
+        "every": "str | None",
+        "time": "str | None",
+        "compute": "Required[Mapping[str, AggregateExpression]]",
+        "ddof": "int",
+    },
+    total=False,
+)
+
+
+AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile]"
+
+
+AggregateQuantile = TypedDict(
+    "AggregateQuantile",
+    {
+        "column": "Required[str]",
+        "q": "Required[float]",
+    },
+    total=False,
+)
+
+
+ApplyBuckets = TypedDict(
+    "ApplyBuckets",
+    {
+        "columns": "Required[ColumnSelector]",
+        "boundaries": "Required[Sequence[float]]",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+ColumnSelector: TypeAlias = "Sequence[str]"
+
+
+AsOfJoin = TypedDict(
+    "AsOfJoin",
+    {
+        "with": "Required[str]",
+        "on": "Sequence[str] | None",
+        "right_on": "Sequence[str] | None",
+        "time": "str | None",
+        "right_time": "str | None",
+        "direction": "AsOfDirection",
+        "tolerance": "Length | None",
+        "exact": "bool",
+        "known_at": "str | None",
+        "columns": "ColumnSelector | None",
+        "prefix": "str",
+        "suffix": "str",
+    },
+    total=False,
+)
+
+
+AsOfDirection: TypeAlias = "Literal['backward', 'forward', 'nearest']"
+
+
+Length: TypeAlias = "int | str"
+
+
+Bucketize = TypedDict(
+    "Bucketize",
+    {
+        "columns": "Required[ColumnSelector]",
+        "q": "Required[int]",
+        "epsilon": "float | None",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+CastColumns = TypedDict(
+    "CastColumns",
+    {
+        "columns": "Required[Mapping[str, TypeName]]",
+        "on_error": "OnCastError",
+    },
+    total=False,
+)
+
+
+TypeName: TypeAlias = "Literal['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'boolean', 'date', 'timestamp']"
+
+
+OnCastError: TypeAlias = "Literal['error', 'missing']"
+
+
+Clip = TypedDict(
+    "Clip",
+    {
+        "columns": "Required[ColumnSelector]",
+        "min": "float | None",
+        "max": "float | None",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+FeatureCross = TypedDict(
+    "FeatureCross",
+    {
+        "columns": "Required[ColumnSelector]",
+        "buckets": "Required[int]",
+        "seed": "int",
+        "name": "str | None",
+    },
+    total=False,
+)
+
+
+DateParts = TypedDict(
+    "DateParts",
+    {
+        "columns": "Required[ColumnSelector]",
+        "parts": "Required[Sequence[CalendarPart]]",
+        "cyclic": "bool",
+    },
+    total=False,
+)
+
+
+CalendarPart: TypeAlias = "Literal['year', 'quarter', 'month', 'week', 'day', 'day_of_week', 'day_of_year', 'hour', 'minute', 'second', 'is_weekend']"
+
+
+Dedupe = TypedDict(
+    "Dedupe",
+    {
+        "keys": "Sequence[str]",
+        "keep": "DedupeKeep",
+    },
+    total=False,
+)
+
+
+DedupeKeep: TypeAlias = "Literal['first', 'last']"
+
+
+DeriveColumns: TypeAlias = "Mapping[str, str]"
+
+
+SeriesDiff = TypedDict(
+    "SeriesDiff",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "Required[Sequence[Length]]",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+GapPolicy: TypeAlias = "Literal['count_rows'] | Mapping[Literal['error'], SeriesPeriod] | Mapping[Literal['warn'], SeriesPeriod] | Mapping[Literal['complete'], GapCompletion]"
+
+
+SeriesPeriod = TypedDict(
+    "SeriesPeriod",
+    {
+        "every": "Required[Length]",
+    },
+    total=False,
+)
+
+
+GapCompletion = TypedDict(
+    "GapCompletion",
+    {
+        "every": "Required[Length]",
+        "fill": "GapFill | None",
+    },
+    total=False,
+)
+
+
+GapFill: TypeAlias = "Literal['zero', 'forward']"
+
+
+FeatureNaming: TypeAlias = "Literal['default', 'mlforecast']"
+
+
+FloatType: TypeAlias = "Literal['float64', 'float32']"
+
+
+Drop: TypeAlias = "ColumnSelector"
+
+
+EwmWindow = TypedDict(
+    "EwmWindow",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[EwmStatistic]]",
+        "alpha": "float | None",
+        "span": "float | None",
+        "com": "float | None",
+        "half_life": "HalfLife | None",
+        "adjust": "bool",
+        "ignore_na": "bool",
+        "gap": "Length | None",
+        "min_periods": "int",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+EwmStatistic: TypeAlias = "Literal['mean', 'std', 'var']"
+
+
+HalfLife: TypeAlias = "float | str"
+
+
+ExpandingWindow = TypedDict(
+    "ExpandingWindow",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[SeriesStatistic]]",
+        "gap": "Length | None",
+        "min_periods": "int | None",
+        "ddof": "int",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+SeriesStatistic: TypeAlias = "Literal['mean', 'sum', 'std', 'var', 'min', 'max', 'median', 'count', 'skew', 'kurtosis', 'first', 'last', 'n_unique', 'slope', 'zero_share', 'since_nonzero'] | Mapping[Literal['quantile'], float]"
+
+
+Expect: TypeAlias = "Sequence[RowExpectation]"
+
+
+RowExpectation = TypedDict(
+    "RowExpectation",
+    {
+        "not_null": "Sequence[str]",
+        "unique": "Sequence[str]",
+        "range": "Mapping[str, Sequence[ExpectedValue | None]]",
+        "in_set": "Mapping[str, Sequence[ExpectedValue]]",
+        "sql": "str | None",
+        "rows": "ExpectedRows | None",
+        "fresh": "Mapping[str, Length]",
+        "policy": "FailurePolicy",
+        "at_most": "ErrorBudget | None",
+    },
+    total=False,
+)
+
+
+ExpectedValue: TypeAlias = "bool | int | float | str"
+
+
+ExpectedRows = TypedDict(
+    "ExpectedRows",
+    {
+        "min": "int | None",
+        "max": "int | None",
+    },
+    total=False,
+)
+
+
+FailurePolicy: TypeAlias = "Literal['fail', 'warn', 'quarantine']"
+
+
+ErrorBudget: TypeAlias = "float | str"
+
+
+Explode = TypedDict(
+    "Explode",
+    {
+        "column": "Required[str]",
+        "keep_empty": "bool",
+    },
+    total=False,
+)
+
+
+FillForward = TypedDict(
+    "FillForward",
+    {
+        "columns": "Required[ColumnSelector]",
+        "limit": "int | None",
+        "suffix": "str | None",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+    },
+    total=False,
+)
+
+
+FilterRows: TypeAlias = "str"
+
+
+FutureRows = TypedDict(
+    "FutureRows",
+    {
+        "horizon": "Required[Length]",
+        "every": "Required[Length]",
+        "carry": "ColumnSelector",
+        "after": "FutureStart",
+        "active_within": "Length | None",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+    },
+    total=False,
+)
+
+
+FutureStart: TypeAlias = "Literal['data', 'series']"
+
+
+HashBucket = TypedDict(
+    "HashBucket",
+    {
+        "columns": "Required[ColumnSelector]",
+        "buckets": "Required[int]",
+        "seed": "int",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+Impute = TypedDict(
+    "Impute",
+    {
+        "columns": "Required[ColumnSelector]",
+        "with": "Required[ImputeStrategy]",
+        "indicator": "bool",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+ImputeStrategy: TypeAlias = "Literal['mean', 'median', 'mode'] | Mapping[Literal['constant'], ConstantValue]"
+
+
+ConstantValue: TypeAlias = "bool | int | float | str"
+
+
+Interpolate = TypedDict(
+    "Interpolate",
+    {
+        "columns": "Required[ColumnSelector]",
+        "limit": "int | None",
+        "suffix": "str | None",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+Join = TypedDict(
+    "Join",
+    {
+        "with": "Required[str]",
+        "on": "Required[Sequence[str]]",
+        "right_on": "Sequence[str] | None",
+        "how": "JoinKind",
+        "cardinality": "JoinCardinality",
+        "columns": "ColumnSelector | None",
+        "prefix": "str",
+        "suffix": "str",
+        "strategy": "JoinStrategy",
+    },
+    total=False,
+)
+
+
+JoinKind: TypeAlias = "Literal['left', 'inner', 'semi', 'anti']"
+
+
+JoinCardinality: TypeAlias = "Literal['many_to_one', 'one_to_one', 'many_to_many']"
+
+
+JoinStrategy: TypeAlias = "Literal['auto', 'lookup', 'shuffle']"
+
+
+KBins = TypedDict(
+    "KBins",
+    {
+        "columns": "Required[ColumnSelector]",
+        "bins": "Required[int]",
+        "strategy": "BinStrategy",
+        "epsilon": "float | None",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+BinStrategy: TypeAlias = "Literal['uniform', 'quantile']"
+
+
+SeriesLag = TypedDict(
+    "SeriesLag",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "Required[Sequence[Length]]",
+        "as_of": "AsOf",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+    },
+    total=False,
+)
+
+
+AsOf: TypeAlias = "bool | str"
+
+
+Log1p = TypedDict(
+    "Log1p",
+    {
+        "columns": "Required[ColumnSelector]",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+MinMax = TypedDict(
+    "MinMax",
+    {
+        "columns": "Required[ColumnSelector]",
+        "lo": "float",
+        "hi": "float",
+        "by": "Sequence[str]",
+        "zero_range": "ZeroRange",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+ZeroRange: TypeAlias = "Literal['sigmoid', 'lower', 'middle']"
+
+
+MultiHot = TypedDict(
+    "MultiHot",
+    {
+        "columns": "Required[ColumnSelector]",
+        "delimiter": "str | None",
+        "categories": "Sequence[str] | None",
+        "min_count": "int",
+        "top_k": "int | None",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+OneHot = TypedDict(
+    "OneHot",
+    {
+        "columns": "Required[ColumnSelector]",
+        "categories": "Sequence[str] | None",
+        "min_count": "int",
+        "top_k": "int | None",
+        "as": "OneHotLayout",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+OneHotLayout: TypeAlias = "Literal['vector', 'columns']"
+
+
+OrdinalEncoder = TypedDict(
+    "OrdinalEncoder",
+    {
+        "columns": "Required[ColumnSelector]",
+        "categories": "Sequence[str] | None",
+        "unknown": "UnknownPolicy",
+        "dtype": "IdType",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+UnknownPolicy: TypeAlias = "Literal['error', 'missing'] | Mapping[Literal['value'], int]"
+
+
+IdType: TypeAlias = "Literal['int32', 'int64']"
+
+
+PctChange = TypedDict(
+    "PctChange",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "Required[Sequence[Length]]",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+PooledWindow = TypedDict(
+    "PooledWindow",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[SeriesStatistic]]",
+        "by": "Sequence[str]",
+        "over": "Sequence[Length]",
+        "gap": "Length | None",
+        "aggregate": "TimeAggregate | None",
+        "closed": "ClosedWindow",
+        "min_periods": "int | None",
+        "ddof": "int",
+        "time": "str | None",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+TimeAggregate: TypeAlias = "Literal['sum', 'mean', 'min', 'max', 'count']"
+
+
+ClosedWindow: TypeAlias = "Literal['right', 'left', 'both', 'neither']"
+
+
+Profile = TypedDict(
+    "Profile",
+    {
+        "columns": "ColumnSelector",
+    },
+    total=False,
+)
+
+
+QuantileRanks = TypedDict(
+    "QuantileRanks",
+    {
+        "columns": "Required[ColumnSelector]",
+        "q": "int",
+        "epsilon": "float | None",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+RenameColumns: TypeAlias = "Mapping[str, str]"
+
+
+RobustScale = TypedDict(
+    "RobustScale",
+    {
+        "columns": "Required[ColumnSelector]",
+        "lower": "float",
+        "upper": "float",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+RollingWindow = TypedDict(
+    "RollingWindow",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[SeriesStatistic]]",
+        "over": "Required[Sequence[Length]]",
+        "gap": "Length | None",
+        "closed": "ClosedWindow",
+        "min_periods": "MinPeriods | None",
+        "ddof": "int",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+MinPeriods: TypeAlias = "int | str"
+
+
+SeasonalIndex = TypedDict(
+    "SeasonalIndex",
+    {
+        "columns": "Required[ColumnSelector]",
+        "period": "Required[SeasonalPeriod]",
+        "gap": "Length | None",
+        "min_periods": "int",
+        "shrink": "IndexShrinkage | None",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+SeasonalPeriod: TypeAlias = "Literal['day_of_week', 'day_of_month', 'day_of_year', 'week_of_year', 'month', 'hour', 'quarter'] | Mapping[Literal['expression'], str]"
+
+
+IndexShrinkage = TypedDict(
+    "IndexShrinkage",
+    {
+        "strength": "Required[float]",
+        "parent": "Sequence[str] | None",
+    },
+    total=False,
+)
+
+
+SeasonalRolling = TypedDict(
+    "SeasonalRolling",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[SeriesStatistic]]",
+        "season": "Required[Length]",
+        "over": "Required[Sequence[int]]",
+        "gap": "Length | None",
+        "min_periods": "MinPeriods | None",
+        "ddof": "int",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+        "names": "FeatureNaming",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+SelectColumns: TypeAlias = "ColumnSelector"
+
+
+Standardize = TypedDict(
+    "Standardize",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "Sequence[str]",
+        "ddof": "int",
+        "zero_variance": "ZeroVariance",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+ZeroVariance: TypeAlias = "Literal['centre', 'zero']"
+
+
+Violations: TypeAlias = "Sequence[RowExpectation]"
+
+
+VocabularyEncoder = TypedDict(
+    "VocabularyEncoder",
+    {
+        "columns": "Required[ColumnSelector]",
+        "min_count": "int",
+        "top_k": "int | None",
+        "reserved": "Sequence[str]",
+        "oov_buckets": "int",
+        "default": "int",
+        "order": "VocabularyOrder",
+        "stable": "bool",
+        "dtype": "IdType",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+VocabularyOrder: TypeAlias = "Literal['count_then_reverse', 'count_then_value', 'value']"
+
+
+ParquetSource = TypedDict(
+    "ParquetSource",
+    {
+        "path": "str | None",
+        "paths": "Sequence[str]",
+        "columns": "Sequence[str] | None",
+        "schema": "SchemaPolicy",
+        "partitions": "PartitionPolicy",
+    },
+    total=False,
+)
+
+
+SchemaPolicy = TypedDict(
+    "SchemaPolicy",
+    {
+        "widening": "bool",
+        "nullable": "bool",
+        "missing": "MissingColumnPolicy",
+        "added": "AddedColumnPolicy",
+    },
+    total=False,
+)
+
+
+MissingColumnPolicy: TypeAlias = "Literal['fault', 'null']"
+
+
+AddedColumnPolicy: TypeAlias = "Literal['fault', 'ignore', 'include']"
+
+
+PartitionPolicy: TypeAlias = "Literal['auto', 'none']"
+
+
+DeltaSource = TypedDict(
+    "DeltaSource",
+    {
+        "path": "Required[str]",
+        "version": "int | None",
+        "timestamp": "str | None",
+        "columns": "Sequence[str] | None",
+    },
+    total=False,
+)
+
+
+ArrowSource = TypedDict(
+    "ArrowSource",
+    {
+        "path": "str | None",
+        "paths": "Sequence[str]",
+        "schema": "SchemaPolicy",
+        "partitions": "PartitionPolicy",
+    },
+    total=False,
+)
+
+
+CsvSource = TypedDict(
+    "CsvSource",
+    {
+        "path": "str | None",
+        "paths": "Sequence[str]",
+        "columns": "ColumnTypes | None",
+        "delimiter": "str",
+        "header": "bool",
+        "nulls": "Sequence[str]",
+        "infer_rows": "int",
+        "missing": "MissingColumnPolicy",
+        "added": "AddedColumnPolicy",
+        "partitions": "PartitionPolicy",
+    },
+    total=False,
+)
+
+
+JsonSource = TypedDict(
+    "JsonSource",
+    {
+        "path": "str | None",
+        "paths": "Sequence[str]",
+        "columns": "ColumnTypes | None",
+        "infer_rows": "int",
+        "partitions": "PartitionPolicy",
+    },
+    total=False,
+)
+
+
+ParquetSink = TypedDict(
+    "ParquetSink",
+    {
+        "path": "Required[str]",
+        "partition_by": "Sequence[str]",
+        "sort_by": "Sequence[str]",
+        "file_bytes_target": "int",
+        "group_rows_max": "int",
+        "compression": "ParquetCompression",
+    },
+    total=False,
+)
+
+
+ParquetCompression: TypeAlias = "Literal['snappy', 'zstd', 'lz4', 'none']"
+
+
+DeltaSink = TypedDict(
+    "DeltaSink",
+    {
+        "path": "Required[str]",
+        "mode": "DeltaMode",
+        "partition_by": "Sequence[str]",
+        "added_columns": "AddedTableColumns",
+        "sort_by": "Sequence[str]",
+        "file_bytes_target": "int",
+        "compact_below_bytes": "int | None",
+        "group_rows_max": "int",
+        "compression": "ParquetCompression",
+    },
+    total=False,
+)
+
+
+DeltaMode: TypeAlias = "Literal['overwrite', 'append']"
+
+
+AddedTableColumns: TypeAlias = "Literal['refuse', 'add']"
+
+
+ArrowSink = TypedDict(
+    "ArrowSink",
+    {
+        "path": "Required[str]",
+        "partition_by": "Sequence[str]",
+        "sort_by": "Sequence[str]",
+        "file_bytes_target": "int",
+        "group_rows_max": "int",
+        "compression": "ArrowCompression",
+    },
+    total=False,
+)
+
+
+ArrowCompression: TypeAlias = "Literal['none', 'lz4', 'zstd']"
+
+
+CsvSink = TypedDict(
+    "CsvSink",
+    {
+        "path": "Required[str]",
+        "partition_by": "Sequence[str]",
+        "file_bytes_target": "int",
+        "group_rows_max": "int",
+    },
+    total=False,
+)
+
+
+Training: TypeAlias = "TrainConfig | BoostingConfig"
+
+
+TrainConfig = TypedDict(
+    "TrainConfig",
+    {
+        "path": "str | None",
+        "model": "ModelKind",
+        "hidden": "Sequence[int] | None",
+        "loss": "LossFunction | None",
+        "label": "str | None",
+        "dense": "Sequence[str] | None",
+        "categorical": "Sequence[str] | None",
+        "embeddings": "Mapping[str, int]",
+        "weight": "str | None",
+        "missing": "float | None",
+        "non_finite": "OnNonFinite",
+        "validation": "str | None",
+        "start": "TrainingStart",
+        "replay": "float | None",
+        "epochs": "int",
+        "batch_rows": "int",
+        "window_rows": "int | None",
+        "cache": "FeedCache | None",
+        "seed": "int",
+        "learning_rate": "float",
+        "warmup_steps": "int",
+        "decay": "LearningRateDecay",
+        "weight_decay": "float",
+        "clip_norm": "float | None",
+        "patience_epochs": "int | None",
+        "checkpoint_steps": "int",
+        "device": "TrainOn",
+        "precision": "Precision | None",
+    },
+    total=False,
+)
+
+
+ModelKind: TypeAlias = "Literal['linear', 'logistic', 'mlp']"
+
+
+LossFunction: TypeAlias = "Literal['squared_error', 'logistic']"
+
+
+OnNonFinite: TypeAlias = "Literal['fail', 'skip', 'zero']"
+
+
+TrainingStart: TypeAlias = "Literal['nothing', 'last']"
+
+
+LearningRateDecay: TypeAlias = "Literal['cosine', 'constant']"
+
+
+TrainOn: TypeAlias = "str"
+
+
+Precision: TypeAlias = "Literal['f32', 'bf16']"
+
+
+BoostingConfig = TypedDict(
+    "BoostingConfig",
+    {
+        "path": "str | None",
+        "model": "BoostedModelKind",
+        "strategy": "ForecastStrategy",
+        "by": "Sequence[str]",
+        "min_rows": "int | None",
+        "fallback": "GroupFallbackKind",
+        "sample_rows": "int | None",
+        "loss": "BoostingLoss",
+        "quantiles": "Sequence[float]",
+        "quantile": "float | None",
+        "tweedie_power": "float | None",
+        "label": "str | None",
+        "dense": "Sequence[str] | None",
+        "categorical": "Sequence[str] | None",
+        "weight": "str | None",
+        "non_finite": "OnNonFinite",
+        "validation": "str | None",
+        "rounds": "int",
+        "learning_rate": "float",
+        "leaves": "int",
+        "min_leaf_rows": "int",
+        "l2": "float",
+        "patience_rounds": "int",
+        "cache": "FeedCache | None",
+    },
+    total=False,
+)
+
+
+BoostedModelKind: TypeAlias = "Literal['gbdt']"
+
+
+ForecastStrategy: TypeAlias = "Literal['direct', 'per_step']"
+
+
+GroupFallbackKind: TypeAlias = "Literal['all_rows', 'parent'] | Mapping[Literal['column'], str]"
+
+
+BoostingLoss: TypeAlias = "Literal['squared_error', 'absolute_error', 'poisson', 'tweedie', 'quantile', 'logistic']"
+
+
+PredictConfig = TypedDict(
+    "PredictConfig",
+    {
+        "model": "Required[str]",
+        "where": "PredictedRows",
+        "path": "Required[str]",
+        "format": "ForecastFormat",
+        "columns": "Sequence[str]",
+        "name": "str",
+        "min": "float | None",
+        "max": "float | None",
+        "season": "str | None",
+    },
+    total=False,
+)
+
+
+PredictedRows: TypeAlias = "Literal['future']"
+
+
+ForecastFormat: TypeAlias = "Literal['parquet', 'csv']"
+
+
+Spec = TypedDict(
+    "Spec",
+    {
+        "version": "Required[Literal[1]]",
+        "name": "Required[str]",
+        "params": "Mapping[str, Param]",
+        "sources": "Required[Mapping[str, Source]]",
+        "steps": "Mapping[str, Step]",
+        "label": "Label",
+        "split": "Split",
+        "deadline": "Deadline",
+        "sinks": "Mapping[str, Sink]",
+        "feed": "Feed",
+        "tests": "Mapping[str, Test]",
+    },
+    total=False,
+)

@@ -1,0 +1,45 @@
+//! Specs as Python gives them: a file, or the text of a pipeline.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay::Forebay;
+use forebay::model::{Fault, Pipeline, codes};
+use forebay::present::fault::SpecText;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use crate::fault::fault_exception;
+
+/// A spec and the values of its parameters.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpecSource {
+    /// The file, or what faults call the text.
+    pub file: String,
+    /// The spec, where it is in no file.
+    pub text: Option<String>,
+    /// Values of parameters.
+    #[serde(default)]
+    pub params: BTreeMap<String, String>,
+}
+
+impl SpecSource {
+    /// Reads the spec.
+    pub fn pipeline(&self) -> Result<Pipeline, Fault> {
+        let read = || {
+            std::fs::read_to_string(Path::new(&self.file)).map_err(|error| {
+                let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
+                Fault::new(code, "the spec cannot be read").file(&self.file).cause(error)
+            })
+        };
+        let text = self.text.clone().map_or_else(read, Ok)?;
+        forebay::spec::parse(&text, &self.file, &self.params, &Forebay::standard().spec_catalog())
+    }
+
+    /// The value, or the exception of a fault, which shows the words of the spec.
+    pub fn into_py_result<T>(&self, py: Python<'_>, result: Result<T, Fault>) -> PyResult<T> {
+        let text = self.text.as_deref().map(|text| SpecText { file: &self.file, text });
+        result.map_err(|fault| fault_exception(py, &fault, text))
+    }
+}
