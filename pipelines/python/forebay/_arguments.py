@@ -75,10 +75,16 @@ def path(name: str, value: object) -> str:
     return os.fsdecode(text)
 
 
+def mapping(name: str, value: object) -> object:
+    """A mapping, or None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong(name, value, "a mapping of fields to values")
+    return value
+
+
 def paths(name: str, values: Mapping[str, Any] | None) -> dict[str, str]:
     """Paths by name."""
-    if values is not None and not isinstance(values, Mapping):
-        raise wrong(name, values, "a mapping of names to paths")
+    mapping(name, values)
     return {str(key): path(f"{name}[{key!r}]", value) for key, value in (values or {}).items()}
 
 
@@ -121,8 +127,7 @@ def deadline(value: object) -> str | None:
 
 def params(values: Mapping[str, object] | None) -> dict[str, str]:
     """Values of parameters, in the words that YAML would use."""
-    if values is not None and not isinstance(values, Mapping):
-        raise wrong("params", values, "a mapping of names to values")
+    mapping("params", values)
     return {str(name): _text(value) for name, value in (values or {}).items()}
 
 

@@ -211,8 +211,8 @@ class Loader:
             "non_finite": non_finite,
             "batch_rows": _arguments.optional_count("batch_rows", batch_rows, 1),
             "last": last,
-            "series": series,
-            "cache": cache,
+            "series": _arguments.mapping("series", series),
+            "cache": _arguments.mapping("cache", cache),
             "order": order,
             "window_rows": _arguments.optional_count("window_rows", window_rows, 1),
         }

@@ -45,6 +45,7 @@ mod _forebay {
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         use pyo3::types::PyModuleMethods;
         forebay::allocator::prepare();
+        super::program::prepare_workers(module.py())?;
         module.add("version", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -6,12 +6,19 @@ use std::process::ExitCode;
 use forebay::run::set_worker_program;
 use pyo3::prelude::*;
 
-/// Runs a command line, whose first word is the program; gives the exit code. Worker processes of this machine are
-/// started by the words of `worker_program`.
+/// Runs a command line, whose first word is the program; gives the exit code.
 #[pyfunction]
-pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, worker_program: Vec<OsString>) -> u8 {
-    set_worker_program(worker_program);
+pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     let code = py.detach(|| forebay::cli::run_command_line(arguments));
     // The standard library compares exit codes, and does not show their number.
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(u8::MAX)
+}
+
+/// Lets worker processes of this machine be started by this interpreter: its program does not know the command.
+pub(crate) fn prepare_workers(py: Python<'_>) -> PyResult<()> {
+    let executable: Option<OsString> = py.import("sys")?.getattr("executable")?.extract()?;
+    if let Some(executable) = executable.filter(|executable| !executable.is_empty()) {
+        set_worker_program([executable, "-m".into(), "forebay".into()].into());
+    }
+    Ok(())
 }

@@ -175,7 +175,7 @@ def test_other_forms(shop: Shop) -> None:
     raw = next(iter(shop.loader(order="sequential", format="raw", receipts=True)))
     assert (raw.epoch, raw.step, raw.rows, len(raw)) == (0, 0, 128, 128)
     assert raw.receipt[0] == 128
-    with pytest.raises(ValueError, match="format is 'jax'"):
+    with pytest.raises(ValueError, match="`format` is 'jax'"):
         shop.loader(format="jax")
 
 

@@ -1,0 +1,71 @@
+"""The program that the package brings: the same command line as the one that Cargo builds."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import sysconfig
+from typing import Any
+
+import pytest
+from conftest import SPEC, Shop
+
+import forebay
+
+PROGRAM = pathlib.Path(sysconfig.get_path("scripts")) / "forebay"
+MODULE = [sys.executable, "-m", "forebay"]
+
+
+def program(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command."""
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, **more)
+
+
+def test_installing_the_package_gives_the_command(tmp_path: pathlib.Path) -> None:
+    assert program("--version").stdout == f"forebay {forebay.__version__}\n"
+    assert subprocess.run([*MODULE, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
+        "forebay"
+    )
+    wrong = program("runn", "--json")
+    assert wrong.returncode == 64 and "runn" in wrong.stderr
+    assert json.loads(wrong.stdout)["fault"]["code"] == "FB0111"
+    lost = program("run", tmp_path / "nowhere.yaml", "--json")
+    assert lost.returncode == 65 and json.loads(lost.stdout)["status"] == "failed"
+
+
+def test_the_command_runs_what_the_library_runs(shop: Shop, tmp_path: pathlib.Path) -> None:
+    params = [f"--param={name}={path}" for name, path in shop.params.items()]
+    done = program("run", shop.spec, *params, "--state", shop.state, "--json", "--signal-nothing-new")
+    assert done.returncode == 99, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["artifact_path"] == shop.artifact
+    # Worker processes are this program, too.
+    params = [f"--param=data={shop.params['data']}", f"--param=out={tmp_path / 'out'}"]
+    options = ["--state", tmp_path / "state", "--local-workers=1", "--memory=1GiB", "--threads=2", "--json"]
+    done = program("run", shop.spec, *params, *options)
+    assert done.returncode == 0, done.stderr
+    assert any(json.loads(line)["event"] == "worker_joined" for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 75), (signal.SIGTERM, 75)])
+def test_signals_stop_a_run_in_good_order(shop: Shop, tmp_path: pathlib.Path, number: int, code: int) -> None:
+    """A run that waits for its source is asked to stop, and says so."""
+    spec = tmp_path / "spec.yaml"
+    ready = '  shop:\n    ready: { marker: never, timeout: 1h }\n    parquet: { path: "${data}" }'
+    spec.write_text(SPEC.replace('  shop: { parquet: { path: "${data}" } }', ready))
+    words = [PROGRAM, "run", spec, f"--param=data={shop.params['data']}", f"--param=out={tmp_path / 'out'}", "--json"]
+    running = subprocess.Popen(
+        [*map(str, words), "--state", str(tmp_path / "state")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert running.stdout is not None
+    with running.stdout as lines:
+        heard = [json.loads(next(lines))]
+        while heard[-1]["event"] != "waiting":
+            heard.append(json.loads(next(lines)))
+        os.kill(running.pid, number)
+        heard += [json.loads(line) for line in lines]
+    assert running.wait(60) == code
+    assert heard[-1]["status"] == "failed"
