@@ -110,7 +110,7 @@ def interval(value: Interval | None) -> list[str] | None:
     return [moment("interval", value[0]), moment("interval", value[1])]
 
 
-def deadline(value: object) -> str | None:
+def deadline_text(value: object) -> str | None:
     """When to be done: a text, an instant, or how long from now."""
     if value is None:
         return None
@@ -183,7 +183,7 @@ def machine(
         "workers": None if workers is None else plain("workers", workers),
         "local_workers": optional_count("local_workers", local_workers, 0, 2**10),
         "run_id": run_id,
-        "deadline": globals()["deadline"](deadline),
+        "deadline": deadline_text(deadline),
         "allow_empty": bool(allow_empty),
     }
 

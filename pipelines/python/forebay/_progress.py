@@ -19,14 +19,14 @@ REDRAW_S = 0.2
 PLAIN_S = 10.0
 
 
-def listener(progress: bool | Listener | None) -> tuple[Callable[[str], None] | None, Callable[[], None]]:
+def listener(progress: bool | Listener | None) -> tuple[Callable[[str], object] | None, Callable[[], None]]:
     """What the compiled half calls with each event, and what is called when the run has ended.
 
     True shows progress anywhere, None where someone can see it: in a terminal and in a notebook.
     """
     if callable(progress):
         hear = progress
-        return lambda text: (hear(json.loads(text)), None)[1], lambda: None
+        return lambda text: hear(json.loads(text)), lambda: None
     if progress is False:
         return None, lambda: None
     shown: ProgressLine
