@@ -98,7 +98,7 @@ class ProgressLine:
             self.message = f"{event['sink']}: step {event['step']} of {event['steps']}, loss {event['loss']:.4g}"
         elif kind == "warning":
             self.note(f"warning: {event['message']}")
-        if urgent or time.monotonic() - self.drawn >= self.every_s:
+        if self.label and (urgent or time.monotonic() - self.drawn >= self.every_s):
             self.drawn = time.monotonic()
             self.draw(self.line())
 

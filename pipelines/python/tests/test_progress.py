@@ -68,6 +68,8 @@ class Line(_progress.ProgressLine):
 
 def test_the_line() -> None:
     line = Line()
+    line.hear({"event": "discovered", "source": "shop", "spans": 1, "rows": 10, "bytes": 100})
+    assert line.shown == []
     for event in EVENTS:
         line.hear(event)
     assert line.shown[0] == "pass 2 of 3: write features"
