@@ -284,9 +284,11 @@ class Loader:
         """
         version, cursor = state.get("version"), state.get("cursor")
         if version != 1:
-            raise _arguments.wrong("version", version, "1, the version of a loader's state")
+            message = f"the state of a loader has version 1, not {version!r}"
+            raise SpecFault(_arguments.BAD_VALUE, message, "load what `state_dict()` gave")
         if not isinstance(cursor, str):
-            raise _arguments.wrong("cursor", cursor, "the cursor of a loader's state", "begin without it")
+            message = "the state of a loader has no cursor: it was saved before the first batch by an earlier version"
+            raise SpecFault(_arguments.BAD_VALUE, message, "begin without it")
         self._loader.resume(cursor)
 
     def stats(self) -> dict[str, float]:

@@ -147,7 +147,7 @@ def test_an_interval_a_deadline_and_workers(shop: Shop, tmp_path: pathlib.Path) 
         )
 
     pipeline = to("out")
-    options: dict[str, Any] = {"state": tmp_path / "state", "memory": "512MiB", "threads": 2}
+    options: dict[str, Any] = {"state": tmp_path / "state", "memory": "4GiB", "threads": 2}
     summary = pipeline.run(interval=(date(2016, 5, 3), "2016-05-05"), deadline=timedelta(hours=1), **options)
     assert summary["outputs"][0]["rows"] == 20
     assert summary["interval"] == {"from": "2016-05-03", "to": "2016-05-05"}
@@ -156,7 +156,7 @@ def test_an_interval_a_deadline_and_workers(shop: Shop, tmp_path: pathlib.Path) 
     with pytest.raises(forebay.SpecFault, match="soon"):
         pipeline.run(interval=("soon", "2016-05-05"), **options)
     # Worker processes are started by the interpreter that runs this.
-    more = to("other").run(local_workers=1, **{**options, "memory": "1GiB"})
+    more = to("other").run(local_workers=1, **options)
     assert more["outputs"][0]["rows"] == 100
 
 
