@@ -28,6 +28,7 @@ mod feed;
 mod feed_cache;
 mod feed_workers;
 mod forecast;
+mod forecast_workers;
 mod future;
 mod fuzz;
 mod google_server;

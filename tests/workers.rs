@@ -141,12 +141,12 @@ fn demand_result(shop: &TestDirectory, out: &str, call: &ProgramOutput) -> Deman
     DemandResult { rows: shop.visible(out), artifact: content(&shop.path(path)) }
 }
 
-fn workers_option(workers: &[&WorkerProcess]) -> String {
+pub(crate) fn workers_option(workers: &[&WorkerProcess]) -> String {
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
     format!("--workers={}", addresses.join(","))
 }
 
-fn events<'c>(call: &'c ProgramOutput, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
+pub(crate) fn events<'c>(call: &'c ProgramOutput, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
     let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(move |event| event["event"] == kind)
 }

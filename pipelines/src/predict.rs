@@ -70,7 +70,7 @@ impl TrainedModel {
             return Err(fault.file(&data.shown).hint("train the model again: the same command writes what is missing"));
         }
         let predictor = Arc::new(predictor);
-        Ok(TrainedModel { _loaded: LoadedModel::new(predictor.clone()), predictor, artifact })
+        Ok(TrainedModel { _loaded: LoadedModel::new(predictor.clone(), Some(&data)), predictor, artifact })
     }
 
     /// What the model takes and predicts.

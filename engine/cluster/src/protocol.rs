@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +30,10 @@ pub struct RunSpec {
     pub continues: Option<ContentId>,
     /// Steps that hold what this artifact learned.
     pub held: BTreeSet<String>,
+    /// The artifact whose findings stand for those of the run, in the state directory.
+    pub applies: Option<ContentId>,
+    /// The directories of the models with which its steps predict.
+    pub models: Vec<String>,
     /// The state directory.
     pub state: String,
     /// Where relative paths begin.

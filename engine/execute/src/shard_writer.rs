@@ -121,6 +121,8 @@ pub fn new_shard(id: ContentId, spans: Vec<String>, counts: RowCounts, files: Ve
         rows_in: counts.input,
         rows_filtered: counts.filtered,
         rows_expanded: counts.expanded,
+        rows_clipped: counts.clipped,
+        rows_crossed: counts.crossed,
         files,
     }
 }

@@ -61,7 +61,7 @@ pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
     FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
-    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, RowBatches, WindowOp,
+    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, RowBatches, RowMark, WindowOp,
 };
 pub use operation_id::{config_without, config_without_path, operation_id};
 pub use program::{

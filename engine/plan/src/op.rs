@@ -101,6 +101,15 @@ impl AnalyzerRequest {
     }
 }
 
+/// What is counted of rows that a kernel marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowMark {
+    /// A prediction was moved to a bound.
+    Clipped,
+    /// Predicted quantiles crossed, and were sorted.
+    Crossed,
+}
+
 /// A row-wise operation: one output row for each input row.
 #[derive(Clone)]
 pub struct MapOp {
@@ -117,6 +126,8 @@ pub struct MapOp {
     pub behind: Option<SeriesLength>,
     /// What is expected of the rows, as the findings of `asks` tell it.
     pub expectation: Option<Expectation>,
+    /// What is counted of marked rows. The kernel gives a Boolean column for each, after those that it writes.
+    pub marks: Vec<RowMark>,
 }
 
 impl MapOp {
@@ -134,6 +145,7 @@ impl MapOp {
             lower: Arc::new(move |_| Ok(lowered.clone())),
             behind: None,
             expectation: None,
+            marks: Vec::new(),
         }
     }
 
@@ -151,6 +163,7 @@ impl MapOp {
             lower: Arc::new(lower),
             behind: None,
             expectation: None,
+            marks: Vec::new(),
         }
     }
 }
@@ -166,6 +179,12 @@ impl MapOp {
     /// The same, that judges the rows by the findings.
     pub fn expecting(asks: impl IntoIterator<Item = AnalyzerRequest>, expectation: Expectation) -> Self {
         MapOp { expectation: Some(expectation), ..MapOp::asking(asks) }
+    }
+
+    /// Counts the rows that the kernel marks.
+    pub fn marking(mut self, marks: impl IntoIterator<Item = RowMark>) -> Self {
+        self.marks = marks.into_iter().collect();
+        self
     }
 
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.

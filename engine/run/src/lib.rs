@@ -18,6 +18,7 @@ mod predict;
 mod preview;
 mod profile;
 mod refit;
+mod remote_run;
 mod report;
 mod run;
 mod serving;

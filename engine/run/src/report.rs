@@ -88,8 +88,18 @@ pub struct OutputReport {
     pub files: usize,
     /// Bytes written.
     pub bytes: u64,
+    /// Rows of which a prediction was moved to a bound.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub clipped: u64,
+    /// Rows whose predicted quantiles crossed, and were sorted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub crossed: u64,
     /// Its columns, in order.
     pub columns: Vec<OutputColumn>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One trained model.
@@ -206,9 +216,9 @@ pub struct ForecastReport {
     pub model: String,
     /// The id of the artifact that its features are made with.
     pub artifact: String,
-    /// Rows of which a prediction was moved to a bound; 0 where the forecast was there already.
+    /// Rows of which a prediction was moved to a bound.
     pub clipped: u64,
-    /// Rows whose quantiles crossed, and were sorted; 0 where the forecast was there already.
+    /// Rows whose quantiles crossed, and were sorted.
     pub crossed: u64,
 }
 

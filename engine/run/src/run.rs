@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, AttemptFence, StateLease, StateStore};
 use forebay_model::{ContentId, Dataset, DegradationLevel, Fault, Finding, IdBuilder, Interval, Pipeline, Result};
-use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, PassWork, compile};
+use forebay_plan::{PassWork, compile};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir};
 use jiff::Zoned;
@@ -21,6 +20,7 @@ use crate::deadline::{
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor, UncommittedArtifact};
 use crate::predict::{ForecastInputs, UnpublishedForecast, forecast_pass_name, naive_passes};
+use crate::remote_run::{RemoteRun, name_by_artifact};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::{PreparedRun, Session};
 use crate::training::training_pass_name;
@@ -234,9 +234,15 @@ impl Session {
         known.findings = found;
         let intervals = session.restrict_to_interval(pipeline, &mut program, interval)?;
         // Workers compile the run themselves; findings of another night are known here alone.
-        let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
-        let run_spec = match session.cluster.is_some() && is_plain {
-            true => Some(session.run_spec(pipeline, sinks, answered, interval, &datasets)?),
+        let is_plain = match artifact {
+            Some(_) => ladder.is_none(),
+            None => learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none()),
+        };
+        let run_spec = match is_plain {
+            true => {
+                let run = RemoteRun { pipeline, sinks, learns: artifact.is_none(), known: answered, applies: artifact };
+                session.run_spec(run, interval, &datasets)?
+            }
             false => None,
         };
         let run = RunExecutor::new(session, pipeline, store, scratch, program, known);
@@ -292,7 +298,7 @@ impl Session {
         for (plan, sink) in plans.iter().zip(&pipeline.predictions) {
             let name = forecast_pass_name(sink);
             monitor.begin(&name);
-            let inputs = ForecastInputs { datasets: &datasets, run: &run, ladder: &ladder };
+            let inputs = ForecastInputs { datasets: &datasets, run: &run, interval, ladder: &ladder };
             let mut forecast = session.run_forecast(plan, inputs).map_err(|fault| fault.at(sink.at.as_ref()))?;
             let own = forecast.passes();
             monitor.end(own.iter().all(|pass| pass.reused));
@@ -328,31 +334,6 @@ impl Session {
             spilled_bytes: run.scratch.spilled_bytes(),
             storage: None,
             passes,
-        })
-    }
-
-    /// What workers have to know of a run.
-    fn run_spec(
-        &self,
-        pipeline: &Pipeline,
-        sinks: &[usize],
-        known: BTreeSet<AnalyzerId>,
-        interval: Option<&Interval>,
-        datasets: &BTreeMap<String, Dataset>,
-    ) -> Result<RunSpec> {
-        Ok(RunSpec {
-            // The coordinator keeps deadlines: workers do not need them or their webhooks.
-            pipeline: pinned(Pipeline { deadline: None, ..pipeline.clone() }, datasets),
-            sinks: sinks.to_vec(),
-            learns: true,
-            known,
-            interval: interval.cloned(),
-            continues: self.earlier_id(),
-            held: self.held_steps(),
-            state: self.options.state.clone(),
-            base: self.io.absolute_path(".")?,
-            sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
-            batch_rows: self.options.batch_rows,
         })
     }
 
@@ -409,18 +390,6 @@ impl Session {
     }
 }
 
-/// Names findings that continue or hold earlier ones by their content in an artifact: of two analyzers with the same rows, one
-/// may continue an earlier finding and the other not.
-fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -> Result<()> {
-    let is_held = |step: &str| artifact.pipeline.node(step).is_some_and(|node| node.refit.is_some());
-    for (ask, learned) in artifact.findings.iter().enumerate().take(bound.asks.len()) {
-        if bound.asks[ask].ask.continues.is_some() || is_held(bound.step_of(ask)) {
-            bound.asks[ask].carried = Some(CarriedFinding::continued(&learned.finding)?);
-        }
-    }
-    Ok(())
-}
-
 /// What readers see stands, where it was made with what stands in for what is not learned: passes that write read
 /// the rest.
 fn estimate_new_reads(mut run: RunExecutor<'_>, ahead: &mut [PlannedPass]) -> Result<()> {
@@ -451,16 +420,4 @@ fn add_final_passes(options: &mut [PlanOption], pipeline: &Pipeline, datasets: &
         }
         option.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
     }
-}
-
-/// A pipeline that reads the versions of tables that were found, whatever is committed to them in the meantime.
-fn pinned(mut pipeline: Pipeline, datasets: &BTreeMap<String, Dataset>) -> Pipeline {
-    for source in &mut pipeline.sources {
-        let version = datasets.get(&source.name).and_then(|dataset| dataset.version);
-        if let (Some(version), Some(config)) = (version, source.config.as_object_mut()) {
-            config.remove("timestamp");
-            config.insert("version".to_owned(), version.into());
-        }
-    }
-    pipeline
 }

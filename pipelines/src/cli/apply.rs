@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::options::{PublishArgs, RunArgs};
 use super::sources::source_locations;
+use super::workers::WorkersArgs;
 use crate::Forebay;
 
 /// Write features of new data with what an artifact learned; learns nothing.
@@ -30,12 +31,16 @@ pub(crate) struct ApplyCommand {
     publish: PublishArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
 }
 
 impl ApplyCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
+        let watch = reporter.watch();
+        let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         reporter.finish((|| {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();

@@ -8,6 +8,7 @@ use forebay_run::ForecastFormat;
 
 use super::options::{PublishArgs, RunArgs};
 use super::sources::source_locations;
+use super::workers::WorkersArgs;
 use crate::{ScoringRequest, TrainedModel};
 
 /// Write what a trained model predicts for a dataset: for its rows of the future, where the model's step adds them.
@@ -45,6 +46,8 @@ pub(crate) struct PredictCommand {
     publish: PublishArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
 }
 
 /// The format of predictions.
@@ -66,7 +69,9 @@ impl From<OutputFormat> for ForecastFormat {
 impl PredictCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
+        let watch = reporter.watch();
+        let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;

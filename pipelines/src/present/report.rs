@@ -229,17 +229,22 @@ fn expectations_text(expectations: &[ExpectationReport]) -> String {
     text
 }
 
+/// How many predictions were moved to a bound, and how many quantiles crossed.
+fn moved_text(clipped: u64, crossed: u64) -> String {
+    let clipped = if clipped == 0 { String::new() } else { format!(", {} moved to a bound", units::grouped(clipped)) };
+    let crossed = match crossed {
+        0 => String::new(),
+        rows => format!(", quantiles of {} sorted", units::rows(rows)),
+    };
+    clipped + &crossed
+}
+
 fn forecast_text(forecast: &ForecastReport) -> String {
     let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, crossed, .. } = forecast;
     let known = known_until.as_ref().map_or_else(String::new, |known| format!(", data until {known}"));
-    let clipped =
-        if *clipped == 0 { String::new() } else { format!(", {} moved to a bound", units::grouped(*clipped)) };
-    let crossed = match crossed {
-        0 => String::new(),
-        rows => format!(", quantiles of {} sorted", units::rows(*rows)),
-    };
+    let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{known}{}{clipped}{crossed}\n  model {}\n  {data}\n",
+        "{sink}: {} = {} series x {steps}{known}{}{moved}\n  model {}\n  {data}\n",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
@@ -298,11 +303,12 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             text += &format!("{}: {what}\n", output.sink);
         }
         text += &format!(
-            "{}: {}, {} in {}\n  {}\n",
+            "{}: {}, {} in {}{}\n  {}\n",
             output.sink,
             units::rows(output.rows),
             units::bytes(output.bytes),
             units::counted(output.files as u64, "file"),
+            moved_text(output.clipped, output.crossed),
             output.path
         );
         if output.rows_copied > 0 {

@@ -3,6 +3,7 @@
 use arrow::datatypes::Schema;
 use bytes::Bytes;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
+use forebay_plan::RowCounts;
 use forebay_storage::{ObjectVersion, StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -123,6 +124,13 @@ impl Manifest {
     /// All files, in row order.
     pub fn files(&self) -> impl Iterator<Item = &OutputFile> {
         self.shards.iter().flat_map(|shard| &shard.files)
+    }
+
+    /// The counts of the rows that were read for all shards.
+    pub fn counts(&self) -> RowCounts {
+        let mut sums = RowCounts::default();
+        self.shards.iter().for_each(|shard| sums.add(shard.counts()));
+        sums
     }
 
     /// Whether every file is there with its size.

@@ -45,8 +45,18 @@ pub struct Shard {
     pub rows_filtered: u64,
     /// Rows that expansions added.
     pub rows_expanded: i64,
+    /// Rows of which a prediction was moved to a bound.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_clipped: u64,
+    /// Rows whose predicted quantiles crossed, and were sorted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_crossed: u64,
     /// In row order.
     pub files: Vec<OutputFile>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Shard {
@@ -58,7 +68,13 @@ impl Shard {
 
     /// The counts of the rows that were read for it.
     pub fn counts(&self) -> RowCounts {
-        RowCounts { input: self.rows_in, filtered: self.rows_filtered, expanded: self.rows_expanded }
+        RowCounts {
+            input: self.rows_in,
+            filtered: self.rows_filtered,
+            expanded: self.rows_expanded,
+            clipped: self.rows_clipped,
+            crossed: self.rows_crossed,
+        }
     }
 
     /// Both shards together, without the id of the other one.
@@ -66,6 +82,8 @@ impl Shard {
         self.rows_in += other.rows_in;
         self.rows_filtered += other.rows_filtered;
         self.rows_expanded += other.rows_expanded;
+        self.rows_clipped += other.rows_clipped;
+        self.rows_crossed += other.rows_crossed;
         self.files.extend(other.files);
         self
     }

@@ -116,7 +116,7 @@ impl ChainBuilder {
                 let lowered = (map.lower)(findings)?;
                 let reads = self.reads(&map.reads)?;
                 let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
-                ChainAction::Map { kernel: lowered.kernel, reads, writes }
+                ChainAction::Map { kernel: lowered.kernel, reads, writes, marks: map.marks.clone() }
             }
             PlanOp::Keep(keep) => ChainAction::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
             PlanOp::Expand(expand) => {

@@ -10,7 +10,7 @@ use forebay_model::{Finding, Result, SpecLocation};
 use forebay_window::WindowPlan;
 use serde::{Deserialize, Serialize};
 
-use crate::op::{ColumnKernel, ExpandKernel};
+use crate::op::{ColumnKernel, ExpandKernel, RowMark};
 use crate::{AnalyzerId, OpId, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
@@ -33,6 +33,16 @@ pub struct RowCounts {
     pub filtered: u64,
     /// Rows added by expansions; negative if empty lists remove rows.
     pub expanded: i64,
+    /// Rows of which a prediction was moved to a bound.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clipped: u64,
+    /// Rows whose predicted quantiles crossed, and were sorted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crossed: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl RowCounts {
@@ -41,6 +51,16 @@ impl RowCounts {
         self.input += other.input;
         self.filtered += other.filtered;
         self.expanded += other.expanded;
+        self.clipped += other.clipped;
+        self.crossed += other.crossed;
+    }
+
+    /// Counts the marked rows of a chunk.
+    fn count_marked(&mut self, mark: RowMark, rows: u64) {
+        match mark {
+            RowMark::Clipped => self.clipped += rows,
+            RowMark::Crossed => self.crossed += rows,
+        }
     }
 }
 
@@ -50,6 +70,7 @@ enum ChainAction {
         kernel: ColumnKernel,
         reads: Vec<usize>,
         writes: Vec<usize>,
+        marks: Vec<RowMark>,
     },
     Keep {
         kernel: ColumnKernel,

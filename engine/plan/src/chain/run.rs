@@ -113,7 +113,7 @@ impl ChunkRegisters {
             registers: vec![None; registers],
             rows,
             keys: chunk.keys.clone(),
-            counts: RowCounts { input: rows as u64 + chunk.skipped, filtered: chunk.skipped, expanded: 0 },
+            counts: RowCounts { input: rows as u64 + chunk.skipped, filtered: chunk.skipped, ..RowCounts::default() },
         };
         for (register, column) in path.registers.iter().zip(chunk.batch.columns()) {
             state.registers[*register] = Some(column.clone());
@@ -139,8 +139,15 @@ impl ChainInstruction {
     ) -> Result<()> {
         let ChunkRegisters { registers, rows, keys, counts } = state;
         match &self.step.action {
-            ChainAction::Map { kernel, reads, writes } => {
-                let outputs = kernel(&load(registers, reads)?, *rows)?;
+            ChainAction::Map { kernel, reads, writes, marks } => {
+                let mut outputs = kernel(&load(registers, reads)?, *rows)?;
+                let marked = outputs.split_off(outputs.len().min(writes.len()));
+                if marked.len() != marks.len() {
+                    return Err(Fault::internal("a kernel marked other rows than it declared"));
+                }
+                for (mark, column) in marks.iter().zip(marked) {
+                    counts.count_marked(*mark, condition_mask(&[column])?.true_count() as u64);
+                }
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
             }

@@ -2,7 +2,7 @@
 
 use forebay_commit::{IntervalEntry, Manifest, PublishedTable, TableTarget, visible_location};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_plan::{BaseDataset, ColumnOrigin, SinkWork, origins};
+use forebay_plan::{BaseDataset, ColumnOrigin, RowCounts, SinkWork, origins};
 use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
 
 use super::RunExecutor;
@@ -69,6 +69,7 @@ impl RunExecutor<'_> {
         let mut outputs = Vec::new();
         for StagedOutput { work, out, manifest, interval, scope, label, .. } in staged {
             let (rows, files) = (manifest.rows, manifest.files().count());
+            let RowCounts { clipped, crossed, .. } = manifest.counts();
             let bytes = manifest.files().map(|file| file.bytes).sum();
             let check_fence = || session.check_fence();
             let sink = session.sink(self.pipeline, work.sink)?;
@@ -92,7 +93,19 @@ impl RunExecutor<'_> {
             let (table, path) = (sink.table().is_some(), visible_location(&out).shown);
             let data = if table { path.clone() } else { published.shown_at(&out) };
             let sink = self.pipeline.sinks[work.sink].name.clone();
-            outputs.push(OutputReport { sink, path, table, data, rows, rows_copied, files, bytes, columns });
+            outputs.push(OutputReport {
+                sink,
+                path,
+                table,
+                data,
+                rows,
+                rows_copied,
+                files,
+                bytes,
+                clipped,
+                crossed,
+                columns,
+            });
         }
         Ok(outputs)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
 use forebay_execute::{ClusterHandle, IntervalFilter, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
-use forebay_plan::{OpId, RowCounts, SinkWork, config_without_path, operation_id};
+use forebay_plan::{OpId, SinkWork, config_without_path, operation_id};
 use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
 use serde_json::json;
@@ -32,10 +32,7 @@ impl RunExecutor<'_> {
             }
             RecordedPass { decision, .. } => self.write_files(work, pass, decision, &out, report)?,
         };
-        let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
-            sums.add(shard.counts());
-            sums
-        });
+        let sums = manifest.counts();
         report.count(sums);
         if report.reused {
             report.rows_kept = report.rows_in;

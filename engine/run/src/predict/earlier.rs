@@ -26,7 +26,8 @@ impl Session {
             let predictor = self.connectors.predictor(&|name: &str| self.io.get(&files.join(name)))?;
             let place = files.join("artifact");
             let earlier = PreviousArtifact::of(self, Artifact::load(&self.io, &place)?, place)?;
-            let model = ForecastModel { model: LoadedModel::new(predictor), artifact: earlier.artifact.id.to_string() };
+            let model = LoadedModel::new(predictor, Some(&files));
+            let model = ForecastModel { model, artifact: earlier.artifact.id.to_string() };
             let plan = self.plan_forecast(pipeline, sink, &config, model)?;
             Ok(ForecastPlan { earlier: Some(earlier), ..plan })
         };

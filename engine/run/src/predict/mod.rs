@@ -12,12 +12,12 @@ mod naive;
 mod step;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
-use forebay_model::{Dataset, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
+use forebay_model::{Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, changed_by, check_horizon,
     compile, unknown_column,
@@ -33,6 +33,7 @@ use self::contract::ForecastContract;
 use self::step::no_future;
 use crate::degradation::{PreviousArtifact, replace_findings};
 use crate::executor::{RunExecutor, StagedOutput};
+use crate::remote_run::RemoteRun;
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
 use crate::training::UnpublishedModel;
@@ -65,16 +66,13 @@ pub(crate) struct UnpublishedForecast<'a> {
     run: RunExecutor<'a>,
     staged: Vec<StagedOutput>,
     plan: &'a ForecastPlan,
-    /// Rows of which a prediction was moved to a bound.
-    clipped: u64,
-    /// Rows whose quantiles were sorted.
-    crossed: u64,
 }
 
 /// What a forecast needs of the run that it belongs to.
 pub(crate) struct ForecastInputs<'a, 'r> {
     pub datasets: &'a BTreeMap<String, Dataset>,
     pub run: &'a RunExecutor<'r>,
+    pub interval: Option<&'a Interval>,
     /// What is done to be on time.
     pub ladder: &'a Option<DegradationReport>,
 }
@@ -148,7 +146,8 @@ impl Session {
             let model = model.ok_or_else(|| Fault::internal("a forecast without a model"))?;
             let files = model.directory()?;
             let predictor = self.connectors.predictor(&|name: &str| self.io.get(&files.join(name)))?;
-            let model = ForecastModel { model: LoadedModel::new(predictor), artifact: artifact.id.to_string() };
+            let model =
+                ForecastModel { model: LoadedModel::new(predictor, Some(&files)), artifact: artifact.id.to_string() };
             self.plan_forecast(pipeline, sink, &config, model)
         };
         pipeline.predictions.iter().map(|sink| plan(sink).map_err(|fault| fault.at(sink.at.as_ref()))).collect()
@@ -199,7 +198,7 @@ impl Session {
     pub(crate) fn run_forecast<'a>(
         &'a self,
         plan: &'a ForecastPlan,
-        ForecastInputs { datasets, run, ladder }: ForecastInputs<'_, '_>,
+        ForecastInputs { datasets, run, interval, ladder }: ForecastInputs<'_, '_>,
     ) -> Result<UnpublishedForecast<'a>> {
         let bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
@@ -211,15 +210,32 @@ impl Session {
                 Fault::new(codes::STATE_VERSION, message).hint("run the spec once without a deadline")
             })
         });
-        let is_known = &mut |_, state| Ok(run.known.findings.contains_key(&state));
-        let mut program = compile(&plan.pipeline, bound, datasets, &[sink], false, is_known)?;
+        let mut answered = BTreeSet::new();
+        let mut program = compile(&plan.pipeline, bound, datasets, &[sink], false, &mut |ask, state| {
+            let known = run.known.findings.contains_key(&state);
+            answered.extend(known.then_some(ask));
+            Ok(known)
+        })?;
         if let Some(answers) = answers.transpose()? {
             let all = (0..program.bound.asks.len()).collect();
             replace_findings(&mut program, &plan.pipeline, &all, &answers, &mut findings)?;
         }
         let known = RunState { sources, findings, ..RunState::default() };
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
+        // Findings of another night are known here alone.
+        let run_spec = match plan.earlier.is_none() && run.run_spec.is_some() {
+            true => {
+                let (pipeline, sinks) = (&plan.pipeline, &[sink][..]);
+                self.run_spec(
+                    RemoteRun { pipeline, sinks, learns: false, known: answered, applies: None },
+                    interval,
+                    datasets,
+                )?
+            }
+            false => None,
+        };
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
+        run.run_spec = run_spec;
         run.degradation.clone_from(ladder);
         run.makes_artifact = false;
         let staged = run.run_passes()?;
@@ -229,7 +245,7 @@ impl Session {
 
 impl<'a> UnpublishedForecast<'a> {
     fn new(run: RunExecutor<'a>, staged: Vec<StagedOutput>, plan: &'a ForecastPlan) -> UnpublishedForecast<'a> {
-        UnpublishedForecast { run, staged, plan, clipped: plan.model.clipped(), crossed: plan.model.crossed() }
+        UnpublishedForecast { run, staged, plan }
     }
 
     /// The passes that made it.
@@ -255,8 +271,8 @@ impl<'a> UnpublishedForecast<'a> {
             known_until: future.known_until,
             model: self.plan.model.predictor.id().to_owned(),
             artifact: self.plan.artifact.clone(),
-            clipped: self.clipped,
-            crossed: self.crossed,
+            clipped: output.clipped,
+            crossed: output.crossed,
         })
     }
 }

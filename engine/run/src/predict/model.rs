@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::{ArrayRef, Float32Array};
 use arrow::datatypes::Schema;
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::StorageLocation;
 
 /// A model that predicts rows of the step that it was trained on.
 pub trait ModelPredictor: Debug + Send + Sync {
@@ -61,20 +61,28 @@ pub fn quantile_column(point: &str, quantile: f64) -> String {
 pub struct LoadedModel {
     /// The model.
     pub predictor: Arc<dyn ModelPredictor>,
-    clipped: AtomicU64,
-    crossed: AtomicU64,
+    /// The directory of its files, from which workers load it; none of one that is in memory alone.
+    pub(crate) place: Option<String>,
 }
 
 /// Models that a caller holds, by id: the configuration of a step is JSON, and so has only the id.
 static LOADED: Mutex<BTreeMap<String, Weak<LoadedModel>>> = Mutex::new(BTreeMap::new());
 
 impl LoadedModel {
-    /// Lets steps find a model.
-    pub fn new(predictor: Arc<dyn ModelPredictor>) -> Arc<LoadedModel> {
+    /// Lets steps find a model. `place` is the directory of its files.
+    pub fn new(predictor: Arc<dyn ModelPredictor>, place: Option<&StorageLocation>) -> Arc<LoadedModel> {
+        let place = place.map(|place| place.shown.clone());
         let id = predictor.id().to_owned();
-        let model = Arc::new(LoadedModel { predictor, clipped: AtomicU64::new(0), crossed: AtomicU64::new(0) });
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.retain(|_, known| known.strong_count() > 0);
+        // The stages of a worker share a model: the first of them to end must not take it from the others.
+        if let Some(known) = loaded.get(&id).and_then(Weak::upgrade)
+            && place.is_some()
+            && known.place == place
+        {
+            return known;
+        }
+        let model = Arc::new(LoadedModel { predictor, place });
         loaded.insert(id, Arc::downgrade(&model));
         model
     }
@@ -84,21 +92,5 @@ impl LoadedModel {
         let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let found = loaded.get(id).and_then(Weak::upgrade);
         found.ok_or_else(|| Fault::new(codes::NOT_FOUND, format!("the model {id} is not loaded")))
-    }
-
-    /// Counts rows of which a prediction was moved to a bound, and rows whose quantiles were sorted.
-    pub(super) fn count_moved(&self, clipped: u64, crossed: u64) {
-        self.clipped.fetch_add(clipped, Ordering::Relaxed);
-        self.crossed.fetch_add(crossed, Ordering::Relaxed);
-    }
-
-    /// How many rows had a prediction that was moved to a bound so far.
-    pub fn clipped(&self) -> u64 {
-        self.clipped.load(Ordering::Relaxed)
-    }
-
-    /// How many rows had quantiles that crossed, and were sorted, so far.
-    pub fn crossed(&self) -> u64 {
-        self.crossed.load(Ordering::Relaxed)
     }
 }

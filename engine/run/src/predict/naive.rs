@@ -201,7 +201,7 @@ impl Session {
         let (node, naive) = naive_node(pipeline, &sink.from, &name, season)?;
         // A forecast has the same columns, whatever it is made with.
         let naive = naive.with_quantiles(self.forecast_quantiles(pipeline, &config)?);
-        let model = ForecastModel { model: LoadedModel::new(Arc::new(naive)), artifact: String::new() };
+        let model = ForecastModel { model: LoadedModel::new(Arc::new(naive), None), artifact: String::new() };
         // Nothing else of the pipeline is looked at.
         let mut own = pipeline.clone();
         own.nodes.push(node);

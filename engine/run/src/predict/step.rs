@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, DictionaryArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, Transform, check_horizon,
+    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, RowMark, Transform, check_horizon,
     source_column, unknown_column,
 };
 use schemars::JsonSchema;
@@ -88,9 +88,10 @@ impl Transform for PredictTransform {
         let bounds = self.bounds();
         let predict = MapOp::new(reads, predicted, move |columns, rows| {
             let found = bounded_columns(model.predictor.predict(columns, rows)?, bounds);
-            model.count_moved(found.clipped, found.crossed);
-            Ok(found.columns)
+            let marks: [ArrayRef; 2] = [Arc::new(found.clipped), Arc::new(found.crossed)];
+            Ok(found.columns.into_iter().chain(marks).collect())
         });
+        let predict = predict.marking([RowMark::Clipped, RowMark::Crossed]);
         match &self.forecast {
             None => Ok(vec![PlanOp::Map(predict)]),
             Some(forecast) => self.forecast_ops(predict, forecast, &quantiles, scope),

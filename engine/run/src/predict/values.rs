@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Float32Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array};
 
 use super::model::Predictions;
 
@@ -41,10 +41,10 @@ impl PredictionBounds {
 pub(super) struct BoundedColumns {
     /// The point forecast, then the quantiles.
     pub columns: Vec<ArrayRef>,
-    /// Rows of which a prediction was moved to a bound.
-    pub clipped: u64,
-    /// Rows whose quantiles were not in ascending order.
-    pub crossed: u64,
+    /// Whether a prediction of the row was moved to a bound.
+    pub clipped: BooleanArray,
+    /// Whether the quantiles of the row were not in ascending order.
+    pub crossed: BooleanArray,
 }
 
 /// Sorts the quantiles of each row (Chernozhukov, Fernandez-Val and Galichon, 2010: no loss grows by it), and moves
@@ -53,7 +53,7 @@ pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds
     let Predictions { point, quantiles } = predictions;
     let rows = point.len();
     let mut columns: Vec<Vec<Option<f32>>> = vec![Vec::with_capacity(rows); 1 + quantiles.len()];
-    let (mut clipped, mut crossed) = (0, 0);
+    let (mut clipped, mut crossed) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     let mut values = Vec::with_capacity(quantiles.len());
     for row in 0..rows {
         let mut is_moved = false;
@@ -66,18 +66,19 @@ pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds
         values.clear();
         values.extend(quantiles.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row)));
         let is_whole = values.len() == quantiles.len();
-        if is_whole && !values.is_sorted_by(|a, b| a.total_cmp(b).is_le()) {
-            crossed += 1;
+        let crosses = is_whole && !values.is_sorted_by(|a, b| a.total_cmp(b).is_le());
+        crossed.push(crosses);
+        if crosses {
             values.sort_by(f32::total_cmp);
         }
         values.resize(quantiles.len(), f32::NAN);
         for (column, value) in values.iter().enumerate() {
             keep(1 + column, is_whole.then_some(*value));
         }
-        clipped += u64::from(is_moved);
+        clipped.push(is_moved);
     }
     let columns = columns.into_iter().map(|column| Arc::new(Float32Array::from(column)) as ArrayRef).collect();
-    BoundedColumns { columns, clipped, crossed }
+    BoundedColumns { columns, clipped: clipped.into(), crossed: crossed.into() }
 }
 
 #[cfg(test)]
@@ -103,6 +104,7 @@ mod tests {
         assert_eq!(column(1), [Some(0.25), Some(0.0), None, Some(4.0)]);
         assert_eq!(column(2), [Some(0.5), Some(0.5), None, Some(4.0)]);
         assert_eq!(column(3), [Some(2.0), Some(1.0), None, Some(10.0)]);
-        assert_eq!((found.clipped, found.crossed), (2, 2));
+        assert_eq!(found.clipped, BooleanArray::from(vec![false, true, false, true]));
+        assert_eq!(found.crossed, BooleanArray::from(vec![true, true, false, false]));
     }
 }

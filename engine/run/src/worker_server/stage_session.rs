@@ -23,6 +23,7 @@ use rayon::ThreadPool;
 use serde_json::Value;
 
 use crate::executor::RunExecutor;
+use crate::remote_run::{apply_findings, name_by_artifact};
 use crate::session::Session;
 use crate::worker_server::RunInputs;
 
@@ -196,7 +197,9 @@ fn run_stage(
         fault.hint("give all of them the same files, at the same paths, and the same version")
     };
     let session = &session.carrying(job.continues, &job.held)?;
-    let prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
+    let _models = session.load_models(job)?;
+    let applied = session.applied_artifact(job)?;
+    let mut prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
     for (name, dataset) in &prepared.datasets {
         if job.sources.get(name) != Some(&dataset.fingerprint()) {
             return Err(other(&format!("other files of `{name}`")));
@@ -204,11 +207,17 @@ fn run_stage(
     }
     let store = StateStore::new(session.io.clone(), session.state()?);
     let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
+    if let Some(artifact) = &applied {
+        name_by_artifact(&mut prepared.bound, artifact)?;
+    }
     let mut known = prepared.known;
     known.row_orders = key.row_orders.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));
     let mut program =
         compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
+    if let Some(artifact) = &applied {
+        apply_findings(&mut program, &job.pipeline, artifact, &mut known.findings)?;
+    }
     let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
     let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
     let scans: Vec<ColumnScan> = match &pass.work {
