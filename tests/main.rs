@@ -57,6 +57,7 @@ mod published;
 mod quantiles;
 mod random_windows;
 mod ready;
+mod recursive;
 mod refit;
 mod relational;
 mod request_failures;

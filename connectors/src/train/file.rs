@@ -19,8 +19,11 @@ const FORMAT: u32 = 2;
 /// The version of files with models for the steps of the horizon.
 const FORMAT_STEPS: u32 = 3;
 
+/// The version of files with models that predict one step from another.
+const FORMAT_RECURSIVE: u32 = 4;
+
 /// Versions of model files that can be read.
-const READABLE_FORMATS: [u32; 3] = [1, FORMAT, FORMAT_STEPS];
+const READABLE_FORMATS: [u32; 4] = [1, FORMAT, FORMAT_STEPS, FORMAT_RECURSIVE];
 
 /// The model's file.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -121,7 +124,11 @@ pub(super) fn write_boosted_model(
         width: 0,
     });
     let card = ModelCard {
-        format: if boosting.steps.is_some() { FORMAT_STEPS } else { FORMAT },
+        format: match boosting.recursive {
+            true => FORMAT_RECURSIVE,
+            false if boosting.steps.is_some() => FORMAT_STEPS,
+            false => FORMAT,
+        },
         origin: serde_json::from_value(course.origin.clone()).map_err(json)?,
         shape: ModelShape {
             dense: features.dense.clone(),
@@ -145,7 +152,8 @@ impl Predictor {
         let file = TensorFile::read(bytes)?;
         let words: Value = serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
         if !READABLE_FORMATS.iter().any(|format| words["format"] == *format) {
-            let message = format!("the model has format {}, this program reads up to {FORMAT_STEPS}", words["format"]);
+            let message =
+                format!("the model has format {}, this program reads up to {FORMAT_RECURSIVE}", words["format"]);
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
         let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;

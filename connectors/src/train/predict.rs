@@ -48,6 +48,10 @@ impl ModelPredictor for Predictor {
         Fault::combine(faults.collect()).map_or(Ok(()), Err)
     }
 
+    fn feeds_back(&self) -> Option<&str> {
+        self.card.boosting.as_ref().filter(|boosting| boosting.recursive).map(|_| self.card.label.as_str())
+    }
+
     fn quantiles(&self) -> &[f64] {
         self.card.boosting.as_ref().map_or(&[], |boosting| &boosting.quantiles)
     }

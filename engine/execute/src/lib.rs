@@ -20,6 +20,7 @@ mod one_per_key;
 mod ordered_scan;
 mod query_memory;
 mod read_ahead;
+mod recursive_rows;
 mod remote;
 mod restore_order;
 mod row_groups;

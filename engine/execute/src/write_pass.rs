@@ -14,6 +14,7 @@ use forebay_storage::{Event, EventListener, MemoryBudget, Sink, StorageClient};
 
 use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
 use crate::read_ahead::ReadAhead;
+use crate::recursive_rows::{GiveFn, RecursiveRows};
 use crate::remote::{ClusterHandle, WorkerTask};
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
 use crate::run_state::RunState;
@@ -243,7 +244,11 @@ impl WritePass<'_> {
         line: &SpanTimeline,
         target: &WriteTarget<'_>,
     ) -> Result<Vec<WorkUnit>> {
-        target.parts(&line.history, self.spans_in_interval(sequence, &line.tasks, target)?)
+        let wanted = self.spans_in_interval(sequence, &line.tasks, target)?;
+        match self.recursive_rows(sequence, &line.tasks[wanted.clone()])? {
+            Some(_) => target.whole_part(&line.history, wanted),
+            None => target.parts(&line.history, wanted),
+        }
     }
 
     /// Consecutive spans that hold all wanted rows.
@@ -285,33 +290,56 @@ impl WritePass<'_> {
         }
         let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
         let mut counts = RowCounts::default();
-        let whole = sequence.for_each_chunk_group(tasks, columns, cursor, stop, &mut |scan, chunks, carry| {
-            let chain = sequence.chains[scan];
-            let mut batches = Vec::with_capacity(chunks.len());
-            let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
-                None => {
-                    batches.push(written_batch(groups.schema, input.columns, input.rows)?);
-                    Ok(())
+        let mut recursive = self.recursive_rows(sequence, tasks)?;
+        let ScanCursor { carry, reads } = cursor;
+        let cursor = ScanCursor { carry: &mut *carry, reads };
+        let mut run =
+            |carry: &mut Carry, rows: &mut dyn FnMut(&mut Carry, GiveFn<'_>) -> Result<RowCounts>| -> Result<()> {
+                let mut batches = Vec::new();
+                let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
+                    None => {
+                        batches.push(written_batch(groups.schema, input.columns, input.rows)?);
+                        Ok(())
+                    }
+                    Some(question) => learn(question, input),
+                };
+                let streamed = rows(carry, &mut give);
+                counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
+                for mut batch in batches {
+                    if let Some(within) = &target.within {
+                        let rows = batch.num_rows();
+                        batch = within.filter_rows(batch)?;
+                        counts.filtered += (rows - batch.num_rows()) as u64;
+                    }
+                    groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
                 }
-                Some(question) => learn(question, input),
+                Ok(())
             };
-            let streamed = chain.run(chunks, carry, &mut give);
-            counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
-            for mut batch in batches {
-                if let Some(within) = &target.within {
-                    let rows = batch.num_rows();
-                    batch = within.filter_rows(batch)?;
-                    counts.filtered += (rows - batch.num_rows()) as u64;
-                }
-                groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
-            }
+        let whole = sequence.for_each_chunk_group(tasks, columns, cursor, stop, &mut |scan, chunks, carry| {
+            run(carry, &mut |carry, give| match &mut recursive {
+                Some(recursive) => recursive.push(chunks, carry, give),
+                None => sequence.chains[scan].run(chunks, carry, give),
+            })?;
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
             self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         })?;
         if whole {
+            if let Some(recursive) = &mut recursive {
+                run(carry, &mut |carry, give| recursive.finish(carry, give))?;
+            }
             self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });
         }
         Ok(whole.then_some(counts))
+    }
+
+    /// The rows of spans whose predictions feed later rows, if they do.
+    fn recursive_rows<'s>(
+        &self,
+        sequence: &'s OrderedScan<'_>,
+        tasks: &[SpanRef],
+    ) -> Result<Option<RecursiveRows<'s>>> {
+        let Some(task) = tasks.first() else { return Ok(None) };
+        RecursiveRows::new(sequence.chains[task.scan], &sequence.scans[task.scan].columns)
     }
 }

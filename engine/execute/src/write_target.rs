@@ -61,6 +61,14 @@ impl<'a> WriteTarget<'a> {
         Ok(parts)
     }
 
+    /// The wanted spans as one unit.
+    pub fn whole_part(&self, history: &SpanIndex, wanted: Range<usize>) -> Result<Vec<WorkUnit>> {
+        let id = history.result_id(self.shards, wanted.clone());
+        let visible = self.visible()?.into_iter().find(|shard| shard.id == id.to_string());
+        let known = visible.map_or_else(|| self.kept(id), |shard| Ok(Some(shard)))?;
+        Ok(vec![WorkUnit { known, ..WorkUnit::new(wanted, id) }])
+    }
+
     /// The shards that readers see now, if their files are intact. Rows that are added to a table are other ones.
     fn visible(&self) -> Result<Vec<Shard>> {
         if self.sink.table().is_some_and(|table| table.appends()) {

@@ -8,7 +8,7 @@ use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, code
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
 use crate::label_horizon::LabelHorizon;
-use crate::step_columns::predicts_per_step;
+use crate::step_columns::StepStrategy;
 use crate::{
     BaseDataset, BoundPipeline, JoinBy, JoinOp, MatchDirection, NodeFlow, OpStream, PlanOp, WindowOp, base_column,
     unknown_column,
@@ -65,6 +65,9 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
     let Some(label) = &pipeline.label else { return Ok(()) };
     let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
     let ages = ColumnAges::new(pipeline, bound, label);
+    let with_label = label.known.iter().chain([&label.column]).cloned().collect();
+    let predicted_label = PredictionLabel { known: with_label, ..label.clone() };
+    let predicted_ages = ColumnAges::new(pipeline, bound, &predicted_label);
     // A model for each step of the horizon takes what is known one step ahead.
     let one_step = PredictionLabel { horizon: "one step".to_owned(), ..label.clone() };
     let mut faults = Vec::new();
@@ -75,8 +78,9 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
         if flow.schema.field_with_name(&label.column).is_err() {
             continue;
         }
-        let steps = flow.future.as_deref().filter(|_| predicts_per_step(sink));
-        if steps.is_none() && predicts_per_step(sink) {
+        let strategy = StepStrategy::of(sink);
+        let steps = flow.future.as_deref().filter(|_| strategy.is_some());
+        if steps.is_none() && strategy.is_some() {
             // Refused with its training: without rows of the future there are no steps.
             continue;
         }
@@ -93,7 +97,22 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
             }
         }
         let place = |fault: Fault| fault.at(sink.at.as_ref());
+        let is_clean = leaks.is_empty();
         faults.extend(by_cause(leaks).iter().map(|group| place(leak_fault(&sink.name, own, group))));
+        let Some(future) = steps.filter(|_| is_clean && strategy == Some(StepStrategy::Recursive)) else { continue };
+        // Predictions of the label are known; all else that features look back at has to be known as for one model of
+        // the whole horizon.
+        let mut leaks = Vec::new();
+        for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
+            let mut traces = future.rows.iter().map(|stream| predicted_ages.trace(stream, field.name()));
+            if let Some(trace) = traces.find(|trace| !horizon.allows(trace.ends)) {
+                leaks.push(ColumnLeak { column: field.name().clone(), trace });
+            }
+        }
+        faults.extend(by_cause(leaks).iter().map(|group| {
+            let note = format!("`strategy: recursive` predicts `{}` alone for the steps between", label.column);
+            place(leak_fault(&sink.name, label, group).note(note))
+        }));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
 }

@@ -61,7 +61,7 @@ pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
     FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
-    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, RowBatches, RowMark, WindowOp,
+    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
 };
 pub use operation_id::{config_without, config_without_path, operation_id};
 pub use program::{
@@ -77,6 +77,6 @@ pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
-pub use step_columns::{StepColumns, predicts_per_step, step_columns};
+pub use step_columns::{StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns};
 pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};

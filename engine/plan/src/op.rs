@@ -110,6 +110,17 @@ pub enum RowMark {
     Crossed,
 }
 
+/// Predictions that become values of the rows that they are for, before later rows are computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictionFeedback {
+    /// The written column with the predictions.
+    pub prediction: String,
+    /// The column of the rows, as they were made, that gets them.
+    pub label: String,
+    /// The event-time column of the rows, as they were made.
+    pub time: String,
+}
+
 /// A row-wise operation: one output row for each input row.
 #[derive(Clone)]
 pub struct MapOp {
@@ -128,6 +139,8 @@ pub struct MapOp {
     pub expectation: Option<Expectation>,
     /// What is counted of marked rows. The kernel gives a Boolean column for each, after those that it writes.
     pub marks: Vec<RowMark>,
+    /// Predictions among what it writes that feed later rows.
+    pub feedback: Option<PredictionFeedback>,
 }
 
 impl MapOp {
@@ -146,6 +159,7 @@ impl MapOp {
             behind: None,
             expectation: None,
             marks: Vec::new(),
+            feedback: None,
         }
     }
 
@@ -164,6 +178,7 @@ impl MapOp {
             behind: None,
             expectation: None,
             marks: Vec::new(),
+            feedback: None,
         }
     }
 }

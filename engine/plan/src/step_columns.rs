@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes};
 
-use crate::BoundPipeline;
 use crate::label_horizon::LabelHorizon;
 use crate::leakage::ColumnAges;
+use crate::{BoundPipeline, FutureFlow, NodeFlow, changed_by, unknown_column};
 
 /// The columns of a step with rows of the future, by how many steps ahead they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,26 +17,101 @@ pub struct StepColumns {
     pub known: BTreeMap<String, u64>,
 }
 
-/// Whether a training has a model for each step of the horizon. The plan knows nothing else of what trainers are told.
-pub fn predicts_per_step(training: &PipelineSink) -> bool {
-    training.config["strategy"] == "per_step"
+/// How a training divides the steps of the horizon, where its features need only be known one step ahead. The plan knows
+/// nothing else of what trainers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepStrategy {
+    /// A model for each step.
+    PerStep,
+    /// One model, whose predictions of a step are values of the label for the next.
+    Recursive,
+}
+
+impl StepStrategy {
+    /// That of a training; `None` of one whose features are known for the whole horizon.
+    pub fn of(training: &PipelineSink) -> Option<StepStrategy> {
+        let strategies = [StepStrategy::PerStep, StepStrategy::Recursive];
+        strategies.into_iter().find(|own| training.config["strategy"] == own.word())
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            StepStrategy::PerStep => "per_step",
+            StepStrategy::Recursive => "recursive",
+        }
+    }
+}
+
+/// The flow of a step with rows of the future, these rows, and the label of the pipeline.
+struct PredictedFlow<'a> {
+    flow: &'a NodeFlow,
+    future: &'a FutureFlow,
+    label: &'a PredictionLabel,
+}
+
+impl<'a> PredictedFlow<'a> {
+    fn of(
+        pipeline: &'a Pipeline,
+        bound: &'a BoundPipeline,
+        from: &str,
+        strategy: StepStrategy,
+    ) -> Result<PredictedFlow<'a>> {
+        let strategy = strategy.word();
+        let flow = bound.flows.get(from);
+        let future = flow.and_then(|flow| Some((flow, flow.future.as_deref()?)));
+        let Some((flow, future)) = future else {
+            let message = format!("`strategy: {strategy}` predicts rows of the future, and `{from}` has none");
+            let fault = Fault::new(codes::MISSING_FIELD, message);
+            return Err(fault.hint("add `future_rows` to its steps, before the windows"));
+        };
+        let Some(label) = &pipeline.label else {
+            let message = format!(
+                "`strategy: {strategy}` needs to know which columns are known ahead, and the pipeline has no `label`"
+            );
+            let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
+            return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
+        };
+        Ok(PredictedFlow { flow, future, label })
+    }
+}
+
+/// Refuses a step whose rows of the future cannot be predicted one from another. Which columns may be among its features
+/// the check of leaks says.
+pub fn check_recursive(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<()> {
+    let PredictedFlow { future, label, .. } = PredictedFlow::of(pipeline, bound, from, StepStrategy::Recursive)?;
+    let [stream] = future.rows.as_slice() else {
+        let fault = Fault::new(codes::UNSUPPORTED, "the inputs of the union have rows of the future of their own");
+        return Err(fault.hint("move `future_rows` behind the union"));
+    };
+    check_recursive_label(future, &label.column)?;
+    if let Some(by) = changed_by(bound, &stream.ops, &label.column) {
+        let message = format!(
+            "`{by}` changes the label `{}` behind `future_rows`, where predictions have to be values of it",
+            label.column
+        );
+        let hint = format!("change the label before `future_rows`, or write what `{by}` makes to another column");
+        return Err(Fault::new(codes::BAD_VALUE, message).column(&label.column).hint(hint));
+    }
+    Ok(())
+}
+
+/// Refuses a label that cannot hold predictions.
+pub fn check_recursive_label(future: &FutureFlow, label: &str) -> Result<()> {
+    let field = future.source.field_with_name(label).map_err(|_| unknown_column(label, &future.source))?;
+    if field.data_type().is_floating() {
+        return Ok(());
+    }
+    let message =
+        format!("`strategy: recursive` makes predictions values of `{label}`, which is {}", field.data_type());
+    let hint = format!(
+        "make it a number with a fraction before `future_rows`: `derive: {{ {label}: \"CAST({label} AS DOUBLE)\" }}`"
+    );
+    Err(Fault::new(codes::COLUMN_TYPE, message).column(label).hint(hint))
 }
 
 /// How many steps ahead the columns of a step are known.
 pub fn step_columns(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<StepColumns> {
-    let flow = bound.flows.get(from);
-    let future = flow.and_then(|flow| Some((flow, flow.future.as_deref()?)));
-    let Some((flow, future)) = future else {
-        let message = format!("`strategy: per_step` predicts rows of the future, and `{from}` has none");
-        let fault = Fault::new(codes::MISSING_FIELD, message);
-        return Err(fault.hint("add `future_rows` to its steps, before the windows"));
-    };
-    let Some(label) = &pipeline.label else {
-        let message =
-            "`strategy: per_step` needs to know which columns are known ahead, and the pipeline has no `label`";
-        let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
-        return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
-    };
+    let PredictedFlow { flow, future, label } = PredictedFlow::of(pipeline, bound, from, StepStrategy::PerStep)?;
     let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
     let ages = ColumnAges::new(pipeline, bound, label);
     let known = flow.schema.fields().iter().map(|field| {

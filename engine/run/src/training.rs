@@ -67,7 +67,12 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// Fails where such models cannot be trained, as far as the configuration names columns.
+    /// Whether the predictions of its model for one step are values of the label for the next.
+    fn recursive(&self) -> bool {
+        false
+    }
+
+    /// Fails where models for each step cannot be trained, as far as the configuration names columns.
     fn check_steps(&self, _columns: &StepColumns) -> Result<()> {
         Ok(())
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use forebay_commit::{Manifest, output_root};
 use forebay_feed::FeedConfig;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_plan::{BoundPipeline, NodeFlow, UnitMismatch, step_columns, unit_mismatch, unknown_column};
+use forebay_plan::{
+    BoundPipeline, NodeFlow, UnitMismatch, check_recursive, step_columns, unit_mismatch, unknown_column,
+};
 use forebay_storage::StorageLocation;
 
 use crate::output_overlap;
@@ -67,6 +69,14 @@ pub(crate) fn check_training(
     }
     if trainer.per_step() {
         trainer.check_steps(&step_columns(pipeline, bound, &training.from)?)?;
+    }
+    if trainer.recursive() {
+        check_recursive(pipeline, bound, &training.from)?;
+        if label != pipeline.label.as_ref().map_or("", |label| &label.column) {
+            let message =
+                format!("`strategy: recursive` predicts the pipeline's label, and `{label}` is another column");
+            return Err(Fault::new(codes::BAD_VALUE, message).column(&label).hint("declare it under `label:`"));
+        }
     }
     for column in trainer.label_columns() {
         check_label_column(bound, flow, &column, &label)?;

@@ -365,6 +365,10 @@ impl Trainer for BoostingConfig {
         self.strategy == ForecastStrategy::PerStep
     }
 
+    fn recursive(&self) -> bool {
+        self.strategy == ForecastStrategy::Recursive
+    }
+
     fn check_steps(&self, columns: &StepColumns) -> Result<()> {
         let (Some(dense), Some(categorical)) = (&self.dense, &self.categorical) else {
             return check_whole_columns(columns, &self.whole_columns());
@@ -378,7 +382,7 @@ impl Trainer for BoostingConfig {
     fn identity(&self) -> Result<Value> {
         let mut identity = self.model_identity()?;
         identity["by"] = json!([self.by, self.min_rows(), self.fallback]);
-        if self.per_step() {
+        if !self.strategy.is_default() {
             identity["strategy"] = json!(self.strategy);
         }
         Ok(identity)

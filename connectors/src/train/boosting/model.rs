@@ -38,12 +38,19 @@ pub struct BoostingCard {
     /// Which models predict which steps of the horizon, where there is a model for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepModels>,
+    /// Whether predictions of a step are values of the label for the next.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub recursive: bool,
     /// The column that predicts for groups without a model, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<ColumnFallback>,
     /// The models: first those over all rows, then those of groups; of each, those of the first steps come first, and of
     /// each of these, the point forecast comes before the quantiles.
     pub models: Vec<GroupModelCard>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// One model of one output.

@@ -23,6 +23,10 @@ pub enum ForecastStrategy {
     /// second that of two days. Steps with the same features share a model. The features need only be known one step
     /// ahead.
     PerStep,
+    /// One model that looks one step ahead and predicts one step after the other: what it predicts for a step is the
+    /// label of that step in lags and windows of the next. All other columns that features look at have to be known for
+    /// the whole horizon, and the history comes in order of time. The label is a number with a fraction.
+    Recursive,
 }
 
 impl ForecastStrategy {

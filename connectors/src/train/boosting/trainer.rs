@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{TrainingContext, TrainingOutput, TrainingReport};
+use forebay_run::{Trainer, TrainingContext, TrainingOutput, TrainingReport};
 use forebay_storage::Event;
 use forebay_threads::parallel_map;
 use serde_json::json;
@@ -385,6 +385,7 @@ impl<'a> BoostingRun<'a> {
             quantiles: self.config.quantiles.clone(),
             by: self.config.by.clone(),
             steps: self.steps.clone(),
+            recursive: self.config.recursive(),
             fallback: summary.column,
             models: models.iter().map(|model| model.card.clone()).collect(),
         };

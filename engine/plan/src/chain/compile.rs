@@ -11,7 +11,7 @@ use super::{
     WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
-use crate::op::WindowOp;
+use crate::op::{PredictionFeedback, WindowOp};
 use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Outputs that a path computes.
@@ -45,6 +45,7 @@ impl OpChain {
             steps: Vec::new(),
             fields: Vec::new(),
             windows: Vec::new(),
+            feedback: None,
         };
         builder.fields = vec![Vec::new(); wants.len()];
         let last = wants.iter().map(|want| want.after).max().unwrap_or(0);
@@ -78,6 +79,7 @@ struct ChainBuilder {
     steps: Vec<LabeledAction>,
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
+    feedback: Option<PredictionFeedback>,
 }
 
 impl ChainBuilder {
@@ -114,6 +116,7 @@ impl ChainBuilder {
         let action = match &op.op {
             PlanOp::Map(map) => {
                 let lowered = (map.lower)(findings)?;
+                self.feedback = self.feedback.take().or_else(|| map.feedback.clone());
                 let reads = self.reads(&map.reads)?;
                 let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
                 ChainAction::Map { kernel: lowered.kernel, reads, writes, marks: map.marks.clone() }
@@ -213,10 +216,10 @@ impl ChainBuilder {
     }
 
     fn finish(self, base_columns: &[String]) -> OpChain {
-        let ChainBuilder { registers, vector_bytes, steps, fields, windows, .. } = self;
+        let ChainBuilder { registers, vector_bytes, steps, fields, windows, feedback, .. } = self;
         let path = |gives| compile_path(&steps, registers, base_columns, gives);
         let (full, light) = (path(PathOutputs::All), path(PathOutputs::Nothing));
-        OpChain { full, light, registers, vector_bytes, fields, windows }
+        OpChain { full, light, registers, vector_bytes, fields, windows, feedback }
     }
 }
 

@@ -10,7 +10,7 @@ use forebay_model::{Finding, Result, SpecLocation};
 use forebay_window::WindowPlan;
 use serde::{Deserialize, Serialize};
 
-use crate::op::{ColumnKernel, ExpandKernel, RowMark};
+use crate::op::{ColumnKernel, ExpandKernel, PredictionFeedback, RowMark};
 use crate::{AnalyzerId, OpId, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
@@ -184,6 +184,7 @@ pub struct OpChain {
     /// Fields of each tap's columns, after learning.
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
+    feedback: Option<PredictionFeedback>,
 }
 
 /// Windows that share one push, with the same row order.
@@ -215,6 +216,11 @@ impl OpChain {
     /// The windows, in order.
     pub fn windows(&self) -> &[ChainWindow] {
         &self.windows
+    }
+
+    /// The predictions that feed later rows, if there are any.
+    pub fn feedback(&self) -> Option<&PredictionFeedback> {
+        self.feedback.as_ref()
     }
 
     /// Whether the output of a row depends on earlier rows.

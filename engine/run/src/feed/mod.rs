@@ -25,7 +25,7 @@ use forebay_feed::{
 use forebay_model::{ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes};
 use forebay_plan::{
     BaseDataset, BoundAnalyzer, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART, OpChain, OpStream,
-    PassWork, Program, SinkWork, compile, predicts_per_step, slice_for_columns,
+    PassWork, Program, SinkWork, StepStrategy, compile, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
@@ -177,7 +177,7 @@ impl Session {
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
         let is_future = |sink: &PipelineSink| sink.split.as_deref() == Some(FUTURE_PART);
-        let per_step = pipeline.trainings.iter().find(|own| own.from == from && predicts_per_step(own));
+        let per_step = pipeline.trainings.iter().find(|own| own.from == from && StepStrategy::of(own).is_some());
         wanted.sinks.push(PipelineSink {
             name: "feed".to_owned(),
             from: from.clone(),

@@ -32,6 +32,11 @@ pub trait ModelPredictor: Debug + Send + Sync {
         &[]
     }
 
+    /// The label, where the predictions for a row are values of the label in features of later rows.
+    fn feeds_back(&self) -> Option<&str> {
+        None
+    }
+
     /// Predictions, given its columns; null for rows that do not count.
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions>;
 }

@@ -6,8 +6,8 @@ use arrow::array::{ArrayRef, DictionaryArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, RowMark, Transform, check_horizon,
-    source_column, unknown_column,
+    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
+    Transform, check_horizon, check_recursive_label, source_column, unknown_column,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,8 +70,12 @@ impl Transform for PredictTransform {
         }
         let reads = model.predictor.columns();
         let by_step = reads.iter().any(|name| name == HORIZON_STEP);
-        if by_step && self.forecast.is_none() {
-            let message = "the model has trees for each step of the horizon, and predicts rows of the future only";
+        let recursive = model.predictor.feeds_back().map(str::to_owned);
+        if (by_step || recursive.is_some()) && self.forecast.is_none() {
+            let message = match by_step {
+                true => "the model has trees for each step of the horizon, and predicts rows of the future only",
+                false => "the model predicts one step from another, and so rows of the future only",
+            };
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("leave `--split` out, or name the part `future`"));
         }
         let is_missing = |name: &&String| *name != HORIZON_STEP && scope.schema.field_with_name(name).is_err();
@@ -94,7 +98,13 @@ impl Transform for PredictTransform {
         let predict = predict.marking([RowMark::Clipped, RowMark::Crossed]);
         match &self.forecast {
             None => Ok(vec![PlanOp::Map(predict)]),
-            Some(forecast) => self.forecast_ops(predict, forecast, &quantiles, scope),
+            Some(forecast) => {
+                let mut ops = self.forecast_ops(predict, forecast, &quantiles, scope)?;
+                if let (Some(label), Some(PlanOp::Map(written))) = (recursive, ops.last_mut()) {
+                    written.feedback = Some(self.feedback(label, scope)?);
+                }
+                Ok(ops)
+            }
         }
     }
 }
@@ -113,6 +123,13 @@ impl PredictTransform {
     fn written_columns(&self, point: &str, quantiles: &[f64]) -> Vec<String> {
         let of_quantiles = quantiles.iter().map(|quantile| quantile_column(point, *quantile));
         std::iter::once(point.to_owned()).chain(of_quantiles).collect()
+    }
+
+    /// How predictions of a label feed later rows.
+    fn feedback(&self, label: String, scope: &BindScope<'_>) -> Result<PredictionFeedback> {
+        let future = scope.future.ok_or_else(no_future)?;
+        check_recursive_label(future, &label)?;
+        Ok(PredictionFeedback { prediction: self.column.clone(), label, time: future.time.clone() })
     }
 
     /// Predicts, drops all columns, and writes those of the forecast.
