@@ -79,6 +79,7 @@ mod torn;
 mod train;
 mod train_device;
 mod train_trees;
+mod train_workers;
 mod trust;
 mod valid_specs;
 mod warm_start;

@@ -18,7 +18,10 @@ use uuid::Uuid;
 
 use crate::coordinator::Coordinator;
 use crate::discovery::WorkerDiscovery;
-use crate::protocol::{FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, WorkerMessage, WorkerRequest};
+use crate::protocol::{
+    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, TrainRequest, TrainSpec, WorkerMessage,
+    WorkerRequest,
+};
 use crate::row_codec::decode_rows;
 use crate::scheduler::AttemptId;
 use crate::security::ClusterSecurity;
@@ -69,6 +72,7 @@ pub struct TaskSpec {
 pub enum StageSpec {
     Pass(Box<StageContext>),
     Feed(Box<FeedSpec>),
+    Train(Box<TrainSpec>),
 }
 
 impl StageSpec {
@@ -80,6 +84,10 @@ impl StageSpec {
                 Ok(WorkerRequest::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
             }
             (StageSpec::Feed(_), _) => Err(Fault::internal("the tasks of a feed read rows")),
+            (StageSpec::Train(job), TaskKind::Train { part }) => {
+                Ok(WorkerRequest::Train(Box::new(TrainRequest { job: job.as_ref().clone(), part, beat_ms })))
+            }
+            (StageSpec::Train(_), _) => Err(Fault::internal("the tasks of a training train")),
             (StageSpec::Pass(common), what) => {
                 let StageContext { job, work, row_orders, shuffles } = common.as_ref().clone();
                 Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, row_orders, shuffles, what, beat_ms })))
@@ -87,11 +95,12 @@ impl StageSpec {
         }
     }
 
-    /// The pipeline, and the pass from 1, or 0 of a feed.
+    /// The pipeline, and the pass from 1, or 0 of a feed or a training.
     pub fn pipeline_and_pass(&self) -> (String, usize) {
         match self {
             StageSpec::Pass(common) => (common.job.pipeline.name.clone(), common.work.pass() + 1),
             StageSpec::Feed(job) => (job.pipeline.name.clone(), 0),
+            StageSpec::Train(job) => (job.pipeline.clone(), 0),
         }
     }
 }
@@ -244,12 +253,34 @@ impl Cluster {
         interrupt: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
+        self.run_tasks(StageSpec::Pass(Box::new(common.clone())), tasks, interrupt, hear)
+    }
+
+    /// Trains parts of a training on the workers; `hear` gets the events of the tasks.
+    pub fn train_parts(
+        &self,
+        job: TrainSpec,
+        tasks: Vec<TaskSpec>,
+        interrupt: &CancellationToken,
+        hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
+    ) -> Result<()> {
+        let done = self.run_tasks(StageSpec::Train(Box::new(job)), tasks, interrupt, hear);
+        done.map_err(|failure| failure.fault)
+    }
+
+    fn run_tasks(
+        &self,
+        asks: StageSpec,
+        tasks: Vec<TaskSpec>,
+        interrupt: &CancellationToken,
+        hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
+    ) -> Result<(), StageFailure> {
         if tasks.is_empty() {
             return Ok(());
         }
         let gone = || StageFailure::from(cluster_ended());
         let (to, answers) = channel();
-        let asks = Arc::new(StageSpec::Pass(Box::new(common.clone())));
+        let asks = Arc::new(asks);
         self.to.send(CoordinatorEvent::Submit { asks, tasks, to, rows: None }).map_err(|_| gone())?;
         // An early return drops `answers`, and that ends the tasks.
         loop {

@@ -534,7 +534,11 @@ impl TaskState {
         match &self.what {
             TaskKind::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
             TaskKind::Advance { from, .. } => Some(*from),
-            TaskKind::Merge { .. } | TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Read { .. } => None,
+            TaskKind::Merge { .. }
+            | TaskKind::Divide { .. }
+            | TaskKind::Compute { .. }
+            | TaskKind::Read { .. }
+            | TaskKind::Train { .. } => None,
         }
     }
 }

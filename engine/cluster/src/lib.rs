@@ -42,8 +42,8 @@ pub use cluster::{Cluster, ClusterOptions, StageContext, StageFailure, StageSpec
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
 pub use local_workers::{LocalWorkers, set_worker_program};
 pub use protocol::{
-    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TaskKind, TaskProgress, TaskRequest, WindowInit,
-    WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TaskKind, TaskProgress, TaskRequest, TrainRequest,
+    TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use scheduler::{CostClass, FailureAction, ROUNDS, TaskAssignment, TaskScheduler, round_weight};

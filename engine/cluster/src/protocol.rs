@@ -62,6 +62,23 @@ pub struct FeedSpec {
     pub datasets: Vec<ContentId>,
 }
 
+/// A training whose parts workers train.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrainSpec {
+    /// The pipeline's name, for people.
+    pub pipeline: String,
+    /// The training, under whose id rows and models travel.
+    pub id: ContentId,
+    /// The format of its sink.
+    pub format: String,
+    /// What its trainer is told.
+    pub config: Value,
+    /// The state directory.
+    pub state: String,
+    /// Where relative paths begin.
+    pub base: PathBuf,
+}
+
 /// The part of a pass that a task belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,6 +136,8 @@ pub enum TaskKind {
     Advance { from: usize, start: WindowInit, to: usize },
     /// Read a block of a feed's dataset.
     Read { dataset: usize, block: u32 },
+    /// Train on the rows of a part, and leave its models beside them.
+    Train { part: ContentId },
 }
 
 impl TaskKind {
@@ -131,6 +150,7 @@ impl TaskKind {
             TaskKind::Merge { .. } => "merge",
             TaskKind::Advance { .. } => "advance",
             TaskKind::Read { .. } => "read",
+            TaskKind::Train { .. } => "train",
         };
         CostClass { pass, what, first: matches!(self, TaskKind::Merge { .. }) }
     }
@@ -191,6 +211,8 @@ pub enum WorkerRequest {
     Task(Box<TaskRequest>),
     /// Give these rows.
     Rows(Box<RowsRequest>),
+    /// Train on these rows.
+    Train(Box<TrainRequest>),
 }
 
 /// A task for a worker.
@@ -225,7 +247,11 @@ impl TaskRequest {
                 parts.iter().zip(starts).all(|(part, at)| at <= part.tasks.start && part.tasks.start <= part.tasks.end)
             }
             TaskKind::Advance { from, to, .. } => from <= to,
-            TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Merge { .. } | TaskKind::Read { .. } => true,
+            TaskKind::Divide { .. }
+            | TaskKind::Compute { .. }
+            | TaskKind::Merge { .. }
+            | TaskKind::Read { .. }
+            | TaskKind::Train { .. } => true,
         };
         match sinks && rows && shuffles && tasks {
             true => Ok(()),
@@ -252,6 +278,16 @@ pub struct RowsRequest {
     pub job: FeedSpec,
     pub dataset: usize,
     pub block: u32,
+    /// How often to say something at least.
+    pub beat_ms: u64,
+}
+
+/// A part of a training that is wanted from a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrainRequest {
+    pub job: TrainSpec,
+    /// Names the rows and, beside them, the models.
+    pub part: ContentId,
     /// How often to say something at least.
     pub beat_ms: u64,
 }

@@ -238,9 +238,11 @@ impl OrderedScan<'_> {
                 keep(&carry, *to)?;
                 Ok(TaskOutcome::Done(carry.gaps()))
             }
-            TaskKind::Merge { .. } | TaskKind::Divide { .. } | TaskKind::Compute { .. } | TaskKind::Read { .. } => {
-                Err(Fault::internal("a task of another kind"))
-            }
+            TaskKind::Merge { .. }
+            | TaskKind::Divide { .. }
+            | TaskKind::Compute { .. }
+            | TaskKind::Read { .. }
+            | TaskKind::Train { .. } => Err(Fault::internal("a task of another kind")),
             TaskKind::Parts { parts, from, start, keeps } => {
                 let same = |part: &&WorkUnitRef| line.history.result_id(units_of, part.tasks.clone()) == part.id;
                 let within = |part: &&WorkUnitRef| part.tasks.end <= line.tasks.len();

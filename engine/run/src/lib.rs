@@ -31,6 +31,7 @@ mod tables;
 mod training;
 mod training_checks;
 mod training_inputs;
+mod training_parts;
 mod training_start;
 mod worker_server;
 
@@ -74,5 +75,6 @@ pub use report::{
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
+pub use training_parts::{PartContext, TakePartFn};
 pub use training_start::WarmStart;
 pub use worker_server::WorkerServer;

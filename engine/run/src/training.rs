@@ -27,6 +27,7 @@ use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::report::{ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
+use crate::training_parts::PartContext;
 use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
 
 /// Default names of the parts of a split that are learned from and validated on.
@@ -89,6 +90,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
 
     /// Learns from the rows.
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput>;
+
+    /// On a worker: trains a part that [`TrainingContext::train_on_workers`] got.
+    fn train_part(&self, _part: &[u8], _context: &PartContext<'_>) -> Result<Vec<u8>> {
+        Err(Fault::internal("a trainer without parts"))
+    }
 }
 
 /// What a training is given.
@@ -117,6 +123,16 @@ pub struct TrainingOutput {
     pub files: Vec<(String, Vec<u8>)>,
     /// How it went.
     pub learned: TrainingReport,
+}
+
+impl<'a> TrainingContext<'a> {
+    pub(crate) fn run(&self) -> &'a TrainingRun<'a> {
+        self.training
+    }
+
+    pub(crate) fn id(&self) -> ContentId {
+        self.id
+    }
 }
 
 impl TrainingContext<'_> {
@@ -284,6 +300,7 @@ impl UnpublishedModel {
             .map_err(|fault| fault.at(training.at.as_ref()).pass(training_pass_name(&training)))?;
         later.join_all()?;
         store.drop_checkpoint(id)?;
+        store.drop_shared(id)?;
         let mut part = 0;
         while store.get_checkpoint(part_id(id, part))?.is_some() {
             store.drop_checkpoint(part_id(id, part))?;

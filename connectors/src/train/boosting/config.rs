@@ -4,7 +4,7 @@ use forebay_feed::{
     BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder, NonFinite,
 };
 use forebay_model::{ConfigError, ConfigResult, Fault, Result};
-use forebay_run::{StepColumns, Trainer, TrainingContext, TrainingOutput};
+use forebay_run::{PartContext, StepColumns, Trainer, TrainingContext, TrainingOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::fallback::GroupFallbackKind;
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
 use super::steps::{ForecastStrategy, StepFeatures, StepModels, check_whole_columns};
-use super::trainer;
+use super::{part, trainer};
 use crate::format::ConnectorConfig;
 use crate::train::config::{MISSING_ID, OnNonFinite};
 
@@ -390,5 +390,9 @@ impl Trainer for BoostingConfig {
 
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
         trainer::run(self, course)
+    }
+
+    fn train_part(&self, part: &[u8], context: &PartContext<'_>) -> Result<Vec<u8>> {
+        part::train_part(self, part, context)
     }
 }

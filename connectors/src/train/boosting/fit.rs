@@ -1,6 +1,7 @@
 //! Fits the models of a group of rows: that of the point forecast, and one for each quantile.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
@@ -91,6 +92,18 @@ impl<'a> ModelFitter<'a> {
         Ok(ModelFitter { config, outputs, columns, histogram_bytes_max: memory_bytes / 4, known: Mutex::default() })
     }
 
+    /// What models are of: columns and the names of groups.
+    pub fn columns(&self) -> &Value {
+        &self.columns
+    }
+
+    /// The features of the models for the horizon's steps, where there is more than one.
+    pub fn step_features(&self) -> Vec<StepFeatures> {
+        let mut all: Vec<StepFeatures> = self.outputs.iter().filter_map(|output| output.features.clone()).collect();
+        all.dedup();
+        all
+    }
+
     /// Models of earlier runs, which need not be fitted again.
     pub fn remember(&mut self, cards: Vec<GroupModelCard>, ensembles: Vec<TreeEnsemble>) -> Result<()> {
         let models = cards.into_iter().zip(ensembles);
@@ -134,6 +147,29 @@ impl<'a> ModelFitter<'a> {
             fitted.models.push(model);
         }
         Ok(fitted)
+    }
+
+    /// Whether all models of a group are there already.
+    pub fn knows(&self, group: &GroupName, rows: &GroupRows) -> Result<bool> {
+        let digest = digest_rows(rows);
+        let known = lock(&self.known)?;
+        let is_known = |output| known.contains_key(&self.model_id(output, group, rows, digest).to_string());
+        Ok(self.outputs.iter().all(is_known))
+    }
+
+    /// Fits the models of a group, or says why it has none.
+    pub fn fit_group(
+        &self,
+        group: &GroupName,
+        rows: &GroupRows,
+        threads: FitThreads,
+        watch: &mut dyn FitWatch,
+    ) -> Result<Result<FittedGroup, String>> {
+        match catch_unwind(AssertUnwindSafe(|| self.fit(group, rows, threads, watch))) {
+            Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => Ok(Err(fault.message().to_owned())),
+            Ok(fitted) => fitted.map(Ok),
+            Err(_) => Ok(Err("its training panicked".to_owned())),
+        }
     }
 
     fn model_id(&self, output: &BoostedOutput, group: &GroupName, rows: &GroupRows, digest: u128) -> ContentId {

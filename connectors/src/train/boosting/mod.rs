@@ -16,6 +16,7 @@ mod histogram;
 mod loss;
 mod matrix;
 mod model;
+mod part;
 mod partitions;
 mod rows;
 mod sample;

@@ -1,7 +1,6 @@
 //! Trains the models over all rows, and those of groups whose rows have changed.
 
 use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
@@ -16,10 +15,11 @@ use super::encode::{decode_ensembles, encode_ensembles};
 use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks, group_text};
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::model::{BoostingCard, GroupModelCard};
+use super::part::{decode_fits, encode_part};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
 use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
 use super::sample::{sample_group, take_sample};
-use super::steps::StepModels;
+use super::steps::{StepFeatures, StepModels};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::FeatureTable;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
@@ -30,6 +30,9 @@ pub const VERSION: u32 = 2;
 
 /// Groups whose models are kept together while a training is on its way.
 const PART_GROUPS: usize = 64;
+
+/// Parts for each slot of a worker, so that none waits long for the last ones.
+const PARTS_PER_SLOT: usize = 4;
 
 /// Rounds between checkpoints of a model over all rows.
 const CHECKPOINT_ROUNDS: u64 = 50;
@@ -120,9 +123,9 @@ impl<'a> BoostingRun<'a> {
         let (learn_rows, validation_rows) =
             (self.course.rows.rows(), self.course.validation.map_or(0, |fed| fed.rows()));
         let sample = |rows: u64| self.config.sample_rows.map_or(rows, |sample| rows.min(sample));
-        let needed = self.training_bytes(sample(learn_rows), sample(validation_rows));
+        let needed = training_bytes(self.shape, sample(learn_rows), sample(validation_rows));
         let grouped = !self.config.by.is_empty();
-        self.check_memory(needed, if grouped { limit / 4 * 3 } else { limit }, "the model over all rows", "")?;
+        check_memory(needed, if grouped { limit / 4 * 3 } else { limit }, "the model over all rows", "")?;
 
         // One read: each row goes to the sample of all rows and to its group.
         let bytes = (learn_rows + validation_rows) * self.shape.bytes();
@@ -217,19 +220,21 @@ impl<'a> BoostingRun<'a> {
         limit: u64,
     ) -> Result<Vec<GroupResult>> {
         let mut groups = Vec::new();
+        let slots = self.course.worker_slots()?;
         for part in 0..divided.parts() {
             let held = divided.part_bytes(part);
             let mut own = divided.take_part(part)?;
             own.retain(|(number, _)| wanted(&divided.names[*number as usize]));
+            if let Some(slots) = slots {
+                let outcomes = self.train_on_workers(&own, &divided.names, fallbacks, slots)?;
+                groups.extend(group_results(&divided, &own, outcomes));
+                continue;
+            }
             let side_by_side = self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
             for chunk in own.chunks(PART_GROUPS) {
                 let outcomes = self.train_chunk(chunk, &divided.names, fallbacks, side_by_side)?;
                 self.keep_part(&outcomes)?;
-                for ((number, _), outcome) in chunk.iter().zip(outcomes) {
-                    let number = *number as usize;
-                    let (name, rows) = (divided.names[number].clone(), divided.rows[number]);
-                    groups.push(GroupResult { name, rows, outcome });
-                }
+                groups.extend(group_results(&divided, chunk, outcomes));
                 let (done, all) = (groups.len() as u64, divided.names.len() as u64);
                 self.tell(done, all, fallbacks.over_all.first().map_or(0.0, |model| model.card.learned_loss));
             }
@@ -238,31 +243,13 @@ impl<'a> BoostingRun<'a> {
         Ok(groups)
     }
 
-    /// Bytes that training one model takes, rows included.
-    fn training_bytes(&self, learn: u64, validate: u64) -> u64 {
-        let row = self.shape.bytes();
-        let bins = (self.shape.numbers + 2 * self.shape.ids) as u64;
-        // Bins are made of one column at a time, of two bytes each.
-        learn * (row + bins + ROW_STATE_BYTES) + validate * (row + 8)
-    }
-
-    fn check_memory(&self, needed: u64, limit: u64, what: &str, group: &str) -> Result<()> {
-        if needed <= limit {
-            return Ok(());
-        }
-        let message =
-            format!("{what}{group} would hold {} MiB, and may hold {}", needed.div_ceil(1 << 20), limit >> 20);
-        Err(Fault::new(codes::MEMORY, message)
-            .hint("let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory"))
-    }
-
     /// How many groups of a part are trained at once.
     fn side_by_side(&self, groups: &[(u32, GroupRows)], limit: u64, names: &[GroupName]) -> Result<usize> {
         let rows = |(_, rows): &(u32, GroupRows)| (rows.learn.rows() as u64, rows.validate.rows() as u64);
         // Rows are held already; those that a model is trained on are sampled from them.
-        let own = |group| self.training_bytes(rows(group).0, rows(group).1);
+        let own = |group| training_bytes(self.shape, rows(group).0, rows(group).1);
         let Some(largest) = groups.iter().max_by_key(|group| own(group)) else { return Ok(1) };
-        self.check_memory(own(largest), limit, "the group ", &group_text(&names[largest.0 as usize]))?;
+        check_memory(own(largest), limit, "the group ", &group_text(&names[largest.0 as usize]))?;
         let together = limit / own(largest).max(1);
         Ok((together.min(self.course.threads as u64) as usize).max(1))
     }
@@ -303,23 +290,80 @@ impl<'a> BoostingRun<'a> {
 
     fn train_group(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks) -> Result<GroupOutcome> {
         self.course.check()?;
-        let fallback = |reason: String| {
-            let (predicted_by, errors) = fallbacks.errors(&self.fitter, name, &rows.validate);
-            Ok(GroupOutcome::Fallback { reason, predicted_by, errors })
-        };
         let (count, min_rows) = (rows.learn.rows() as u64, self.config.min_rows());
         if count < min_rows {
-            return fallback(format!("{count} rows are fewer than `min_rows: {min_rows}`"));
+            let reason = format!("{count} rows are fewer than `min_rows: {min_rows}`");
+            return Ok(self.fallback(name, rows, fallbacks, reason));
         }
         let sampled = sample_group(rows, self.config.sample_rows);
         let rows = sampled.as_ref().unwrap_or(rows);
         let threads = FitThreads { each: 1, groups: self.course.threads.max(1) };
-        let fit = || self.fitter.fit(name, rows, threads, &mut GroupWatch { course: self.course });
-        match catch_unwind(AssertUnwindSafe(fit)) {
-            Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => fallback(fault.message().to_owned()),
-            Ok(fitted) => Ok(GroupOutcome::Fitted(fitted?)),
-            Err(_) => fallback("its training panicked".to_owned()),
+        match self.fitter.fit_group(name, rows, threads, &mut GroupWatch { course: self.course })? {
+            Ok(fitted) => Ok(GroupOutcome::Fitted(fitted)),
+            Err(reason) => Ok(self.fallback(name, rows, fallbacks, reason)),
         }
+    }
+
+    /// A group that others predict for.
+    fn fallback(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks, reason: String) -> GroupOutcome {
+        let (predicted_by, errors) = fallbacks.errors(&self.fitter, name, &rows.validate);
+        GroupOutcome::Fallback { reason, predicted_by, errors }
+    }
+
+    /// Trains groups on workers, but for those that have too few rows or a model already.
+    fn train_on_workers(
+        &mut self,
+        groups: &[(u32, GroupRows)],
+        names: &[GroupName],
+        fallbacks: &GroupFallbacks,
+        slots: usize,
+    ) -> Result<Vec<GroupOutcome>> {
+        let mut outcomes: Vec<Option<GroupOutcome>> = Vec::with_capacity(groups.len());
+        let mut away = Vec::new();
+        for (at, (number, rows)) in groups.iter().enumerate() {
+            let name = &names[*number as usize];
+            let sampled = sample_group(rows, self.config.sample_rows);
+            let is_small = (rows.learn.rows() as u64) < self.config.min_rows();
+            let is_here = is_small || self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))?;
+            outcomes.push(if is_here { Some(self.train_group(name, rows, fallbacks)?) } else { None });
+            if !is_here {
+                away.push(at);
+            }
+        }
+        let each = away.len().div_ceil(slots.max(1) * PARTS_PER_SLOT).clamp(1, PART_GROUPS);
+        let chunks: Vec<&[usize]> = away.chunks(each).collect();
+        let steps: Vec<StepFeatures> = self.fitter.step_features();
+        let encode = |chunk: &&[usize]| {
+            let sampled: Vec<_> =
+                chunk.iter().map(|at| sample_group(&groups[*at].1, self.config.sample_rows)).collect();
+            let own = chunk.iter().zip(&sampled).map(|(at, sampled)| {
+                let (number, rows) = &groups[*at];
+                (&names[*number as usize], sampled.as_ref().unwrap_or(rows))
+            });
+            encode_part(self.fitter.columns(), &steps, self.shape, own.collect())
+        };
+        let (course, mut kept) = (self.course, self.parts);
+        course.train_on_workers(&mut chunks.iter().map(encode), &mut |part, bytes| {
+            let fits = decode_fits(&bytes, self.shape.features())?;
+            let chunk = chunks.get(part).filter(|chunk| chunk.len() == fits.len());
+            let chunk = chunk.ok_or_else(|| Fault::internal("a worker trained other groups"))?;
+            let trained: Vec<&FittedModel> = fits.iter().filter_map(|fit| fit.as_ref().ok()).flatten().collect();
+            if !trained.is_empty() {
+                save_part(course, kept, &trained)?;
+                kept += 1;
+            }
+            for (at, fit) in chunk.iter().zip(fits) {
+                let (number, rows) = &groups[*at];
+                outcomes[*at] = Some(match fit {
+                    Ok(models) => GroupOutcome::Fitted(FittedGroup { models, reused: false }),
+                    Err(reason) => self.fallback(&names[*number as usize], rows, fallbacks, reason),
+                });
+            }
+            Ok(())
+        })?;
+        self.parts = kept;
+        let missing = || Fault::internal("a group that no worker trained");
+        outcomes.into_iter().map(|outcome| outcome.ok_or_else(missing)).collect()
     }
 
     /// Keeps what a run that goes on after this one need not train again.
@@ -394,6 +438,41 @@ impl<'a> BoostingRun<'a> {
         })?;
         Ok(TrainingOutput { files, learned })
     }
+}
+
+/// Bytes that training one model takes, rows included.
+fn training_bytes(shape: RowShape, learn: u64, validate: u64) -> u64 {
+    let row = shape.bytes();
+    let bins = (shape.numbers + 2 * shape.ids) as u64;
+    // Bins are made of one column at a time, of two bytes each.
+    learn * (row + bins + ROW_STATE_BYTES) + validate * (row + 8)
+}
+
+fn check_memory(needed: u64, limit: u64, what: &str, group: &str) -> Result<()> {
+    if needed <= limit {
+        return Ok(());
+    }
+    let message = format!("{what}{group} would hold {} MiB, and may hold {}", needed.div_ceil(1 << 20), limit >> 20);
+    Err(Fault::new(codes::MEMORY, message)
+        .hint("let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory"))
+}
+
+/// Fails where training a group takes more memory than this.
+pub fn check_group_memory(shape: RowShape, rows: &GroupRows, limit: u64, name: &GroupName) -> Result<()> {
+    let needed = training_bytes(shape, rows.learn.rows() as u64, rows.validate.rows() as u64);
+    check_memory(needed, limit, "the group ", &group_text(name))
+}
+
+/// What became of groups, with their names.
+fn group_results<'d>(
+    divided: &'d DividedGroups,
+    groups: &'d [(u32, GroupRows)],
+    outcomes: Vec<GroupOutcome>,
+) -> impl Iterator<Item = GroupResult> + 'd {
+    groups.iter().zip(outcomes).map(|((number, _), outcome)| {
+        let number = *number as usize;
+        GroupResult { name: divided.names[number].clone(), rows: divided.rows[number], outcome }
+    })
 }
 
 /// Keeps how far models over all rows have come, and tells of it.

@@ -15,18 +15,21 @@ use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_cluster::{
     AuthLayer, ClusterSecurity, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec, TaskExecCodec,
-    TaskOutcome, TaskProgress, TaskRequest, WorkerHello, WorkerMessage, WorkerRequest, protocol_version,
+    TaskOutcome, TaskProgress, TaskRequest, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest, protocol_version,
     with_heartbeat,
 };
+use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, codes};
-use forebay_storage::CancellationToken;
+use forebay_storage::failpoint::step;
+use forebay_storage::{CancellationToken, ScratchDir};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use crate::session::{Session, SessionOptions};
+use crate::training_parts::{PartContext, PartExchange};
 use crate::worker_server::feed_service::FeedService;
 use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession, StageThreads};
 
@@ -179,6 +182,7 @@ impl RequestHandler for WorkerState {
             }
             WorkerRequest::Task(task) => self.run_task(*task, &out),
             WorkerRequest::Rows(rows) => self.send_rows(*rows, &out),
+            WorkerRequest::Train(train) => self.train_part(&train, &out),
         });
     }
 }
@@ -236,6 +240,35 @@ impl WorkerState {
             false => self.feeds.send_block(&session, &job, dataset, block, out, &leaves),
         };
         let ended = self.task_threads.install(|| with_heartbeat(out, beat, &meter, deliver));
+        out.send_outcome(ended, meter.progress(), || None);
+    }
+
+    /// Trains a part of a training and keeps its models.
+    fn train_part(self: &Arc<Self>, request: &TrainRequest, out: &MessageSink) {
+        let Some(_seat) = SlotGuard::take(self, out) else { return };
+        let TrainRequest { job, part, beat_ms } = request;
+        let (beat, meter) = (Duration::from_millis((*beat_ms).max(1)), Arc::default());
+        let session = self.session.for_request(&job.state, &job.base, self.session.options.batch_rows);
+        let train = || {
+            if self.leaves.load(Ordering::Relaxed) {
+                return Ok(TaskOutcome::HandedBack);
+            }
+            step("take", "a task");
+            let store = StateStore::new(session.io.clone(), session.state()?);
+            let exchange = PartExchange { store: &store, training: job.id };
+            let rows = exchange.rows(*part)?.ok_or_else(|| {
+                let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker does not see the rows of a training");
+                fault.hint("give all of them the same state directory, at the same path")
+            })?;
+            let slots = self.session.options.threads.max(1) as u64;
+            let memory_bytes = self.session.options.memory_bytes / slots;
+            let context = PartContext { memory_bytes, stop: out.cancel_flag() };
+            let models = session.connectors.trainer(&job.format, &job.config)?.train_part(&rows, &context)?;
+            let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
+            exchange.put_models(*part, &models, &scratch)?;
+            Ok(TaskOutcome::Done(0))
+        };
+        let ended = self.task_threads.install(|| with_heartbeat(out, beat, &meter, train));
         out.send_outcome(ended, meter.progress(), || None);
     }
 

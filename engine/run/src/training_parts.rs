@@ -1,0 +1,133 @@
+//! Parts of a training on workers: rows travel through the state directory, and so do the models that come back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_cluster::{TaskEvent, TaskKind, TaskSpec, TrainSpec};
+use forebay_commit::StateStore;
+use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
+use forebay_storage::ScratchDir;
+
+use crate::training::{TrainingContext, TrainingRun};
+
+/// What a worker gives to a part of a training.
+pub struct PartContext<'a> {
+    /// Memory for the part.
+    pub memory_bytes: u64,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl PartContext<'_> {
+    /// Fails when nothing waits for the part any more.
+    pub fn check(&self) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for this part")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Takes what came of a part, by its number.
+pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, Vec<u8>) -> Result<()>;
+
+impl TrainingContext<'_> {
+    /// How many parts workers can train at the same time; `None` without workers.
+    pub fn worker_slots(&self) -> Result<Option<usize>> {
+        let session = self.run().session;
+        let slots = session.cluster.as_ref().map(|cluster| cluster.wait_for_slots(&session.interrupt));
+        slots.transpose()
+    }
+
+    /// Trains parts on workers, and passes on what came of each as soon as it is there. A part is all that it is trained
+    /// from, as its trainer encodes it. One that an interrupted run has trained is not trained again.
+    pub fn train_on_workers(
+        &self,
+        parts: &mut dyn Iterator<Item = Result<Vec<u8>>>,
+        take: TakePartFn<'_>,
+    ) -> Result<()> {
+        let TrainingRun { session, training, pipeline, store, scratch, .. } = *self.run();
+        let cluster = session.cluster.as_ref().ok_or_else(|| Fault::internal("a training without workers"))?;
+        let job = TrainSpec {
+            pipeline: pipeline.name.clone(),
+            id: self.id(),
+            format: training.format.clone(),
+            config: training.config.clone(),
+            state: session.options.state.clone(),
+            base: session.io.absolute_path(".")?,
+        };
+        let exchange = PartExchange { store, training: self.id() };
+        let (mut tasks, mut parts_away) = (Vec::new(), Vec::new());
+        for (number, rows) in parts.enumerate() {
+            let rows = rows?;
+            let part = part_id(&job, &rows);
+            if let Some(models) = exchange.models(part)? {
+                take(number, models)?;
+                continue;
+            }
+            exchange.put_rows(part, &rows, scratch)?;
+            tasks.push(TaskSpec { cost: rows.len() as u64, after: None, what: TaskKind::Train { part } });
+            parts_away.push((number, part));
+        }
+        cluster.train_parts(job, tasks, &session.interrupt, &mut |event| {
+            let TaskEvent::Done { task, .. } = event else { return Ok(()) };
+            let missing = || Fault::internal("a worker has left no models");
+            let (number, part) = *parts_away.get(task).ok_or_else(missing)?;
+            take(number, exchange.models(part)?.ok_or_else(missing)?)
+        })
+    }
+}
+
+/// The rows and models of a training on their way between its coordinator and workers.
+pub(crate) struct PartExchange<'a> {
+    pub store: &'a StateStore,
+    pub training: ContentId,
+}
+
+impl PartExchange<'_> {
+    /// The rows of a part, for the worker that trains it.
+    pub fn rows(&self, part: ContentId) -> Result<Option<Vec<u8>>> {
+        self.get(&rows_name(part))
+    }
+
+    /// Leaves the rows of a part.
+    pub fn put_rows(&self, part: ContentId, rows: &[u8], scratch: &ScratchDir) -> Result<()> {
+        self.put(&rows_name(part), rows, scratch)
+    }
+
+    /// What came of a part, where a worker has trained it.
+    pub fn models(&self, part: ContentId) -> Result<Option<Vec<u8>>> {
+        self.get(&models_name(part))
+    }
+
+    /// Leaves what came of a part.
+    pub fn put_models(&self, part: ContentId, models: &[u8], scratch: &ScratchDir) -> Result<()> {
+        self.put(&models_name(part), models, scratch)
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.store.get_shared(self.training, name, |input| {
+            let mut bytes = Vec::new();
+            input.read_to_end(&mut bytes).map_err(|error| Fault::disk("a part cannot be read", error))?;
+            Ok(bytes)
+        })
+    }
+
+    fn put(&self, name: &str, bytes: &[u8], scratch: &ScratchDir) -> Result<()> {
+        let failed = |error| Fault::disk("a part cannot be written", error);
+        self.store.put_shared(self.training, name, scratch, &mut |out| out.write_all(bytes).map_err(failed))
+    }
+}
+
+fn rows_name(part: ContentId) -> String {
+    format!("{part}-rows")
+}
+
+fn models_name(part: ContentId) -> String {
+    format!("{part}-models")
+}
+
+/// Names a part by all that determines what comes of it.
+fn part_id(job: &TrainSpec, bytes: &[u8]) -> ContentId {
+    let mut id = IdBuilder::new("part on a worker");
+    id.text(&job.format).json(&job.config).bytes(bytes);
+    id.finish()
+}
