@@ -95,6 +95,14 @@ pub struct FeedConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub beside: Vec<String>,
+    /// Whether a trainer takes numbers that are missing, as NaN.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schemars(skip)]
+    pub missing_numbers: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and

@@ -459,7 +459,7 @@ impl TrainingRun<'_> {
                 id.id(blocks.dataset().fingerprint());
             }
             // Rows are the same wherever they are kept.
-            let config = FeedConfig { cache: None, ..fed.config_of().clone() };
+            let config = FeedConfig { cache: None, missing_numbers: false, ..fed.config_of().clone() };
             id.json(&json!([fed.features, config, ORDER_VERSION]));
         }
         Ok(id)

@@ -342,6 +342,7 @@ impl Trainer for BoostingConfig {
             cache: self.cache.clone(),
             order: FeedOrder::Sequential,
             beside: self.by.clone(),
+            missing_numbers: true,
             ..FeedConfig::default()
         }
     }

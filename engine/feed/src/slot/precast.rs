@@ -10,6 +10,12 @@ use super::features::{BatchFeatures, FeatureField};
 use super::numeric_values::FeatureValues;
 
 impl BatchFeatures {
+    /// The same with NaN for numbers that are missing.
+    pub fn with_missing_numbers(&self) -> BatchFeatures {
+        let nan = |field: &FeatureField| FeatureField { missing: field.missing.or(Some(f64::NAN)), ..field.clone() };
+        BatchFeatures { dense: self.dense.iter().map(nan).collect(), ..self.clone() }
+    }
+
     /// Casts the features of a batch, and fills what is missing, as packing would: what is packed of the
     /// result is the same, and so are the faults. `first_row` is the number of the first row, for faults.
     pub fn precast(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {

@@ -1,5 +1,6 @@
 //! Blocks of feeds, read for training hosts.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,9 +38,13 @@ impl FeedService {
         step("take", "a task");
         let blocks = fed.blocks.get(dataset).filter(|blocks| (block as usize) < blocks.dataset().blocks());
         let blocks = blocks.ok_or_else(|| Fault::internal("a block that there is not"))?;
+        let features = match job.config.missing_numbers {
+            true => Cow::Owned(fed.features.with_missing_numbers()),
+            false => Cow::Borrowed(&fed.features),
+        };
         let (mut first_row, mut sent) = (0, Ok(TaskOutcome::Done(0)));
-        blocks.read(block, &fed.features.columns(), &mut |batch| {
-            sent = fed.features.precast(&batch, first_row).and_then(|ahead| {
+        blocks.read(block, &features.columns(), &mut |batch| {
+            sent = features.precast(&batch, first_row).and_then(|ahead| {
                 for piece in split_batch(&ahead) {
                     step("send", "rows");
                     if !out.send_rows(encode_rows(&piece)?) {
