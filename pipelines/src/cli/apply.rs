@@ -41,7 +41,7 @@ impl ApplyCommand {
         let watch = reporter.watch();
         let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
-        reporter.finish((|| {
+        let apply = || {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();
             let connectors = Forebay::standard().connectors;
@@ -59,6 +59,10 @@ impl ApplyCommand {
             sink.config["path"] = Value::from(self.output.as_str());
             sink.config = connectors.canonical(&sink.format, sink.config.take())?;
             session.apply(&pipeline, &artifact)
-        })())
+        };
+        let report = apply();
+        // Workers that come or go are told of before the summary, which is the last line.
+        drop(session);
+        reporter.finish(report)
     }
 }

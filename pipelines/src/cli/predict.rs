@@ -79,6 +79,9 @@ impl PredictCommand {
             let (format, bounds, name) = (self.format.into(), (self.min, self.max), Some(self.name.clone()));
             model.score(&session, &ScoringRequest { sources, output, format, columns, split, name, bounds })
         };
-        reporter.finish(predict())
+        let report = predict();
+        // Workers that come or go are told of before the summary, which is the last line.
+        drop(session);
+        reporter.finish(report)
     }
 }

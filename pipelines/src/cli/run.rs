@@ -62,6 +62,8 @@ impl RunCommand {
             }
             Ok(report)
         });
+        // Workers that come or go are told of before the summary, which is the last line.
+        drop(session);
         super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }
 
