@@ -246,3 +246,103 @@ fn inferred_rules_hold_for_the_rows_and_find_others() {
         assert!(violated.contains(rule), "{rule}: {violated}");
     }
 }
+
+/// Writes 1,000 rows a file: prices of this scale, and a missing category for each `gap` rows.
+fn write_day(shop: &TestDirectory, name: &str, scale: f64, gap: i32) {
+    let category = |row: i32| (row % gap != 0).then_some(["food", "household"][row as usize % 2]);
+    let columns: [(&str, ArrayRef); 5] = [
+        ("date", Arc::new(Date32Array::from_iter_values((0..ROWS).map(|row| 16_000 + row / 10)))),
+        ("item", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 10)))),
+        ("category", Arc::new(StringArray::from_iter((0..ROWS).map(category)))),
+        ("price", Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| scale * f64::from(row % 97))))),
+        ("qty", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50)))),
+    ];
+    write(shop, name, columns);
+}
+
+#[test]
+fn rules_compare_with_the_last_run_that_published() {
+    let shop = TestDirectory::new();
+    write_day(&shop, "rows.parquet", 1.0, 100);
+    let rules = "          - { rows: { change: { from: last_run, within: 20% } } }\n          - { drift: { columns: \
+                 [price, category], against: last_run } }";
+    spec(&shop, rules);
+    let call = |code: i32| shop.forebay(&["run", "spec.yaml", "--json"]).expect(code);
+    // Nothing to compare with, then the same rows.
+    let summary = call(0).summary();
+    assert_eq!(summary["expectations"][0]["rule"], "rows: within 20% of the last run");
+    call(0);
+    write_day(&shop, "rows.parquet", 3.0, 100);
+    let drifted = call(65).stderr;
+    let message =
+        "`drift: price against last_run` does not hold in step checked.expect: the Jensen-Shannon divergence is";
+    assert!(drifted.contains(message) && !drifted.contains("drift: category"), "{drifted}");
+    write_day(&shop, "rows.parquet", 1.0, 4);
+    let drifted = call(65).stderr;
+    let message = "`drift: category against last_run` does not hold in step checked.expect: rows without a value: 1.0 % \
+                   before, 25.0 % now";
+    assert!(drifted.contains(message) && !drifted.contains("drift: price"), "{drifted}");
+    // A run that failed is not compared with.
+    call(65);
+    write_day(&shop, "rows.parquet", 1.0, 100);
+    shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    shop.forebay(&["cache", "verify"]).expect(0);
+    std::fs::create_dir(shop.path("days")).unwrap();
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("path: rows.parquet", "path: days");
+    shop.write("spec.yaml", &text);
+    for name in ["days/a.parquet", "days/b.parquet"] {
+        write_day(&shop, name, 1.0, 100);
+    }
+    let grown = call(65).stderr;
+    assert!(grown.contains("2000 rows, 1000 in the last run") && !grown.contains("drift"), "{grown}");
+}
+
+#[test]
+fn rules_compare_parts_of_the_split() {
+    let shop = shop();
+    let rule = |columns: &str, more: &str| format!("          - {{ drift: {{ columns: {columns}, {more} }} }}");
+    let call = |rule: &str, code: i32| {
+        spec(&shop, rule);
+        let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+        shop.write(
+            "spec.yaml",
+            &text.replace("sinks:", "split:\n  train: \"qty < 25\"\n  test: \"qty >= 25\"\nsinks:"),
+        );
+        shop.forebay(&["run", "spec.yaml", "--json"]).expect(code).stderr
+    };
+    call(&rule("[category, price]", "of: test, against: train"), 0);
+    for more in [&["of: test, against: train"][..], &["against: test", "of: train, against: test, js: 0.99"]].concat() {
+        let drifted = call(&rule("[category, qty]", more), 65);
+        assert!(drifted.contains("`drift: qty ") && !drifted.contains("drift: category"), "{more}: {drifted}");
+    }
+    let unknown = call(&rule("[qty]", "against: trial"), 78);
+    assert!(unknown.contains("the split has no part `trial`"), "{unknown}");
+    let unknown = call(&rule("[amount]", "against: last_run"), 78);
+    assert!(unknown.contains("there is no column `amount`"), "{unknown}");
+}
+
+#[test]
+fn a_fault_names_the_first_rows_that_violate_a_rule() {
+    let shop = shop();
+    std::fs::create_dir(shop.path("days")).unwrap();
+    for name in ["a.parquet", "b.parquet"] {
+        std::fs::copy(shop.path("rows.parquet"), shop.path("days").join(name)).unwrap();
+    }
+    let rules = "          - { range: { price: [0, null] } }\n          - { in_set: { qty: [0, 1, 2] } }";
+    spec(&shop, rules);
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    // Rows are found behind a filter and a window, too.
+    let text = text.replace("path: rows.parquet", "path: days").replace(
+        "      - expect:",
+        "      - filter: \"item <> 3\"\n      - lag: { columns: [qty], by: [1], gaps: count_rows }\n      - expect:",
+    );
+    shop.write("spec.yaml", &text);
+    for more in [&["--threads=2"][..], &["--threads=1", "--state=other"], &["--local-workers=2", "--state=third"]] {
+        let call = shop.forebay(&[&["run", "spec.yaml"], more].concat()).expect(65);
+        let told = call.stderr.replace(&shop.path("days").display().to_string(), "days");
+        let places = "the first rows that violate it: days/a.parquet row 5: -1.5; days/b.parquet row 5: -1.5\n";
+        assert!(told.contains(places), "{more:?}: {told}");
+        let rows = [4, 5, 6, 7, 8, 9, 10, 11, 12, 14].map(|row| format!("days/a.parquet row {row}: {row}"));
+        assert!(told.contains(&rows.join("; ")), "{more:?}: {told}");
+    }
+}

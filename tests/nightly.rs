@@ -173,6 +173,92 @@ fn a_new_day_costs_a_day() {
     }
 }
 
+/// Aggregates of all functions whose states can be kept, one behind a filter and one behind windows, joined back.
+const AGGREGATES: &str = r#"
+version: 1
+name: aggregates
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  by_item:
+    from: demand
+    do:
+      - filter: "price > 1"
+      - aggregate:
+          by: [item_id]
+          compute:
+            rows: { count: "*" }
+            total: { sum: qty }
+            price: { mean: price }
+            low: { min: qty }
+            high: { max: price }
+            spread: { std: price }
+            days: { n_unique: date }
+            middle: { median: price }
+            tail: { quantile: { column: qty, q: 0.9 } }
+  by_week:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d] }
+      - aggregate: { by: [store_id], every: 7d, time: date, compute: { rows: { count: "*" }, before: { sum: qty_lag_1d } } }
+sinks:
+  items: { from: by_item, parquet: { path: "${out}" } }
+  weeks: { from: by_week, parquet: { path: "${out}-weeks" } }
+"#;
+
+#[test]
+fn aggregates_cost_the_new_days() {
+    let nights = NightlyFixture::with_spec(AGGREGATES);
+    // The rows of the history that each of the aggregates reads: outputs read the groups.
+    let read = |threads: usize| {
+        let summary = nights.run_night_with_output(threads).1.summary();
+        let gathers = summary["passes"].as_array().unwrap().iter().filter(|pass| pass["work"] == "gather");
+        let rows = |pass: &Value| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap();
+        gathers.map(rows).collect::<Vec<_>>()
+    };
+    let weeks = |out: &str| nights.shop.rows(out);
+    (0..30).for_each(|day| nights.show(day));
+    assert_eq!(read(2), [nights.rows(0..30); 2]);
+    for (threads, last) in [(1, 30), (2, 31), (7, 32)] {
+        nights.show(last);
+        assert_eq!(read(threads), [nights.rows([last]); 2], "one more day");
+    }
+    assert_eq!(read(2), [0, 0], "nothing new");
+    nights.restate(3);
+    let rows = read(2);
+    assert!(rows.iter().all(|rows| *rows < nights.rows(0..33)), "a restated day costs {rows:?} rows");
+    nights.hide(0);
+    read(2);
+    let full = ["run", "spec.yaml", "--param=out=full", "--state=state-full"];
+    nights.shop.forebay(&full).expect(0);
+    assert!(weeks("out-weeks") == weeks("full-weeks"));
+    // Garbage collection keeps the states of the last run.
+    nights.shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"]).expect(0);
+    nights.shop.forebay(&["cache", "verify", "--state=state-out"]).expect(0);
+    nights.show(33);
+    assert_eq!(read(2), [nights.rows([33]); 2], "one more day after garbage collection");
+}
+
+#[test]
+fn workers_learn_groups_like_one_process() {
+    let nights = NightlyFixture::with_spec(AGGREGATES);
+    (0..33).for_each(|day| nights.show(day));
+    let run = |out: &str, more: &[&str]| {
+        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        nights.shop.forebay(&[&["run", "spec.yaml", "--json", &param, &state], more].concat()).expect(0).summary()
+    };
+    let alone = run("alone", &[]);
+    for workers in ["1", "3"] {
+        let out = format!("with-{workers}");
+        assert_eq!(run(&out, &["--local-workers", workers])["artifact"], alone["artifact"]);
+        for (own, other) in [(out.clone(), "alone"), (format!("{out}-weeks"), "alone-weeks")] {
+            assert!(nights.shop.rows(&own) == nights.shop.rows(other), "{workers} workers give other rows");
+        }
+    }
+}
+
 #[test]
 fn a_removed_day_costs_the_rows_in_its_reach() {
     let nights = NightlyFixture::new(false);

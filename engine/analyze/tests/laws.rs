@@ -127,6 +127,8 @@ proptest! {
                 check_laws(&*analyzer, &[batch(std::slice::from_ref(&column))], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
             }
+            let first = FirstRows { most: 3, files: Arc::new(FileRowKeys::new([(seed, 1 << 40)])) };
+            check_laws(&first, &[batch(std::slice::from_ref(&column))], seed).map_err(TestCaseError::fail)?;
         }
     }
 

@@ -87,6 +87,10 @@ pub enum StageRef {
         pass: usize,
         lane: usize,
     },
+    /// The groups of an aggregate are learned.
+    Gather {
+        pass: usize,
+    },
     Write {
         pass: usize,
     },
@@ -101,7 +105,10 @@ impl StageRef {
     /// Its pass, by its place in the program.
     pub fn pass(self) -> usize {
         match self {
-            StageRef::Learn { pass, .. } | StageRef::Write { pass } | StageRef::Sort { pass, .. } => pass,
+            StageRef::Learn { pass, .. }
+            | StageRef::Gather { pass }
+            | StageRef::Write { pass }
+            | StageRef::Sort { pass, .. } => pass,
         }
     }
 

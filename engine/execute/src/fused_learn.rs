@@ -79,7 +79,7 @@ impl<'a> FusedLearner<'a> {
         let asks: Vec<AnalyzerId> = lanes.iter().flat_map(|lane| lane.asks()).copied().collect();
         let is_open = |place: &usize| lacking.values().any(|lacking| lacking[*place]);
         let open = (0..asks.len()).filter(is_open).map(|place| asks[place]);
-        let Some(scan) = fuse_learn_into_write(&write.program.bound, work, open) else { return Ok(None) };
+        let Some(scan) = fuse_learn_into_write(&write.context.program.bound, work, open) else { return Ok(None) };
         let taps = scan.streams.iter().flat_map(|stream| &stream.taps);
         let taken: Vec<usize> = taps.filter_map(|(tap, _)| asks.iter().position(|ask| ask == tap)).collect();
         let questions = taken.iter().map(|place| places[*place]).collect();
@@ -104,7 +104,7 @@ impl<'a> FusedLearner<'a> {
     ) -> Result<Option<PreparedChains>> {
         let after = work.scans.first().and_then(|scan| scan.streams.first()).map_or(0, |own| own.stream.ops.len());
         let mut wants = vec![ColumnTap { after, columns: work.columns.clone(), part: work.part.clone() }];
-        let bound = &write.program.bound;
+        let bound = &write.context.program.bound;
         wants.extend(self.scan.streams.iter().flat_map(|stream| stream.column_taps(bound)));
         let chain = write.chain(&self.scan, &wants)?;
         let both = PreparedChains::new(vec![chain], wants.swap_remove(0))?;
@@ -173,7 +173,7 @@ impl WritePass<'_> {
         let sequence = self.ordered_scan(&work.scans, prepared);
         let line = sequence.timeline()?;
         // Window state that depends on all rows before has to be checkpointed for each lane.
-        if line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
+        if line.needs_all() || !self.context.is_history(&work.scans)? {
             return Ok(None);
         }
         let parts = self.work_units(&sequence, &line, target)?;

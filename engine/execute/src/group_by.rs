@@ -15,7 +15,9 @@ use crate::materialize::{FlowSpans, MaterializePass, SpanRows};
 /// A computation per key whose types are all known.
 pub struct ResolvedGroupBy {
     spans: FlowSpans,
-    spec: Arc<GroupBy>,
+    /// The columns that are read: those of the spec, or any column by which rows are counted.
+    pub columns: Vec<String>,
+    pub spec: Arc<GroupBy>,
     /// Of the result.
     pub schema: SchemaRef,
 }
@@ -43,22 +45,32 @@ impl MaterializePass<'_> {
         let fields =
             fields.map(|(data_type, field)| field.as_ref().clone().with_data_type(data_type).with_nullable(true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(ResolvedGroupBy { spans, spec: Arc::new(spec), schema })
+        Ok(ResolvedGroupBy { spans, columns, spec: Arc::new(spec), schema })
     }
 
     /// Passes one row per key to `take`, in the order of keys; returns their number.
     pub fn group_by(
         &self,
-        ResolvedGroupBy { spans, spec, schema }: ResolvedGroupBy,
+        ResolvedGroupBy { spans, spec, schema, .. }: ResolvedGroupBy,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
         let inputs = spec.keys.len() + spec.values.len();
-        let mut groups = self.group_rows(&spans, &spec, inputs)?.into_sorted()?;
+        self.take_groups(&schema, self.group_rows(&spans, &spec, inputs)?, take)
+    }
+
+    /// Passes the groups of a state to `take`, in the order of keys; returns their number.
+    pub fn take_groups(
+        &self,
+        schema: &SchemaRef,
+        state: GroupByState,
+        take: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<u64> {
+        let mut groups = state.into_sorted()?;
         let mut rows = 0;
         while let Some(columns) = groups.next_columns()? {
             let batch = RecordBatch::try_new(schema.clone(), columns)?;
             rows += batch.num_rows() as u64;
-            self.memory.check()?;
+            self.context.memory.check()?;
             take(batch)?;
         }
         Ok(rows)
@@ -66,29 +78,29 @@ impl MaterializePass<'_> {
 
     /// The groups of all rows; the first `inputs` columns of the spans are those of the spec.
     pub fn group_rows(&self, spans: &FlowSpans, spec: &Arc<GroupBy>, inputs: usize) -> Result<GroupByState> {
-        let threads = if spans.is_ordered() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
-        let budget = self.memory.engine_bytes();
-        let scratch = self.scratch.scratch_with_budget(self.memory, budget / threads);
+        let threads = if spans.is_ordered() { 1 } else { self.context.threads.clamp(1, spans.len().max(1)) };
+        let budget = self.context.memory.engine_bytes();
+        let scratch = self.scratch.scratch_with_budget(self.context.memory, budget / threads);
         let share = spans.len().div_ceil(threads).max(1);
         let read = |number: usize| {
             let mut state = GroupByState::new(spec, &scratch)?;
             let range = number * share..((number + 1) * share).min(spans.len());
             self.scan(spans, range, &mut |SpanRows { columns, rows, first }| {
                 state.update(&columns[..inputs], rows, first)?;
-                self.memory.check()?;
+                self.context.memory.check()?;
                 Ok(true)
             })?;
             Ok(state)
         };
         let states = parallel_map(threads, spans.len().div_ceil(share), &read)?;
-        let whole = self.scratch.scratch_with_budget(self.memory, budget);
+        let whole = self.scratch.scratch_with_budget(self.context.memory, budget);
         let mut merged: Option<GroupByState> = None;
         for state in states {
             match &mut merged {
                 None => merged = Some(state.with_scratch(&whole)),
                 Some(merged) => merged.merge(state)?,
             }
-            self.memory.check()?;
+            self.context.memory.check()?;
         }
         match merged {
             Some(merged) => Ok(merged),

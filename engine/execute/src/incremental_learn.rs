@@ -22,6 +22,10 @@ use crate::read_ahead::ReadAhead;
 use crate::remote::{RemoteExecutor, WorkerTask};
 use crate::span_index::{SpanIndex, WorkUnit};
 
+/// States that may be as large as their rows are committed for runs so long that there are about so many, or up to eight
+/// times as many.
+const LARGE_STATE_RUNS_MIN: usize = 12;
+
 /// A lane whose states are committed by runs of spans.
 pub struct IncrementalLane<'a> {
     learn: &'a LearnPass<'a>,
@@ -71,7 +75,7 @@ impl<'a> IncrementalLane<'a> {
     ) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|scan| &scan.chains).map(|tapped| &tapped.chain);
         let mut row_orders = chains().flat_map(|chain| chain.windows()).map(|window| window.row_order);
-        let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
+        let is_history = learn.context.is_history(&run.lane.scans)?;
         let divides = match learn.cluster.is_some() || learn.on_worker {
             true => row_orders.all(|row_order| row_order != WindowRowOrder::Sorted),
             false => is_history && row_orders.all(|row_order| row_order == WindowRowOrder::Time),
@@ -92,10 +96,17 @@ impl<'a> IncrementalLane<'a> {
 
     /// The runs of spans that states are made of. A dataset that is no history is divided for workers alone.
     fn run_tree(&self, history: &SpanIndex) -> Vec<Vec<Range<usize>>> {
-        if self.is_history {
-            return history.tree();
-        }
         let (learn, lane) = (self.learn, self.run.lane);
+        if self.is_history {
+            let mut tree = history.tree();
+            if learn.states.is_some() {
+                // A state may be as large as the rows of a short run.
+                let is_coarse = |level: &Vec<Range<usize>>| level.len() >= LARGE_STATE_RUNS_MIN;
+                let lowest = tree.iter().rposition(is_coarse).unwrap_or(0);
+                tree.drain(..lowest);
+            }
+            return tree;
+        }
         vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)]
     }
 
@@ -225,12 +236,16 @@ impl<'a> IncrementalLane<'a> {
         self.learn.watch.on_event(Event::PassReads { bytes: told(part_bytes), of: told(all) });
         let part = |tasks: Range<usize>| WorkUnit::new(tasks.clone(), history.result_id(lane, tasks));
         let todo: Vec<WorkUnit> = todo.into_iter().map(part).collect();
-        let place = |pass: usize| match &self.learn.program.passes.get(pass)?.work {
-            PassWork::Learn(work) => work.lanes.iter().position(|lane| lane.asks == self.run.lane.asks),
-            _ => None,
+        let stage = |pass: usize| {
+            if self.learn.states.is_some() {
+                return Some(StageRef::Gather { pass });
+            }
+            let PassWork::Learn(work) = &self.learn.context.program.passes.get(pass)?.work else { return None };
+            let lane = work.lanes.iter().position(|lane| lane.asks == self.run.lane.asks)?;
+            Some(StageRef::Learn { pass, lane })
         };
         let workers = self.learn.cluster.and_then(|cluster| {
-            let work = StageRef::Learn { pass: cluster.pass, lane: place(cluster.pass)? };
+            let work = stage(cluster.pass)?;
             Some(RemoteExecutor { share, ..cluster.executor(work, self.learn.watch) })
         });
         if workers.is_none() {
@@ -374,7 +389,7 @@ impl<'a> IncrementalLane<'a> {
     }
 
     fn analyzer(&self, index: usize) -> &'a dyn AnyAnalyzer {
-        self.learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref()
+        self.learn.context.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref()
     }
 
     /// Merges large states on workers, with a task for each share.
@@ -392,7 +407,8 @@ impl<'a> IncrementalLane<'a> {
             what: TaskKind::Merge { question, share, pieces: pieces.to_vec() },
         });
         let tasks: Vec<TaskSpec> = tasks.collect();
-        let done = away.run_tasks(&away.stage_context(learn.known), tasks, learn.known, &mut |_| Ok(()));
+        let done =
+            away.run_tasks(&away.stage_context(learn.context.state), tasks, learn.context.state, &mut |_| Ok(()));
         done.map_err(|failure| failure.fault)?;
         for question in divided {
             let mut merged = Vec::new();
@@ -424,7 +440,7 @@ impl<'a> IncrementalLane<'a> {
     fn load_merged_shares(&self, index: usize, tasks: usize) -> Result<Option<AnyState>> {
         let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let id = self.state_id(index, &(0..tasks));
-        lock(&learn.known.shared)?.push(id);
+        lock(&learn.context.state.shared)?.push(id);
         let read =
             |share: usize| learn.store.get_shared(id, &share.to_string(), |input| analyzer.decode(input, scratch));
         merge_pairwise(analyzer, (0..SHARES).map(read))
@@ -520,16 +536,11 @@ impl<'a> IncrementalLane<'a> {
 fn lane_scan<'a>(learn: &'a LearnPass<'a>, run: &'a LaneExecution<'a>) -> OrderedScan<'a> {
     OrderedScan {
         first_scan: 0,
-        io: learn.io,
-        program: learn.program,
-        known: learn.known,
-        memory: learn.memory,
-        batch_rows: learn.batch_rows,
-        threads: learn.threads,
+        context: learn.context,
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|scan| scan.chains.first()).map(|tapped| &tapped.chain).collect(),
         computing: 1.0,
-        ahead: ReadAhead::new(learn.threads),
+        ahead: ReadAhead::new(learn.context.threads),
     }
 }
 
@@ -542,7 +553,7 @@ fn span_indexes(learn: &LearnPass<'_>, run: &LaneExecution<'_>) -> Result<Vec<Ar
     let mut by_windows: Vec<(Vec<_>, Arc<SpanIndex>)> = Vec::new();
     let mut seen = Vec::new();
     for ask in &run.lane.asks {
-        let alone = AnalyzerLane { asks: vec![*ask], scans: learn.program.scans_for(*ask), ..run.lane.clone() };
+        let alone = AnalyzerLane { asks: vec![*ask], scans: learn.context.program.scans_for(*ask), ..run.lane.clone() };
         let lane = if bases(&alone) == bases(run.lane) { &alone } else { run.lane };
         let run = learn.prepare(lane, 0)?;
         let sequence = lane_scan(learn, &run);
@@ -566,13 +577,13 @@ fn span_indexes(learn: &LearnPass<'_>, run: &LaneExecution<'_>) -> Result<Vec<Ar
 
 /// The id of what an analyzer does with the rows of a span; `None` if other rows take part.
 fn analyzer_operation_id(learn: &LearnPass<'_>, ask: AnalyzerId) -> Result<Option<ContentId>> {
-    let bound = &learn.program.bound;
+    let bound = &learn.context.program.bound;
     let question = &bound.asks[ask];
     let analyzer = &question.ask.analyzer;
     let mut id = IdBuilder::new("partial");
     id.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), question.ask.inputs, question.part]));
-    for scan in learn.program.scans_for(ask) {
-        match operation_id(bound, learn.pipeline, &scan, &|ask| learn.known.digest(learn.program, ask))? {
+    for scan in learn.context.program.scans_for(ask) {
+        match operation_id(bound, learn.pipeline, &scan, &|ask| learn.context.digest(ask))? {
             Some(shape) => id.id(shape),
             None => return Ok(None),
         };

@@ -26,7 +26,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl MaterializePass<'_> {
     fn join_sides(&self, op: OpId) -> Result<(&NodeFlow, &NodeFlow)> {
-        match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+        match self.context.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
             Some([(_, here), (_, there)]) => Ok((here, there)),
             _ => Err(Fault::internal("a join of other than two sides")),
         }
@@ -68,7 +68,7 @@ impl MaterializePass<'_> {
         self.scan_beside(&spans, &|rows| Ok(Some(rows)), &mut |rows: SpanRows| {
             while let Some(batch) = pairs.next_of(&rows, schema)? {
                 count += batch.num_rows() as u64;
-                self.memory.check()?;
+                self.context.memory.check()?;
                 take(batch)?;
             }
             Ok(())

@@ -9,10 +9,10 @@ use forebay_model::{
     AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace, catch_panic, codes,
 };
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, Program, RowCounts, WindowBudget,
+    AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, RowCounts, WindowBudget,
 };
 use forebay_storage::failpoint::{reading, step};
-use forebay_storage::{ChunkIterator, Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use forebay_storage::{ChunkIterator, Event, EventListener, ScanRequest, ScratchDir};
 use forebay_threads::{CountingSemaphore, lock, parallel_map, poisoned_lock, run_on_all};
 
 use crate::chunk_groups::ChunkGroups;
@@ -20,9 +20,10 @@ use crate::chunk_source::ChunkIter;
 use crate::fused_learn::{FusedCoverage, FusedLearnFn};
 use crate::incremental_learn::IncrementalLane;
 use crate::ordered_scan::SpanRef;
+use crate::pass_context::PassContext;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::remote::ClusterHandle;
-use crate::run_state::{RunState, chunk_rows_max, group_rows_max, scan_request};
+use crate::run_state::{group_rows_max, scan_request};
 use crate::scan_progress::ScanProgress;
 
 /// The least memory for a state that can spill; with less it would spill constantly.
@@ -36,19 +37,16 @@ const LANES_PER_SLOT: usize = 4;
 
 /// The inputs of the pass, shared by its threads.
 pub struct LearnPass<'a> {
-    pub io: &'a StorageClient,
+    pub context: PassContext<'a>,
     pub pipeline: &'a Pipeline,
-    pub program: &'a Program,
-    pub known: &'a RunState,
     pub store: &'a StateStore,
     pub scratch: &'a ScratchDir,
-    pub memory: MemoryBudget,
-    pub threads: usize,
-    pub batch_rows: usize,
     pub watch: &'a dyn EventListener,
     pub cluster: Option<ClusterHandle<'a>>,
     /// Whether this process is a worker.
     pub on_worker: bool,
+    /// Where states of all rows go that have no finding. `None`: states are committed, and findings made of them.
+    pub states: Option<&'a Mutex<BTreeMap<AnalyzerId, AnyState>>>,
 }
 
 /// The result of a learning pass.
@@ -118,7 +116,7 @@ impl LaneExecution<'_> {
     pub fn plan_reads(&self, learn: &LearnPass<'_>, tasks: impl Iterator<Item = SpanRef>) -> Result<()> {
         let (ahead, place) = &self.ahead;
         for task in tasks {
-            let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?.clone();
+            let input = learn.context.input(self.lane.scans[task.scan].base)?.clone();
             let request = self.scans[task.scan].request.clone();
             ahead.plan([((*place, task), PlannedSpan { input, span: task.span, request })])?;
         }
@@ -133,10 +131,10 @@ impl LaneExecution<'_> {
     fn open_ahead(&self, learn: &LearnPass<'_>, task: SpanRef) -> Result<ChunkIterator> {
         let (ahead, place) = &self.ahead;
         let open = || {
-            let input = learn.known.input(learn.program, self.lane.scans[task.scan].base)?;
-            input.source.open(learn.io, &input.dataset.spans[task.span], &self.scans[task.scan].request)
+            let input = learn.context.input(self.lane.scans[task.scan].base)?;
+            input.source.open(learn.context.io, &input.dataset.spans[task.span], &self.scans[task.scan].request)
         };
-        ahead.take(learn.io, (*place, task), open)
+        ahead.take(learn.context.io, (*place, task), open)
     }
 }
 
@@ -167,9 +165,9 @@ impl LearnPass<'_> {
             .iter()
             .map(|lane| self.need(lane))
             .map(|(fixed, spilling)| fixed + spilling * SPILLING_STATE_BYTES_MIN);
-        let fitting = self.memory.states_bytes() / need.max().unwrap_or(0).max(1);
-        let threads = self.threads.min(fitting).max(1);
-        let budget = self.memory.states_bytes() / threads;
+        let fitting = self.context.memory.states_bytes() / need.max().unwrap_or(0).max(1);
+        let threads = self.context.threads.min(fitting).max(1);
+        let budget = self.context.memory.states_bytes() / threads;
         let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
         // Large lanes first, so that threads finish together.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
@@ -248,14 +246,14 @@ impl LearnPass<'_> {
 
     /// Stored bytes of the columns that a lane reads.
     pub fn lane_bytes(&self, lane: &AnalyzerLane) -> u64 {
-        lane_bytes(lane, &|base| self.known.input(self.program, base).map_or(0, |input| input.dataset.bytes()))
+        lane_bytes(lane, &|base| self.context.input(base).map_or(0, |input| input.dataset.bytes()))
     }
 
     /// How many spans the lane with the most unread spans has to read, and of how many.
     pub fn to_read(&self, lanes: &[AnalyzerLane]) -> Result<(usize, usize)> {
         let mut most = (0, 0);
         for lane in lanes {
-            let run = self.prepare(lane, self.memory.states_bytes())?;
+            let run = self.prepare(lane, self.context.memory.states_bytes())?;
             let (read, all) = match IncrementalLane::new(self, &run, &CountingSemaphore::new(1))? {
                 Some(partials) => partials.spans_to_read()?,
                 None => (run.tasks.len(), run.tasks.len()),
@@ -268,7 +266,8 @@ impl LearnPass<'_> {
     /// The bytes of a lane's states of bounded size, and the number of its other states, which fill the memory they get
     /// and spill the rest.
     pub fn need(&self, lane: &AnalyzerLane) -> (usize, usize) {
-        let sizes = lane.asks.iter().map(|ask| fixed_bytes(self.program.bound.asks[*ask].ask.analyzer.as_ref()));
+        let sizes =
+            lane.asks.iter().map(|ask| fixed_bytes(self.context.program.bound.asks[*ask].ask.analyzer.as_ref()));
         sizes.fold((0, 0), |(fixed, spilling), size| match size {
             Some(size) => (fixed + size, spilling),
             None => (fixed, spilling + 1),
@@ -276,26 +275,26 @@ impl LearnPass<'_> {
     }
 
     pub fn prepare<'l>(&self, lane: &'l AnalyzerLane, budget: usize) -> Result<LaneExecution<'l>> {
-        let bound = &self.program.bound;
+        let bound = &self.context.program.bound;
         let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
         let mut scans = Vec::new();
         let mut tasks = Vec::new();
         for (index, scan) in lane.scans.iter().enumerate() {
-            let input = self.known.input(self.program, scan.base)?;
+            let input = self.context.input(scan.base)?;
             let mut chains: Vec<TappedChain> = Vec::new();
             for stream in &scan.streams {
                 let wants: Vec<ColumnTap> = stream.column_taps(bound).collect();
-                let finding = |ask| self.known.finding(self.program, ask);
-                let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
-                let chain = OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
+                let compile = |told: ChainContext<'_>| {
+                    OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)
+                };
+                let chain = self.context.with_chains(compile)?;
                 let places =
                     stream.taps.iter().map(|(ask, _)| index_of_ask(&lane.asks, *ask)).collect::<Result<_>>()?;
                 chains.push(TappedChain { chain, places });
             }
-            let rows =
-                chunk_rows_max(self.batch_rows, chains.iter().map(|tapped| &tapped.chain), self.memory, self.threads);
-            let request = Arc::new(scan_request(self.program, scan, input, rows, keys));
+            let rows = self.context.chunk_rows_max(chains.iter().map(|tapped| &tapped.chain));
+            let request = Arc::new(scan_request(self.context.program, scan, input, rows, keys));
             scans.push(LaneScan { request, chains });
             tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
         }
@@ -306,7 +305,7 @@ impl LearnPass<'_> {
         let scratches = analyzers
             .iter()
             .map(|analyzer| {
-                self.scratch.scratch_with_budget(self.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share))
+                self.scratch.scratch_with_budget(self.context.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share))
             })
             .collect();
         Ok(LaneExecution {
@@ -318,7 +317,7 @@ impl LearnPass<'_> {
             order_free: analyzers.iter().all(|analyzer| analyzer.order_free()),
             scratches,
             merged: Mutex::default(),
-            ahead: (Arc::new(ReadAhead::new(self.threads)), 0),
+            ahead: (Arc::new(ReadAhead::new(self.context.threads)), 0),
         })
     }
 
@@ -346,14 +345,15 @@ impl LearnPass<'_> {
     }
 
     pub fn zero(&self, run: &LaneExecution<'_>) -> Result<Vec<AnyState>> {
-        let analyzers = run.lane.asks.iter().map(|ask| &self.program.bound.asks[*ask].ask.analyzer);
+        let analyzers = run.lane.asks.iter().map(|ask| &self.context.program.bound.asks[*ask].ask.analyzer);
         analyzers.zip(&run.scratches).map(|(analyzer, scratch)| analyzer.zero(scratch)).collect()
     }
 
     fn participate(&self, run: &LaneExecution<'_>, stop: &AtomicBool, answers: &Mutex<LearnResult>) -> Result<()> {
         let mut counts = RowCounts::default();
         let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
-        let mut carry = Carry::new(&WindowBudget::new(self.memory.states_bytes() / self.threads.max(1)));
+        let mut carry =
+            Carry::new(&WindowBudget::new(self.context.memory.states_bytes() / self.context.threads.max(1)));
         loop {
             let index = run.next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = run.tasks.get(index) else { break };
@@ -421,16 +421,20 @@ impl LearnPass<'_> {
         durable: bool,
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
+        if let Some(states) = self.states {
+            lock(states)?.insert(ask, state);
+            return Ok(());
+        }
         let finding = self.find(ask, state, durable)?;
         self.answer(ask, Arc::new(finding), answers)
     }
 
     /// Inserts a finding that a worker computed.
     pub fn hear(&self, ask: AnalyzerId, scratch: &Arc<dyn ScratchSpace>, answers: &Mutex<LearnResult>) -> Result<()> {
-        let id = self.program.state_ids[ask];
-        let analyzer = &self.program.bound.asks[ask].ask.analyzer;
+        let id = self.context.program.state_ids[ask];
+        let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
         if let Some(finding) = self.store.shared_table(id, false)? {
-            lock(&self.known.shared)?.push(id);
+            lock(&self.context.state.shared)?.push(id);
             return self.answer(ask, Arc::new(finding), answers);
         }
         let mut found = BTreeMap::new();
@@ -445,7 +449,7 @@ impl LearnPass<'_> {
     }
 
     fn answer(&self, ask: AnalyzerId, finding: Arc<Finding>, answers: &Mutex<LearnResult>) -> Result<()> {
-        let id = self.program.state_ids[ask];
+        let id = self.context.program.state_ids[ask];
         lock(answers)?.findings.insert(id, finding);
         Ok(())
     }
@@ -453,8 +457,8 @@ impl LearnPass<'_> {
     /// Commits the state of all rows, and returns its finding. With workers, the finding is committed for them, too. A
     /// state that is not `durable` was merged of committed states, and is merged again if a power failure loses it.
     pub fn find(&self, ask: AnalyzerId, mut state: AnyState, durable: bool) -> Result<Finding> {
-        let id = self.program.state_ids[ask];
-        let analyzer = &self.program.bound.asks[ask].ask.analyzer;
+        let id = self.context.program.state_ids[ask];
+        let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
         let found = catch_panic(|| {
             analyzer.condense(&mut state)?;
             self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
@@ -469,7 +473,7 @@ impl LearnPass<'_> {
             let index = analyzer.index(&found)?;
             self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
             if self.cluster.is_some() {
-                lock(&self.known.shared)?.push(id);
+                lock(&self.context.state.shared)?.push(id);
             }
         }
         Ok(found)
@@ -481,7 +485,7 @@ impl LearnPass<'_> {
             return Ok(());
         };
         for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
-            let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
+            let analyzer = &self.context.program.bound.asks[*ask].ask.analyzer;
             catch_panic(|| analyzer.merge(state, later)).map_err(|fault| self.place(fault, *ask))?;
         }
         Ok(())
@@ -497,9 +501,9 @@ impl LearnPass<'_> {
         LaneStates { states, wants, counts }: LaneStates<'_>,
     ) -> Result<bool> {
         let Some(scan) = tasks.first().map(|task| task.scan) else { return Ok(true) };
-        let bound = &self.program.bound;
+        let bound = &self.context.program.bound;
         let LaneScan { request, chains } = &run.scans[scan];
-        let input = self.known.input(self.program, run.lane.scans[scan].base)?;
+        let input = self.context.input(run.lane.scans[scan].base)?;
         // Lanes share the bytes of a span; each reports its share.
         let share = match &input.dataset.column_bytes {
             Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
@@ -519,19 +523,21 @@ impl LearnPass<'_> {
                     let analyzer = &bound.asks[ask].ask.analyzer;
                     catch_panic(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
                 });
-                counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
+                counts.add(streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
             }
             self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         };
         // If several chains feed an analyzer, they take turns at each chunk.
         let rows_max = match chains.as_slice() {
-            [TappedChain { chain, .. }] => group_rows_max(request.batch_rows, chain, self.memory, self.threads),
+            [TappedChain { chain, .. }] => {
+                group_rows_max(request.batch_rows, chain, self.context.memory, self.context.threads)
+            }
             _ => 0,
         };
         let mut open = |task: &SpanRef, carry: &mut Carry| {
             for (TappedChain { chain, .. }, stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
-                let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
+                let sorted = self.context.sorted_for(&stream.stream, chain)?;
                 sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))?;
             }
             let span = &input.dataset.spans[task.span];
@@ -540,7 +546,7 @@ impl LearnPass<'_> {
             let chunks = run.open_ahead(self, *task)?;
             Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as ChunkIter<'_>)
         };
-        let groups = ChunkGroups { tasks, rows_max, stop, memory: self.memory };
+        let groups = ChunkGroups { tasks, rows_max, stop, memory: self.context.memory };
         let whole = groups.for_each(carry, &mut open, &mut run_through)?;
         step("have read", "a span");
         if whole {
@@ -550,8 +556,8 @@ impl LearnPass<'_> {
     }
 
     pub fn place(&self, fault: Fault, ask: AnalyzerId) -> Fault {
-        let ask = &self.program.bound.asks[ask];
-        let op = &self.program.bound.ops[ask.op];
+        let ask = &self.context.program.bound.asks[ask];
+        let op = &self.context.program.bound.ops[ask.op];
         let fault = fault.step(&op.label).at(op.at.as_ref());
         match ask.ask.inputs.first() {
             Some(column) => fault.column(column),

@@ -25,16 +25,17 @@ use forebay_model::{
     Dataset, Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type,
 };
 use forebay_plan::{
-    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, Program,
-    WindowBudget, refuse_writing,
+    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, WindowBudget,
+    refuse_writing,
 };
-use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use forebay_storage::{Event, EventListener, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::poisoned_lock;
 use futures::StreamExt;
 
+use crate::pass_context::PassContext;
 use crate::query_memory::QueryMemoryPool;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
-use crate::run_state::{RowOrderFailure, RunState, SortedStream, SourceInput, chunk_rows_max, record_order_failure};
+use crate::run_state::{RowOrderFailure, SortedStream, SourceInput, record_order_failure};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
@@ -50,12 +51,7 @@ pub const QUEUE_BATCHES: usize = 2;
 
 #[derive(Clone)]
 pub struct MaterializePass<'a> {
-    pub io: &'a StorageClient,
-    pub program: &'a Program,
-    pub known: &'a RunState,
-    pub memory: MemoryBudget,
-    pub threads: usize,
-    pub batch_rows: usize,
+    pub context: PassContext<'a>,
     pub watch: Arc<dyn EventListener>,
     pub scratch: &'a ScratchDir,
 }
@@ -63,7 +59,7 @@ pub struct MaterializePass<'a> {
 impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
-        let bound = &self.program.bound;
+        let bound = &self.context.program.bound;
         let PlanOp::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
@@ -101,8 +97,8 @@ impl MaterializePass<'_> {
     }
 
     /// The input of a gather with a single input.
-    fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
-        match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+    pub fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
+        match self.context.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
             Some([(_, flow)]) => Ok(flow),
             _ => Err(Fault::internal("one row of each key of no rows")),
         }
@@ -115,13 +111,13 @@ impl MaterializePass<'_> {
         future: &FutureRowsOp,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
-        let asks = self.program.bound.ops[op].asks.iter();
-        let findings = asks.map(|ask| self.known.finding(self.program, *ask)).collect::<Result<Vec<_>>>()?;
+        let asks = self.context.program.bound.ops[op].asks.iter();
+        let findings = asks.map(|ask| self.context.finding(*ask)).collect::<Result<Vec<_>>>()?;
         let mut rows = 0;
         for batch in (future.rows)(&findings)? {
             let batch = batch?;
             rows += batch.num_rows() as u64;
-            self.memory.check()?;
+            self.context.memory.check()?;
             take(batch)?;
         }
         Ok(rows)
@@ -130,7 +126,7 @@ impl MaterializePass<'_> {
     /// Runs the plan and gives its rows in canonical order to `take`.
     pub fn run(&self, gathering: MaterializePlan, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
         let MaterializePlan { op, plan, schema } = gathering;
-        let plan = match (plan, &self.program.bound.ops[op].op) {
+        let plan = match (plan, &self.context.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
                 return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, take);
@@ -147,19 +143,21 @@ impl MaterializePass<'_> {
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };
         let context = self.engine_context()?;
-        let place =
-            |error: DataFusionError| self.scratch.locate_fault(engine_fault(error, &self.program.bound.ops[op].label));
+        let place = |error: DataFusionError| {
+            self.scratch.locate_fault(engine_fault(error, &self.context.program.bound.ops[op].label))
+        };
         let state = context.state();
-        let physical = self.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
+        let physical = self.context.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
         let mut stream = self
+            .context
             .io
             .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
         let mut rows = 0;
-        while let Some(batch) = self.io.block_on(stream.next())? {
+        while let Some(batch) = self.context.io.block_on(stream.next())? {
             let batch = conform(&batch.map_err(place)?, &schema)?;
             rows += batch.num_rows() as u64;
-            self.memory.check()?;
+            self.context.memory.check()?;
             take(batch)?;
         }
         Ok(rows)
@@ -167,14 +165,14 @@ impl MaterializePass<'_> {
 
     pub fn engine_context(&self) -> Result<SessionContext> {
         let mut config =
-            SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.threads.max(1));
+            SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.context.threads.max(1));
         let options = config.options_mut();
         options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
         options.sql_parser.enable_ident_normalization = false;
         // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
-        let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
+        let reserved = self.context.memory.engine_bytes() / (RESERVED_SHARE * self.context.threads.max(1));
         options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
-        let pool = QueryMemoryPool::new(self.memory);
+        let pool = QueryMemoryPool::new(self.context.memory);
         let top = std::num::NonZeroUsize::MIN;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
@@ -192,13 +190,13 @@ impl MaterializePass<'_> {
     pub fn input_table(&self, name: &str, flow: &NodeFlow, columns: &[String]) -> Result<LogicalPlan> {
         let FlowSpans { schema, tasks } = self.spans(flow, columns)?;
         // Window state depends on the rows before: one thread reads all spans in order.
-        let threads = if in_order(&tasks) { 1 } else { self.threads.max(1) };
+        let threads = if in_order(&tasks) { 1 } else { self.context.threads.max(1) };
         let share = tasks.len().div_ceil(threads).max(1);
         let rows = |tasks: &[NumberedSpan]| {
             let rows = SpanStream {
                 schema: schema.clone(),
                 tasks: tasks.to_vec(),
-                io: self.io.clone(),
+                io: self.context.io.clone(),
                 watch: self.watch.clone(),
                 bytes_max: self.windows_bytes(),
             };
@@ -217,17 +215,18 @@ impl MaterializePass<'_> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
         for stream in &flow.streams {
-            let slice = forebay_plan::slice_for_columns(&self.program.bound, stream, &wanted);
+            let slice = forebay_plan::slice_for_columns(&self.context.program.bound, stream, &wanted);
             let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None };
-            let finding = |ask| self.known.finding(self.program, ask);
-            let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
-            let chain =
-                OpChain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
-            let sorted = self.known.sorted_for(self.program, stream, &chain)?;
-            let input = self.known.input(self.program, stream.base)?.clone();
-            let rows_max = chunk_rows_max(self.batch_rows, [&chain].into_iter(), self.memory, self.threads);
+            let compile = |told: ChainContext<'_>| {
+                let bound = &self.context.program.bound;
+                OpChain::new(bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)
+            };
+            let chain = self.context.with_chains(compile)?;
+            let sorted = self.context.sorted_for(stream, &chain)?;
+            let input = self.context.input(stream.base)?.clone();
+            let rows_max = self.context.chunk_rows_max([&chain].into_iter());
             // Batches of wide rows wait in a queue.
-            let share = self.memory.rows_bytes() / (self.threads.max(1) * (QUEUE_BATCHES + 2));
+            let share = self.context.memory.rows_bytes() / (self.context.threads.max(1) * (QUEUE_BATCHES + 2));
             let rows_max = rows_max.min(share / stored_row_bytes(&input.dataset, &slice.1).max(1)).max(1);
             let request = ScanRequest {
                 columns: slice.1,
@@ -236,7 +235,7 @@ impl MaterializePass<'_> {
                 batch_rows: rows_max,
                 row_keys: false,
             };
-            let order_failure = self.known.order_failure.clone();
+            let order_failure = self.context.state.order_failure.clone();
             let part = Arc::new(StreamInput { chain, input, request, sorted, order_failure });
             let first = tasks.len();
             let spans = 0..part.input.dataset.spans.len();
@@ -258,7 +257,7 @@ impl MaterializePass<'_> {
         take: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
         let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
-        send_batches(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+        send_batches(&tasks[which], schema, self.context.io, self.watch.as_ref(), carry, take)
     }
 
     /// Reads spans in order, with strings in the layout in which they come; stops when `take` returns false.
@@ -269,7 +268,7 @@ impl MaterializePass<'_> {
         take: &mut dyn FnMut(SpanRows) -> Result<bool>,
     ) -> Result<()> {
         let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
-        scan_spans(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+        scan_spans(&tasks[which], schema, self.context.io, self.watch.as_ref(), carry, take)
     }
 
     /// Reads all spans in order on a thread of its own. What `convert` makes of them there comes to `take` here.
@@ -297,7 +296,7 @@ impl MaterializePass<'_> {
 
     /// The memory of earlier windows' state.
     fn windows_bytes(&self) -> usize {
-        self.memory.engine_bytes() / 4
+        self.context.memory.engine_bytes() / 4
     }
 }
 

@@ -41,7 +41,7 @@ impl MaterializePass<'_> {
         let mut rows = 0;
         self.scan_beside(&spans, &|read| filter_kept(read, &stays, schema), &mut |batch: RecordBatch| {
             rows += batch.num_rows() as u64;
-            self.memory.check()?;
+            self.context.memory.check()?;
             take(batch)
         })?;
         Ok(rows)
@@ -70,7 +70,7 @@ impl MaterializePass<'_> {
                 let held = stays.entry(span).or_default();
                 if words > held.len() {
                     let more = words.max(2 * held.len());
-                    self.memory.admit(MemoryRequest { now: more * size_of::<u64>(), later: 0 }, 0)?;
+                    self.context.memory.admit(MemoryRequest { now: more * size_of::<u64>(), later: 0 }, 0)?;
                     held.resize(more, 0);
                 }
             }

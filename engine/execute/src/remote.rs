@@ -175,17 +175,18 @@ impl OrderedScan<'_> {
         }
         let last = tasks.len().saturating_sub(1);
         let (mut parts, mut gaps) = (BTreeMap::new(), 0);
-        let done = workers.run_tasks(&workers.stage_context(self.known), tasks, self.known, &mut |said| {
-            match said {
-                TaskEvent::Part { first, made } => {
-                    let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
-                    parts.insert(first, serde_json::from_value(made).map_err(strange)?);
+        let done =
+            workers.run_tasks(&workers.stage_context(self.context.state), tasks, self.context.state, &mut |said| {
+                match said {
+                    TaskEvent::Part { first, made } => {
+                        let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
+                        parts.insert(first, serde_json::from_value(made).map_err(strange)?);
+                    }
+                    TaskEvent::Done { task, gaps: found } if task == last => gaps = found,
+                    TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
                 }
-                TaskEvent::Done { task, gaps: found } if task == last => gaps = found,
-                TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         done.map_err(|failure| match failure.deadly.and_then(|task| line.tasks.get(task)) {
             Some(task) => self.locate_fault(failure.fault, *task),
             None => failure.fault,
@@ -196,7 +197,7 @@ impl OrderedScan<'_> {
     }
 
     fn locate_fault(&self, fault: Fault, task: SpanRef) -> Fault {
-        match self.known.input(self.program, self.scans[task.scan].base) {
+        match self.context.input(self.scans[task.scan].base) {
             Ok(input) => fault.file(input.dataset.spans[task.span].label()),
             Err(_) => fault,
         }
@@ -211,7 +212,7 @@ impl OrderedScan<'_> {
     ) -> Result<TaskOutcome> {
         let WorkerTask { line, operation, units_of, store, scratch, kind, control, finish_threads } = *task;
         let windows = self.checkpointed_windows();
-        let budget = WindowBudget::new(self.memory.states_bytes() / self.threads.max(1));
+        let budget = WindowBudget::new(self.context.memory.states_bytes() / self.context.threads.max(1));
         let none = BTreeMap::new();
         let kept = |id: ContentId| {
             store.get_carry(id, |input| Carry::decode(windows.as_ref().unwrap_or(&none), &budget, input))

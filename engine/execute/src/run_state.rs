@@ -184,31 +184,6 @@ pub fn scan_request(
     }
 }
 
-/// Batches in a chunk for windows in time order.
-const WINDOW_BATCHES: usize = 16;
-
-/// Approximate bytes of a value.
-const VALUE_BYTES: usize = 8;
-
-/// Rows to read in one chunk: more than a batch if chains profit from it, as far as memory allows; fewer if vectors
-/// make rows wide.
-pub fn chunk_rows_max<'c>(
-    batch_rows: usize,
-    chains: impl Iterator<Item = &'c OpChain> + Clone,
-    memory: MemoryBudget,
-    threads: usize,
-) -> usize {
-    let share = memory.rows_bytes() / threads.max(1);
-    let vectors = chains.clone().map(OpChain::vector_bytes).sum::<usize>();
-    let batch_rows = batch_rows.min(share / vectors.max(1)).max(1);
-    if !chains.clone().any(OpChain::gains_by_rows) {
-        return batch_rows;
-    }
-    let row_bytes = VALUE_BYTES * chains.map(OpChain::columns_max).sum::<usize>().max(1) + vectors;
-    let fitting = share / row_bytes;
-    batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
-}
-
 /// Estimated window state of a series in bytes, more than most series need.
 const SERIES_BYTES: usize = 4 << 10;
 

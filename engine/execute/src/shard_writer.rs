@@ -164,11 +164,11 @@ impl WritePass<'_> {
     ) -> Result<UnitResults<Shard>> {
         let ShardContext { sequence, target, line, .. } = making;
         let pending = making.pending(todo);
-        let ranges = sequence.local_ranges(&pending, self.threads)?;
-        let busy = ranges.len().clamp(1, self.threads.max(1));
-        let idle = self.threads.saturating_sub(busy);
+        let ranges = sequence.local_ranges(&pending, self.context.threads)?;
+        let busy = ranges.len().clamp(1, self.context.threads.max(1));
+        let idle = self.context.threads.saturating_sub(busy);
         // Idle threads hold no rows of their own.
-        let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
+        let ahead_bytes = self.context.memory.rows_bytes() / self.context.threads.max(1) * idle / ranges.len().max(1);
         let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo);
         let readings: Vec<Vec<_>> = ranges.iter().map(readings).collect();
         let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
@@ -183,7 +183,7 @@ impl WritePass<'_> {
             });
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
-        let finishers = FlushPool::new(self.threads, &finish);
+        let finishers = FlushPool::new(self.context.threads, &finish);
         let complete =
             |complete: Option<EncodedShard<'m>>| complete.map_or(Ok(()), |complete| finishers.submit(complete));
         let encode = |group: &RowGroupJob<'m>, piece: usize| {
@@ -201,7 +201,8 @@ impl WritePass<'_> {
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.run_then_work(ranges);
         // Idle threads compute partitions of series for the threads with ranges.
         let parts = 1 + idle / ranges.len().max(1);
-        let budget = WindowBudget::new(self.memory.states_bytes()).with_parallelism(parts, helpers.parallel_for());
+        let budget =
+            WindowBudget::new(self.context.memory.states_bytes()).with_parallelism(parts, helpers.parallel_for());
         let each = || {
             let execution = RangeExecution {
                 ranges: &ranges,
@@ -233,7 +234,7 @@ impl WritePass<'_> {
 
     /// Threads that finish shards: a disk writes one file at a time; uploads run in parallel.
     pub fn finish_threads(&self, target: &WriteTarget<'_>) -> usize {
-        if target.out.local.is_some() { 1 } else { self.threads }
+        if target.out.local.is_some() { 1 } else { self.context.threads }
     }
 
     /// Computes and encodes the rows of a shard; `None` if the pass was stopped.
@@ -266,7 +267,7 @@ impl WritePass<'_> {
         let ShardContext { sequence, prepared, target, line, along, layout } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
         // Each thread holds the rows of one group, and those of one more may wait.
-        let group_bytes_max = self.memory.output_bytes() / (self.threads + 1);
+        let group_bytes_max = self.context.memory.output_bytes() / (self.context.threads + 1);
         let mut groups = RowGroupBuilder::new(&prepared.schema, layout, group_bytes_max)?;
         let schema = groups.file_schema.clone();
         let pieces = self.sink.pieces(&schema);

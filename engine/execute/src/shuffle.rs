@@ -59,7 +59,7 @@ fn plan_shuffle(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slo
     let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
     let SharedSort { windows, stand } = together.clone();
     let row_orders: Vec<(OpId, WindowRowOrder)> =
-        pass.gather.known.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect();
+        pass.gather.context.state.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect();
     // The findings known when the run began do not change the rows.
     let job = RunSpec { known: Default::default(), ..job.clone() };
     let mut id = IdBuilder::new("exchange");
@@ -89,7 +89,7 @@ impl ShuffleStage<'_> {
             return Err(strange());
         }
         let gather = &self.pass.gather;
-        let share = gather.memory.rows_bytes() / gather.threads.max(1);
+        let share = gather.context.memory.rows_bytes() / gather.context.threads.max(1);
         let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, gather.scratch, share)?;
         let mut pushed = Ok(());
         self.pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
@@ -154,7 +154,7 @@ impl ShuffleStage<'_> {
         let schema = schema_with_positions(side.flow, &side.columns)?;
         let names: Vec<String> =
             (0..self.plan.runs[side.number].len()).map(|run| rows_name(side.number, run, part)).collect();
-        let share = names.len().div_ceil(self.pass.gather.threads.max(1)).max(1);
+        let share = names.len().div_ceil(self.pass.gather.context.threads.max(1)).max(1);
         let stored = |names: &[String]| {
             let stored = ShuffleStream {
                 store: self.store.clone(),
@@ -176,7 +176,7 @@ impl ShuffleStage<'_> {
 impl RemoteExecutor<'_> {
     /// Partitions the rows by key on workers, then sorts them and computes over them.
     pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
-        let known = pass.gather.known;
+        let known = pass.gather.context.state;
         let shuffle = plan_shuffle(pass, together, self.run_spec, self.cluster.wait_for_slots(self.interrupt)?)?;
         let mut common = self.stage_context(known);
         common.shuffles.push(shuffle.clone());

@@ -58,13 +58,13 @@ impl ShuffleReader {
         let together = shuffle.shared_sort();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
         let back = pass.restore_order(shuffle.stand, pass.gather.engine_context()?, schema, flow)?;
-        let as_of = match &pass.gather.program.bound.ops[shuffle.stand].op {
+        let as_of = match &pass.gather.context.program.bound.ops[shuffle.stand].op {
             PlanOp::Join(join) => join.as_of(),
             _ => None,
         };
         let layers = if as_of.is_some_and(|as_of| as_of.direction == MatchDirection::Nearest) { 2 } else { 1 };
         let (firsts, latest) = (back.stream_offsets(), Mutex::default());
-        let most = pass.gather.threads.max(1);
+        let most = pass.gather.context.threads.max(1);
         let (shuffle, store) = (shuffle.clone(), store.clone());
         let groups = Arc::new(RestoredGroups { shuffle, store, back, layers, firsts, latest, most });
         Ok(pass

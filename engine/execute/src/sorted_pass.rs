@@ -82,7 +82,7 @@ impl SortedPass<'_> {
     /// Sorts the rows of `tables` and computes over them; also counts steps that were not of the declared period.
     pub fn sort(&self, together: &SharedSort, tables: InputTableFn<'_>) -> Result<(SortedFile, u64)> {
         let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
-        match (&self.gather.program.bound.ops[together.stand].op, sides.as_slice()) {
+        match (&self.gather.context.program.bound.ops[together.stand].op, sides.as_slice()) {
             (PlanOp::Join(join @ JoinOp { by: JoinBy::Equality(_), .. }), [here, there]) => {
                 let rows = RowsPerMatch::One;
                 let hash_join =
@@ -124,12 +124,12 @@ impl SortedPass<'_> {
     /// The flow whose row order the outputs have.
     pub fn flow(&self, together: &SharedSort) -> Result<&NodeFlow> {
         let missing = || Fault::internal("an operation without its rows");
-        self.gather.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
+        self.gather.context.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
     }
 
     /// The sides to sort.
     pub fn sort_inputs(&self, together: &SharedSort) -> Result<Vec<SortInput<'_>>> {
-        let (bound, flow) = (&self.gather.program.bound, self.flow(together)?);
+        let (bound, flow) = (&self.gather.context.program.bound, self.flow(together)?);
         let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
         if let PlanOp::Join(join) = &bound.ops[together.stand].op {
             let other = bound.join_inputs.get(&together.stand);
@@ -153,7 +153,7 @@ impl SortedPass<'_> {
 
     /// The output columns of each operation among those of all.
     pub fn output_columns(&self, together: &SharedSort) -> Result<Vec<Range<usize>>> {
-        match &self.gather.program.bound.ops[together.stand].op {
+        match &self.gather.context.program.bound.ops[together.stand].op {
             PlanOp::Join(join) => {
                 let outputs = join_outputs(join).fields().len() - 1;
                 Ok(std::iter::once(0..outputs).collect())
@@ -164,7 +164,7 @@ impl SortedPass<'_> {
 
     /// All outputs, followed by the row's position.
     pub fn schema(&self, together: &SharedSort) -> Result<SchemaRef> {
-        match &self.gather.program.bound.ops[together.stand].op {
+        match &self.gather.context.program.bound.ops[together.stand].op {
             PlanOp::Join(join) => Ok(join_outputs(join)),
             _ => {
                 let (window, _) = self.merged_window(together)?;
@@ -177,7 +177,7 @@ impl SortedPass<'_> {
         let mut merged: Option<WindowOp> = None;
         let mut parts = Vec::new();
         for op in &together.windows {
-            let PlanOp::Window(window) = &self.gather.program.bound.ops[*op].op else {
+            let PlanOp::Window(window) = &self.gather.context.program.bound.ops[*op].op else {
                 return Err(Fault::internal("not an operation over series"));
             };
             let both = match merged {
@@ -196,7 +196,7 @@ impl SortedPass<'_> {
     }
 
     pub fn engine_fault_at(&self, error: DataFusionError, op: OpId) -> Fault {
-        self.gather.scratch.locate_fault(engine_fault(error, &self.gather.program.bound.ops[op].label))
+        self.gather.scratch.locate_fault(engine_fault(error, &self.gather.context.program.bound.ops[op].label))
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
@@ -212,13 +212,13 @@ impl SortedPass<'_> {
         let schema = over.schema().clone();
         let back = self.restore_order(op, gather.engine_context()?, schema.clone(), flow)?;
         // Two sorts at a time: rows are merged while outputs are sorted.
-        let budget_bytes = gather.memory.engine_bytes() / 2;
+        let budget_bytes = gather.context.memory.engine_bytes() / 2;
         let by_row = SortSpec::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
         let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
         let mut run = over.start();
         for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
             outputs.push(&run(&batch?)?)?;
-            gather.memory.check()?;
+            gather.context.memory.check()?;
             self.check_cancelled()?;
         }
         let outputs = merge_runs(&by_row, outputs.finish()?, gather.scratch, budget_bytes)?;
@@ -243,7 +243,7 @@ impl SortedPass<'_> {
             self.read_stream(&plan, number, &mut |batch| sorter.push(batch))?;
             sorter.finish()
         };
-        let runs = parallel_map(gather.threads.max(1), streams, &sort)?;
+        let runs = parallel_map(gather.context.threads.max(1), streams, &sort)?;
         merge_runs(&order, runs.into_iter().flatten().collect(), gather.scratch, budget_bytes)
     }
 
@@ -253,7 +253,7 @@ impl SortedPass<'_> {
         // Only a few streams are read at a time: repartitioning would make their rows wait for streams that are read
         // later.
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        let physical = self.gather.io.block_on(state.create_physical_plan(rows))?;
+        let physical = self.gather.context.io.block_on(state.create_physical_plan(rows))?;
         let physical = physical.map_err(|error| self.engine_fault_at(error, op))?;
         Ok(OpenedPlan {
             op,
@@ -274,7 +274,7 @@ impl SortedPass<'_> {
         let mut read = || -> Result<()> {
             for batch in self.stream_batches(plan, number)? {
                 take(&batch?)?;
-                self.gather.memory.check()?;
+                self.gather.context.memory.check()?;
                 self.check_cancelled()?;
                 if plan.failed.load(Ordering::Relaxed) {
                     break;
@@ -287,8 +287,8 @@ impl SortedPass<'_> {
 
     /// The rows of a stream. An open stream holds row groups.
     pub fn stream_batches(&self, plan: &OpenedPlan, number: usize) -> Result<BatchIter> {
-        let io = self.gather.io.clone();
-        let label = self.gather.program.bound.ops[plan.op].label.clone();
+        let io = self.gather.context.io.clone();
+        let label = self.gather.context.program.bound.ops[plan.op].label.clone();
         let scratch = self.gather.scratch.clone();
         let place = move |error: DataFusionError| scratch.locate_fault(engine_fault(error, &label));
         let stream = io.block_on(async { plan.physical.execute(number, plan.context.clone()) })?;
@@ -308,13 +308,13 @@ impl SortedPass<'_> {
         flow: &NodeFlow,
     ) -> Result<RestoreOrder> {
         let gather = &self.gather;
-        let spans = |stream: &OpStream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len());
+        let spans = |stream: &OpStream| Ok(gather.context.input(stream.base)?.dataset.spans.len());
         Ok(RestoreOrder {
-            io: gather.io.clone(),
+            io: gather.context.io.clone(),
             scratch: gather.scratch.clone(),
-            memory: gather.memory,
-            label: gather.program.bound.ops[op].label.clone(),
-            kind: match &gather.program.bound.ops[op].op {
+            memory: gather.context.memory,
+            label: gather.context.program.bound.ops[op].label.clone(),
+            kind: match &gather.context.program.bound.ops[op].op {
                 PlanOp::Join(join) if join.as_of().is_some() => SortedKind::AsOf,
                 _ => SortedKind::Plain,
             },

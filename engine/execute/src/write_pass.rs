@@ -9,15 +9,15 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
 use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic_at};
-use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, Program, RowCounts, SinkWork};
-use forebay_storage::{Event, EventListener, MemoryBudget, Sink, StorageClient};
+use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
+use forebay_storage::{Event, EventListener, Sink};
 
 use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
+use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
 use crate::recursive_rows::{GiveFn, RecursiveRows};
 use crate::remote::{ClusterHandle, WorkerTask};
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
-use crate::run_state::RunState;
 use crate::scan_progress::ScanProgress;
 use crate::shard_writer::{EncodedShard, ShardContext, has_files};
 use crate::span_index::WorkUnit;
@@ -28,12 +28,7 @@ const COMPUTING_SHARE: f64 = 0.55;
 
 /// A write pass.
 pub struct WritePass<'a> {
-    pub io: &'a StorageClient,
-    pub program: &'a Program,
-    pub known: &'a RunState,
-    pub memory: MemoryBudget,
-    pub threads: usize,
-    pub batch_rows: usize,
+    pub context: PassContext<'a>,
     pub watch: &'a dyn EventListener,
     pub sink: &'a dyn Sink,
     pub cluster: Option<ClusterHandle<'a>>,
@@ -105,24 +100,20 @@ impl WritePass<'_> {
     /// The operations of a scan. The first tap is the sink's.
     pub fn chain(&self, scan: &ColumnScan, wants: &[ColumnTap]) -> Result<OpChain> {
         let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
-        let finding = |ask| self.known.finding(self.program, ask);
-        let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
-        OpChain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, wants, told)
+        let bound = &self.context.program.bound;
+        let compile =
+            |told: ChainContext<'_>| OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, wants, told);
+        self.context.with_chains(compile)
     }
 
     pub fn ordered_scan<'s>(&'s self, scans: &'s [ColumnScan], prepared: &'s PreparedChains) -> OrderedScan<'s> {
         OrderedScan {
-            io: self.io,
-            program: self.program,
-            known: self.known,
-            memory: self.memory,
-            batch_rows: self.batch_rows,
-            threads: self.threads,
+            context: self.context,
             scans,
             first_scan: prepared.first_scan,
             chains: prepared.chains.iter().collect(),
             computing: COMPUTING_SHARE,
-            ahead: ReadAhead::new(self.threads),
+            ahead: ReadAhead::new(self.context.threads),
         }
     }
 
@@ -135,7 +126,7 @@ impl WritePass<'_> {
     ) -> Result<(usize, usize)> {
         let sequence = self.ordered_scan(scans, prepared);
         let line = sequence.timeline()?;
-        if !sequence.is_ordered() && !self.known.is_history(self.program, scans)? {
+        if !sequence.is_ordered() && !self.context.is_history(scans)? {
             return Ok((line.tasks.len(), line.tasks.len()));
         }
         let parts = self.work_units(&sequence, &line, target)?;
@@ -157,7 +148,7 @@ impl WritePass<'_> {
     ) -> Result<WriteResult> {
         let sequence = self.ordered_scan(scans, prepared);
         let in_shards = self.cluster.is_some() || sequence.is_ordered();
-        let made = match in_shards || self.known.is_history(self.program, scans)? {
+        let made = match in_shards || self.context.is_history(scans)? {
             true => {
                 let line = sequence.timeline()?;
                 let parts = self.work_units(&sequence, &line, target)?;
@@ -263,7 +254,7 @@ impl WritePass<'_> {
             return Ok(first.unwrap_or(tasks.len())..tasks.len());
         }
         match (&target.within, sequence.scans) {
-            (Some(within), [scan]) => Ok(within.overlapping_spans(&self.known.input(self.program, scan.base)?.dataset)),
+            (Some(within), [scan]) => Ok(within.overlapping_spans(&self.context.input(scan.base)?.dataset)),
             _ => Ok(0..tasks.len()),
         }
     }
@@ -286,7 +277,7 @@ impl WritePass<'_> {
         let WrittenRows { sequence, tasks, columns, target, stop } = *rows;
         let mut spans = Vec::with_capacity(tasks.len());
         for task in tasks {
-            spans.push(&self.known.input(self.program, sequence.scans[task.scan].base)?.dataset.spans[task.span]);
+            spans.push(&self.context.input(sequence.scans[task.scan].base)?.dataset.spans[task.span]);
         }
         let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
         let mut counts = RowCounts::default();
@@ -304,7 +295,7 @@ impl WritePass<'_> {
                     Some(question) => learn(question, input),
                 };
                 let streamed = rows(carry, &mut give);
-                counts.add(streamed.map_err(|fault| self.known.record_order_failure(carry, fault))?);
+                counts.add(streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
                 for mut batch in batches {
                     if let Some(within) = &target.within {
                         let rows = batch.num_rows();

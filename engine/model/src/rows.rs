@@ -23,6 +23,11 @@ impl RowKeys {
         RowKeys((0..rows as u64).map(|i| splitmix64(file_seed.wrapping_add(first_row + i))).collect())
     }
 
+    /// The sum of the file's seed and the row's position in the file, for a key of [`RowKeys::sequence`]. Wraps around.
+    pub fn position(key: u64) -> u64 {
+        splitmix64_inverse(key)
+    }
+
     /// Wraps given keys.
     pub fn from_keys(keys: impl IntoIterator<Item = u64>) -> Self {
         RowKeys(keys.into_iter().collect())
@@ -60,6 +65,14 @@ fn splitmix64(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// The number that [`splitmix64`] maps to `x`.
+fn splitmix64_inverse(x: u64) -> u64 {
+    let x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    let x = x ^ (x >> 30) ^ (x >> 60);
+    x.wrapping_sub(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A batch with its origin and, if requested, its row keys.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use forebay_model::{Finding, Result};
 use serde::Serialize;
 
@@ -24,8 +25,41 @@ pub struct Expectation {
     pub name: String,
     /// What happens when it does not hold.
     pub policy: ExpectationPolicy,
-    /// Judges the findings of the operation, in the order of its requests.
-    pub judge: JudgeExpectation,
+    /// How its operation's findings are judged.
+    pub judge: ExpectationJudge,
+}
+
+/// How the findings of an expectation's operation are judged.
+#[derive(Clone)]
+pub enum ExpectationJudge {
+    /// Rows that violate it: a count of all rows and of those without a violation, then the most frequent violations.
+    Rows(JudgeFindings),
+    /// All rows together.
+    Whole(JudgeFindings),
+    /// The profile of a column, compared with another.
+    Drift(DriftRule),
+}
+
+/// What the distribution of a column is compared with. The findings are those of a `profile` step over the column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DriftRule {
+    /// The column.
+    pub field: Field,
+    /// What it is compared with.
+    pub against: DriftBaseline,
+    /// Greatest Jensen-Shannon divergence, in bits: 0 to 1.
+    pub js: f64,
+    /// Greatest change of the share of rows without a value.
+    pub missing: f64,
+}
+
+/// What the distribution of a column is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriftBaseline {
+    /// The rows of a part of the split: the second half of the findings.
+    Part,
+    /// The rows of the last run.
+    LastRun,
 }
 
 impl fmt::Debug for Expectation {
@@ -34,8 +68,17 @@ impl fmt::Debug for Expectation {
     }
 }
 
-/// Judges findings at a time: now, or the end of the interval, in nanoseconds since 1970.
-pub type JudgeExpectation = Arc<dyn Fn(&[Arc<Finding>], i128) -> Result<ExpectationOutcome> + Send + Sync>;
+/// Judges findings, in the order of the operation's requests.
+pub type JudgeFindings = Arc<dyn Fn(&[Arc<Finding>], &JudgeContext) -> Result<ExpectationOutcome> + Send + Sync>;
+
+/// What findings are judged by.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct JudgeContext {
+    /// Now, or the end of the interval, in nanoseconds since 1970.
+    pub now: i128,
+    /// The rows that the expectation found in the last run, if there was one.
+    pub last_rows: Option<u64>,
+}
 
 /// Whether an expectation holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +93,17 @@ pub struct ExpectationOutcome {
     pub found: String,
     /// The most frequent values that violate it.
     pub examples: Vec<ViolatingValue>,
+}
+
+/// A row that violates an expectation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViolatingRow {
+    /// The file.
+    pub file: String,
+    /// Its position in the file, counted from 0.
+    pub row: u64,
+    /// The value as text.
+    pub value: String,
 }
 
 /// A value that violates an expectation.

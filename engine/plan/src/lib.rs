@@ -48,7 +48,10 @@ pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
 pub use chain::{ChainContext, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, unit_mismatch};
-pub use expectation::{Expectation, ExpectationOutcome, ExpectationPolicy, JudgeExpectation, ViolatingValue};
+pub use expectation::{
+    DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy, JudgeContext,
+    JudgeFindings, ViolatingRow, ViolatingValue,
+};
 pub use explain::{
     ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse,
 };

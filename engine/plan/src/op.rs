@@ -65,6 +65,8 @@ pub struct AnalyzerRequest {
     /// Another step or source whose rows are read instead of this step's (the other side of a join). Such findings
     /// are reference data: they are recomputed when an artifact is applied.
     pub of: Option<String>,
+    /// The part of the split whose rows are read, for a finding of one run's rows; `None` for all rows.
+    pub part: Option<String>,
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
@@ -76,7 +78,7 @@ impl AnalyzerRequest {
     /// Requests an analyzer over columns of this step.
     pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let inputs = inputs.into_iter().map(Into::into).collect();
-        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, per_run: false, continues: None }
+        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, part: None, per_run: false, continues: None }
     }
 
     /// Continues the finding of the run before.
@@ -92,6 +94,12 @@ impl AnalyzerRequest {
     pub fn per_run(mut self) -> Self {
         self.per_run = true;
         self
+    }
+
+    /// Computes the finding from the rows of each run that are in a part of the split.
+    pub fn per_run_of_part(mut self, part: Option<&str>) -> Self {
+        self.part = part.map(str::to_owned);
+        self.per_run()
     }
 
     /// Reads another step or source instead.

@@ -140,13 +140,13 @@ impl CarriedRun {
     }
 
     /// How findings that continue earlier ones differ from those.
-    pub fn report(&self, pipeline: &Pipeline, program: &Program, known: &RunState) -> Result<Vec<ContinuedReport>> {
+    pub fn report(&self, pipeline: &Pipeline, program: &Program, state: &RunState) -> Result<Vec<ContinuedReport>> {
         let bound = &program.bound;
         let earlier = self.earlier.as_deref();
         let matches = earlier.map(|earlier| earlier.matches(pipeline, bound)).transpose()?.unwrap_or_default();
         let mut reports = Vec::new();
         for (ask, question) in bound.asks.iter().enumerate().filter(|(_, ask)| ask.ask.continues.is_some()) {
-            let finding = known.finding(program, ask)?;
+            let finding = state.finding(program, ask)?;
             let before = matches.get(ask).copied().flatten();
             let counts = finding.column("count")?.as_primitive::<UInt64Type>();
             reports.push(ContinuedReport {

@@ -1,5 +1,6 @@
 //! The session and the executor of programs, with intervals, deadlines, training, the leak check and serving.
 
+mod attempt;
 mod backfill;
 mod backtest;
 mod bounded_joins;

@@ -70,7 +70,7 @@ pub struct Session {
 /// A pipeline on its data, before anything ran.
 pub(crate) struct PreparedRun {
     pub datasets: BTreeMap<String, Dataset>,
-    pub known: RunState,
+    pub state: RunState,
     pub bound: BoundPipeline,
     /// What the run goes on from.
     pub carried: Option<Arc<CarriedRun>>,
@@ -261,7 +261,7 @@ impl Session {
             checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
         }
         let mut prepared = self.prepare_with(pipeline, sinks, sources)?;
-        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.known.sources, interval)?;
+        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.state.sources, interval)?;
         prepared.carried.iter().try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
         Ok(prepared)
     }
@@ -276,8 +276,8 @@ impl Session {
         let datasets = datasets(&sources);
         let bound = self.bind(pipeline, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
-        let known = RunState { sources, ..RunState::default() };
-        Ok(PreparedRun { datasets, known, bound, carried: None })
+        let state = RunState { sources, ..RunState::default() };
+        Ok(PreparedRun { datasets, state, bound, carried: None })
     }
 
     /// Whether the columns by which sinks partition and sort are there.
@@ -311,14 +311,14 @@ impl Session {
             prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let PreparedRun { datasets, mut known, bound, .. } = prepared;
+        let PreparedRun { datasets, mut state, bound, .. } = prepared;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
-        let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
-            store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)
+        let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, id| {
+            store.load_finding(id, asks[ask].ask.analyzer.as_ref(), &share, &mut state.findings)
         })?;
         let intervals = self.restrict_to_interval(pipeline, &mut program, interval)?;
-        let mut run = RunExecutor { intervals, ..RunExecutor::new(self, pipeline, store, scratch, program, known) };
+        let mut run = RunExecutor { intervals, ..RunExecutor::new(self, pipeline, store, scratch, program, state) };
         let mut standing: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
         for pass in run.program.passes.clone() {
             standing.insert(pass.id, run.inspect_pass(&pass)?);

@@ -283,7 +283,18 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
                 units::grouped(pass.rows_filtered)
             ),
             (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
-            (false, "gather") => format!("{} gathered", units::rows(pass.rows_out)),
+            (false, "gather") => format!(
+                "{} gathered{}",
+                units::rows(pass.rows_out),
+                match pass.rows_kept {
+                    0 => String::new(),
+                    kept => format!(
+                        ", {} read, {} reused",
+                        units::rows(pass.rows_in - kept.min(pass.rows_in)),
+                        units::grouped(kept)
+                    ),
+                }
+            ),
             (false, _) => format!(
                 "{} read = {} written + {} filtered{}",
                 units::rows(pass.rows_in),

@@ -11,5 +11,6 @@ pub use cast::{CastColumns, OnCastError, TypeName};
 pub use derive::DeriveColumns;
 pub use drop::DropColumns;
 pub use profile::ProfileColumns;
+pub(crate) use profile::profile_requests;
 pub use rename::RenameColumns;
 pub use select::SelectColumns;

@@ -52,13 +52,13 @@ impl ConfiguredTransform for ProfileColumns {
 
 impl Transform for ProfileColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let asks: Vec<AnalyzerRequest> = scope.columns(&self.columns)?.into_iter().flat_map(requests).collect();
+        let asks: Vec<AnalyzerRequest> = scope.columns(&self.columns)?.into_iter().flat_map(profile_requests).collect();
         Ok(vec![PlanOp::Map(MapOp::asking(asks))])
     }
 }
 
 /// What is asked about a column.
-fn requests(field: &Field) -> Vec<AnalyzerRequest> {
+pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
     let name = [field.name().as_str()];
     let mut requests = vec![AnalyzerRequest::new(ColumnCounts, name)];
     let data_type = logical_type(field.data_type());

@@ -6,8 +6,8 @@ mod filter;
 mod future_rows;
 
 pub use expect::{
-    ErrorBudget, ExpectRows, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation, Violations,
-    add_quarantined_step,
+    ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, OtherRun, RowExpectation,
+    Share, Violations, add_quarantined_step,
 };
 pub use explode::Explode;
 pub use filter::FilterRows;

@@ -5,6 +5,7 @@
 //! does not depend on how rows are divided.
 
 mod accumulator;
+mod analyzer;
 mod extremes;
 mod float_sums;
 mod integer_sums;
@@ -25,8 +26,9 @@ use arrow::array::{Array, ArrayRef};
 use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use accumulator::{Accumulator, AccumulatorKind, ValueColumn};
+pub use analyzer::GroupRows;
 use key_index::KeyIndex;
-use runs::{GroupRunWriter, RUN_BATCH_BYTES, RUNS_MAX, RunMerge, merge_states};
+use runs::{GroupRunWriter, RUNS_MAX, RunMerge, merge_states};
 pub use sorted_groups::SortedGroups;
 
 /// One part in this many of the budget is filled before groups are spilled: sorting and growing take the rest.
@@ -286,9 +288,8 @@ impl GroupByState {
             return Ok(());
         }
         let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
-        let groups = (RUN_BATCH_BYTES / (self.own_bytes() / order.len()).max(1)).clamp(1, MERGE_GROUPS);
         let mut writer = GroupRunWriter::new(&*self.scratch)?;
-        for order in order.chunks(groups) {
+        for order in order.chunks(self.groups_per_batch(order.len())) {
             writer.push(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order)?)?;
         }
         self.runs.push(writer.finish()?);

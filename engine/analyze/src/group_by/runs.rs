@@ -3,7 +3,7 @@
 //! A run is a list of batches, each preceded by its length in eight bytes; a length of 0 ends the run. A batch is an Arrow
 //! stream with the column of keys and those of the states.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch};
@@ -33,23 +33,57 @@ impl GroupRunWriter {
 
     /// Appends groups; keys ascend.
     pub(super) fn push(&mut self, keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
-        let columns = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).enumerate();
-        let named = columns.map(|(place, column)| (place.to_string(), column, true));
-        let batch = RecordBatch::try_from_iter_with_nullable(named)?;
-        let mut bytes = Vec::new();
-        let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
-        writer.write(&batch)?;
-        writer.finish()?;
-        drop(writer);
-        let mut out = StateEncoder(&mut self.0);
-        out.u64(bytes.len() as u64)?;
-        out.raw(&bytes)
+        write_groups(&mut self.0, keys, states)
     }
 
     pub(super) fn finish(mut self) -> Result<Arc<dyn SpillFile>> {
-        StateEncoder(&mut self.0).u64(0)?;
+        write_groups_end(&mut self.0)?;
         self.0.finish()
     }
+}
+
+/// Writes a batch of groups.
+pub(super) fn write_groups(out: &mut dyn Write, keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
+    let columns = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).enumerate();
+    let named = columns.map(|(place, column)| (place.to_string(), column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(named)?;
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
+    writer.write(&batch)?;
+    writer.finish()?;
+    drop(writer);
+    let mut out = StateEncoder(out);
+    out.u64(bytes.len() as u64)?;
+    out.raw(&bytes)
+}
+
+/// Ends the batches of groups.
+pub(super) fn write_groups_end(out: &mut dyn Write) -> Result<()> {
+    StateEncoder(out).u64(0)
+}
+
+/// A batch of groups.
+pub(super) struct GroupBatch {
+    pub(super) keys: BinaryArray,
+    pub(super) states: Vec<ArrayRef>,
+    pub(super) bytes: usize,
+}
+
+/// Reads a batch of groups; `None` at the end.
+pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
+    let length = StateDecoder(&mut *input).u64()?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    input.take(length).read_to_end(&mut bytes).map_err(|_| foreign_states())?;
+    let batch = StreamReader::try_new(bytes.as_slice(), None)?.next().ok_or_else(foreign_states)??;
+    let (keys, states) = batch.columns().split_first().ok_or_else(foreign_states)?;
+    let keys = keys.as_binary_opt::<i32>().ok_or_else(foreign_states)?.clone();
+    if keys.is_empty() {
+        return Err(foreign_states());
+    }
+    Ok(Some(GroupBatch { keys, states: states.to_vec(), bytes: bytes.len() }))
 }
 
 /// A batch of a run that is being merged.
@@ -72,19 +106,10 @@ impl RunCursor {
 
     /// Reads the next batch; false at the end.
     fn refill(&mut self) -> Result<bool> {
-        let mut input = StateDecoder(&mut self.input);
-        let length = input.u64()? as usize;
-        if length == 0 {
-            return Ok(false);
-        }
-        let mut bytes = Vec::new();
-        (&mut self.input).take(length as u64).read_to_end(&mut bytes).map_err(|_| foreign_states())?;
-        let batch = StreamReader::try_new(bytes.as_slice(), None)?.next().ok_or_else(foreign_states)??;
-        let (keys, states) = batch.columns().split_first().ok_or_else(foreign_states)?;
-        self.keys = keys.as_binary_opt::<i32>().ok_or_else(foreign_states)?.clone();
-        (self.states, self.at) = (states.to_vec(), 0);
-        self.row_bytes = length / self.keys.len().max(1);
-        if self.keys.is_empty() { Err(foreign_states()) } else { Ok(true) }
+        let Some(GroupBatch { keys, states, bytes }) = read_groups(&mut self.input)? else { return Ok(false) };
+        self.row_bytes = bytes / keys.len();
+        (self.keys, self.states, self.at) = (keys, states, 0);
+        Ok(true)
     }
 
     fn key(&self) -> &[u8] {

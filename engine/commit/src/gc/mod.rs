@@ -23,7 +23,7 @@ pub use tables::TableReferences;
 pub use verify::{CorruptFile, VerifyReport};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "states",
     "partials",
     "carries",
@@ -35,6 +35,7 @@ const KINDS: [&str; 14] = [
     "notes",
     "checkpoints",
     "costs",
+    "expected",
     "exchanges",
     "rows",
     RUNS,
@@ -61,7 +62,7 @@ pub struct StateDirectory {
 #[derive(Debug, Clone, Serialize)]
 pub struct KindUsage {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `fits`, `notes`,
-    /// `checkpoints`, `costs`, `exchanges`, `rows`, `runs`, `temporary`.
+    /// `checkpoints`, `costs`, `expected`, `exchanges`, `rows`, `runs`, `temporary`.
     pub kind: String,
     /// How many.
     pub entries: u64,

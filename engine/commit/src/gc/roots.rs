@@ -46,6 +46,8 @@ impl StateDirectory {
         for pointer in entries.iter().filter(|entry| entry.kind == "artifacts" && entry.id().is_none()) {
             // What its runs cost tells how long the next one will take.
             roots.names.insert(("costs", pointer.name.clone()));
+            // What expectations compare with.
+            roots.names.insert(("expected", pointer.name.clone()));
             // Which artifact a run goes on from.
             roots.names.insert((FITS, pointer.name.clone()));
             // What was written for its trainings, the next one goes on from.

@@ -86,8 +86,8 @@ impl StateDirectory {
                     let ours = record.as_ref().and_then(name).as_ref() == Some(&entry.name);
                     verified.record_file(&entry.place, entry.bytes, (!ours).then_some("it is no record of this shard"));
                 }
-                "costs" => {
-                    let why = self.json(&entry.place)?.is_none().then_some("it is no record of what runs cost");
+                "costs" | "expected" => {
+                    let why = self.json(&entry.place)?.is_none().then_some("it is no record of earlier runs");
                     verified.record_file(&entry.place, entry.bytes, why);
                 }
                 FITS => {

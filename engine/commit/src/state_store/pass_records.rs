@@ -20,6 +20,14 @@ pub struct RetainedIds {
     pub carries: BTreeSet<ContentId>,
 }
 
+impl RetainedIds {
+    /// Adds the ids to the record of a pass, where garbage collection finds them.
+    pub fn add_to(&self, record: &mut Value) {
+        record["partials"] = json!(id_texts(&self.partials));
+        record["carries"] = json!(id_texts(&self.carries));
+    }
+}
+
 /// Ids as records hold them.
 pub fn id_texts(ids: &BTreeSet<ContentId>) -> Vec<String> {
     ids.iter().map(ContentId::to_string).collect()
@@ -53,7 +61,8 @@ impl StateStore {
         if kept.partials.is_empty() && kept.carries.is_empty() {
             return Ok(());
         }
-        let record = json!({ "partials": id_texts(&kept.partials), "carries": id_texts(&kept.carries) });
+        let mut record = json!({});
+        kept.add_to(&mut record);
         self.io.put(&self.pass_location(id), encode_pass_record(id, &record)?)
     }
 

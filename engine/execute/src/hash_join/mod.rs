@@ -110,12 +110,12 @@ impl HashJoin<'_> {
 
     /// The memory of hash tables, and of rows while they are partitioned.
     fn table_bytes(&self) -> usize {
-        let usual = self.pass.gather.memory.engine_bytes() / 2;
+        let usual = self.pass.gather.context.memory.engine_bytes() / 2;
         test_bytes("FOREBAY_JOIN_BYTES").map_or(usual, |bytes| bytes as usize).max(1)
     }
 
     fn threads(&self) -> usize {
-        self.pass.gather.threads.max(1)
+        self.pass.gather.context.threads.max(1)
     }
 
     fn order(&self, schema: &SchemaRef) -> SortSpec {
@@ -279,7 +279,7 @@ impl HashJoin<'_> {
             let mut more = false;
             for batch in rows.by_ref() {
                 self.add_rows(&mut table, &there.side, batch?, results.outputs, keep)?;
-                self.pass.gather.memory.check()?;
+                self.pass.gather.context.memory.check()?;
                 self.pass.check_cancelled()?;
                 if self.same_keys() != SameKeys::Refused && table.bytes() > own.table_bytes {
                     more = true;
@@ -304,7 +304,7 @@ impl HashJoin<'_> {
 
     /// The fault of the join, at its step.
     fn place(&self, fault: Fault) -> Fault {
-        let op = &self.pass.gather.program.bound.ops[self.op];
+        let op = &self.pass.gather.context.program.bound.ops[self.op];
         fault.step(&op.label).at(op.at.as_ref())
     }
 }
@@ -320,9 +320,15 @@ struct OutputSorters<'a> {
 
 impl<'a> OutputSorters<'a> {
     fn new(join: &HashJoin<'a>, schema: &SchemaRef) -> OutputSorters<'a> {
-        let MaterializePass { scratch, memory, threads, .. } = join.pass.gather;
+        let MaterializePass { scratch, context, .. } = join.pass.gather;
         let (order, idle) = (join.order(schema), Mutex::default());
-        OutputSorters { scratch, order, budget_bytes: memory.engine_bytes() / 2, threads: threads.max(1), idle }
+        OutputSorters {
+            scratch,
+            order,
+            budget_bytes: context.memory.engine_bytes() / 2,
+            threads: context.threads.max(1),
+            idle,
+        }
     }
 
     fn add(&self, outputs: impl Iterator<Item = Result<RecordBatch>>) -> Result<()> {

@@ -154,7 +154,7 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
     }
 
     fn begin(&mut self, batch: RecordBatch) -> Result<CurrentBatch> {
-        self.join.pass.gather.memory.check()?;
+        self.join.pass.gather.context.memory.check()?;
         self.join.pass.check_cancelled()?;
         if let Some(matches) = &mut self.matches {
             let rows = matches.first + batch.num_rows();

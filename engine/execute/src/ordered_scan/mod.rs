@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Chunk, Fault, Result};
-use forebay_plan::{Carry, ColumnScan, OpChain, OpId, Program, WindowRowOrder};
-use forebay_storage::{MemoryBudget, StorageClient};
+use forebay_plan::{Carry, ColumnScan, OpChain, OpId, WindowRowOrder};
 use forebay_window::WindowPlan;
 
 pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min};
@@ -22,8 +21,9 @@ pub use self::run::{CheckpointHook, PendingUnits, RangeExecution, UnitResults};
 pub use self::timeline::SpanTimeline;
 use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::RangeReader;
+use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
-use crate::run_state::{RunState, chunk_rows_max, group_rows_max};
+use crate::run_state::group_rows_max;
 
 /// A span of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +52,7 @@ pub type ScanChunksFn<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Re
 
 /// The scans of a pass with their chains, as one sequence of rows.
 pub struct OrderedScan<'a> {
-    pub io: &'a StorageClient,
-    pub program: &'a Program,
-    pub known: &'a RunState,
-    pub memory: MemoryBudget,
-    pub batch_rows: usize,
-    pub threads: usize,
+    pub context: PassContext<'a>,
     pub scans: &'a [ColumnScan],
     /// The first scan whose rows count. The scans before it only warm up window state.
     pub first_scan: usize,
@@ -73,7 +68,7 @@ impl OrderedScan<'_> {
     pub fn span_refs(&self) -> Result<Vec<SpanRef>> {
         let mut tasks = Vec::new();
         for (index, scan) in self.scans.iter().enumerate() {
-            let spans = self.known.input(self.program, scan.base)?.dataset.spans.len();
+            let spans = self.context.input(scan.base)?.dataset.spans.len();
             tasks.extend((0..spans).map(|span| SpanRef { scan: index, span }));
         }
         Ok(tasks)
@@ -101,7 +96,7 @@ impl OrderedScan<'_> {
     pub fn attach_sorted(&self, task: SpanRef, carry: &mut Carry) -> Result<()> {
         let stream = self.scans[task.scan].streams.first();
         let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
-        let sorted = self.known.sorted_for(self.program, stream, self.chains[task.scan])?;
+        let sorted = self.context.sorted_for(stream, self.chains[task.scan])?;
         sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))
     }
 
@@ -109,8 +104,8 @@ impl OrderedScan<'_> {
     pub fn advance_over(&self, tasks: &[SpanRef], cursor: ScanCursor<'_>, stop: &AtomicBool) -> Result<bool> {
         self.for_each_chunk_group(tasks, ReadMode::Remembered, cursor, stop, &mut |scan, chunks, carry| {
             let advanced = self.chains[scan].advance(chunks, carry);
-            advanced.map_err(|fault| self.known.record_order_failure(carry, fault))?;
-            self.memory.check()
+            advanced.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
+            self.context.memory.check()
         })
     }
 
@@ -127,13 +122,13 @@ impl OrderedScan<'_> {
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
-            let rows_max = group_rows_max(self.chunk_rows_max(chain), chain, self.memory, self.threads);
+            let rows_max = group_rows_max(self.chunk_rows_max(chain), chain, self.context.memory, self.context.threads);
             let mut open = |task: &SpanRef, carry: &mut Carry| {
                 self.attach_sorted(*task, carry)?;
                 reads.chunks(*task, columns)
             };
             let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
-            let groups = ChunkGroups { tasks, rows_max, stop, memory: self.memory };
+            let groups = ChunkGroups { tasks, rows_max, stop, memory: self.context.memory };
             if !groups.for_each(carry, &mut open, &mut take)? {
                 return Ok(false);
             }
@@ -142,7 +137,7 @@ impl OrderedScan<'_> {
     }
 
     fn chunk_rows_max(&self, chain: &OpChain) -> usize {
-        chunk_rows_max(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
+        self.context.chunk_rows_max([chain].into_iter())
     }
 }
 

@@ -22,14 +22,14 @@ impl OrderedScan<'_> {
 
     fn planned_span(&self, task: SpanRef, columns: ReadMode) -> Result<PlannedSpan> {
         let request = Arc::new(self.span_request(task, columns)?);
-        let input = self.known.input(self.program, self.scans[task.scan].base)?.clone();
+        let input = self.context.input(self.scans[task.scan].base)?.clone();
         Ok(PlannedSpan { input, span: task.span, request })
     }
 
     fn span_request(&self, task: SpanRef, columns: ReadMode) -> Result<ScanRequest> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
-        let input = self.known.input(self.program, scan.base)?;
-        let mut request = scan_request(self.program, scan, input, self.chunk_rows_max(chain), false);
+        let input = self.context.input(scan.base)?;
+        let mut request = scan_request(self.context.program, scan, input, self.chunk_rows_max(chain), false);
         if columns == ReadMode::Remembered {
             request.columns = chain.advance_columns().to_vec();
         }
@@ -38,12 +38,12 @@ impl OrderedScan<'_> {
 
     /// The rows of a span.
     pub fn open_span(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIterator> {
-        let input = self.known.input(self.program, self.scans[task.scan].base)?;
+        let input = self.context.input(self.scans[task.scan].base)?;
         let span = &input.dataset.spans[task.span];
         let label = span.label();
         reading(&label);
-        let open = || input.source.open(self.io, span, &self.span_request(task, columns)?);
-        let chunks = self.ahead.take(self.io, (task, columns), open)?;
+        let open = || input.source.open(self.context.io, span, &self.span_request(task, columns)?);
+        let chunks = self.ahead.take(self.context.io, (task, columns), open)?;
         Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))))
     }
 }

@@ -77,7 +77,7 @@ impl OrderedScan<'_> {
         let work = |part: &WorkUnit, cursor: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
             work(part, cursor.carry, stop, seal)
         };
-        let budget = WindowBudget::new(self.memory.states_bytes());
+        let budget = WindowBudget::new(self.context.memory.states_bytes());
         let execution = RangeExecution { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
         self.run_on_threads(pending, execution, work)
     }

@@ -27,7 +27,7 @@ impl OrderedScan<'_> {
     /// All spans in order, with their ids.
     pub fn timeline(&self) -> Result<SpanTimeline> {
         let tasks = self.span_refs()?;
-        let digests = self.known.span_digests(self.program, self.scans)?;
+        let digests = self.context.span_digests(self.scans)?;
         let past = match self.is_ordered() {
             true => self.halo_index(&tasks)?.map_or(SpanDependency::Everything, SpanDependency::Halos),
             false => SpanDependency::Nothing,
@@ -79,7 +79,7 @@ impl OrderedScan<'_> {
         let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else { return Ok(None) };
         let mut extents: Vec<ColumnExtent> = Vec::with_capacity(tasks.len());
         for scan in self.scans {
-            let dataset = &self.known.input(self.program, scan.base)?.dataset;
+            let dataset = &self.context.input(scan.base)?.dataset;
             let Some(own) = span_extents(dataset, &column) else { return Ok(None) };
             extents.extend(own);
         }
@@ -99,7 +99,9 @@ impl OrderedScan<'_> {
         let mut reach = WindowReach::same_time();
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
         for ChainWindow { op, row_order, plan } in chain.windows() {
-            let (PlanOp::Window(window), Some(plan)) = (&self.program.bound.ops[*op].op, plan) else { continue };
+            let (PlanOp::Window(window), Some(plan)) = (&self.context.program.bound.ops[*op].op, plan) else {
+                continue;
+            };
             let by = match (row_order, plan.reach()) {
                 (WindowRowOrder::Sorted, _) => continue,
                 // The reaches of windows over windows add up.
@@ -115,7 +117,7 @@ impl OrderedScan<'_> {
             };
             let position = stream.stream.ops.iter().position(|known| known == op).unwrap_or(0);
             let before = OpStream { base: scan.base, ops: stream.stream.ops[..position].to_vec() };
-            let Some(base) = base_column(&self.program.bound, &before, by) else { return Ok(None) };
+            let Some(base) = base_column(&self.context.program.bound, &before, by) else { return Ok(None) };
             if *column.get_or_insert((base.clone(), *row_order)) != (base, *row_order) {
                 return Ok(None);
             }

@@ -125,8 +125,9 @@ impl PipelineBinder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
-                // A finding of one run's rows covers all parts of the split.
-                None if ask.per_run => (before.streams.clone(), None),
+                None if ask.per_run => {
+                    (before.streams.clone(), self.part_column_of(&before, ask.part.as_deref(), label)?)
+                }
                 None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
             };
             self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None, held: None });

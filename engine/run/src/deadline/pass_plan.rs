@@ -32,7 +32,7 @@ pub(crate) fn planned_passes(
     pipeline: &Pipeline,
     datasets: &BTreeMap<String, Dataset>,
     rung: Option<DegradationLevel>,
-    known: &RunState,
+    state: &RunState,
 ) -> Vec<PlannedPass> {
     let bytes = |base: BaseId| match &program.bound.bases[base] {
         BaseDataset::Source(name) => datasets.get(name).map_or(0, Dataset::bytes),
@@ -52,7 +52,7 @@ pub(crate) fn planned_passes(
                 let learned = !asks_before_sink(bound, pipeline, work.sink).is_empty();
                 let total = work.scans.iter().map(|scan| bytes(scan.base)).sum();
                 // What is not there yet is no history.
-                (total, learned, known.in_shards(program, &work.scans).unwrap_or(false))
+                (total, learned, state.in_shards(program, &work.scans).unwrap_or(false))
             }
         };
         ahead.push(PlannedPass { pass: name, total, read: None, learned, keeps });

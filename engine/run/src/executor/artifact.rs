@@ -36,7 +36,7 @@ impl RunExecutor<'_> {
         let bound = &self.program.bound;
         let mut findings = Vec::new();
         for (index, ask) in bound.asks.iter().enumerate() {
-            let finding = self.known.finding(&self.program, index)?;
+            let finding = self.state.finding(&self.program, index)?;
             // A finding of one run's rows keeps its place among the findings, without content.
             let finding = if ask.ask.per_run { Arc::new(Finding::new(finding.table().slice(0, 0))) } else { finding };
             findings.push(LearnedFinding {

@@ -70,7 +70,7 @@ impl RunExecutor<'_> {
         };
         let windows = self.program.windows_of(scans);
         for op in &windows {
-            self.known.row_orders.insert(*op, self.choose_row_order(*op));
+            self.state.row_orders.insert(*op, self.choose_row_order(*op));
         }
         match &pass.work {
             PassWork::Write(work) => {
@@ -78,7 +78,7 @@ impl RunExecutor<'_> {
                 let out = self.session.output(self.pipeline, work.sink)?;
                 let before = self.recorded_write(pass.id, work.sink)?;
                 let is_bounded = |op: OpId| match &self.program.bound.ops[op].op {
-                    PlanOp::Window(window) if self.known.row_order(op) == WindowRowOrder::Time => {
+                    PlanOp::Window(window) if self.state.row_order(op) == WindowRowOrder::Time => {
                         window.plan.reach() != WindowReach::Unbounded
                     }
                     _ => true,

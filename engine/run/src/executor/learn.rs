@@ -34,7 +34,7 @@ impl RunExecutor<'_> {
         }
         let fusable = self.fusable_write(recorded);
         let result = self.learn(work, fusable)?;
-        self.known.findings.extend(result.findings);
+        self.state.findings.extend(result.findings);
         report.count(result.counts);
         report.rows_kept = result.rows_kept;
         self.assemble_early()?;
@@ -82,7 +82,7 @@ impl RunExecutor<'_> {
         }
         let bound = &self.program.bound;
         let is_known = |ask: AnalyzerId| {
-            bound.asks[ask].held.is_some() || self.known.findings.contains_key(&self.program.state_ids[ask])
+            bound.asks[ask].held.is_some() || self.state.findings.contains_key(&self.program.state_ids[ask])
         };
         let suits = |work: &SinkWork| {
             let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
@@ -102,18 +102,14 @@ impl RunExecutor<'_> {
     pub fn learn_pass<'r>(&'r self, windows: &BTreeSet<OpId>, cluster: Option<ClusterHandle<'r>>) -> LearnPass<'r> {
         let session = self.session;
         LearnPass {
-            io: &session.io,
+            context: self.pass_context(windows),
             pipeline: self.pipeline,
-            program: &self.program,
-            known: &self.known,
             store: &self.store,
             scratch: &self.scratch,
-            memory: session.memory(),
-            threads: self.threads(windows),
-            batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
             cluster,
             on_worker: self.on_worker,
+            states: None,
         }
     }
 }

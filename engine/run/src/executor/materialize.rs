@@ -3,17 +3,42 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use forebay_commit::{FileContent, Manifest, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory};
-use forebay_execute::{MaterializePass, SourceInput};
+use forebay_execute::{LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput};
 use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program};
 use forebay_storage::{StorageLocation, literal_path};
 use serde_json::{Value, json};
 
 use super::RunExecutor;
+use super::aggregate::LearnedGroups;
 use super::row_order::windows_behind;
 use crate::leak_check::time_text;
 use crate::report::{FutureReport, PassReport};
+
+/// The rows of a gather, written.
+struct GatheredRows {
+    manifest: Manifest,
+    /// What their groups were learned of, for an aggregate over a history.
+    learned: LearnResult,
+}
+
+/// Where the rows of a gather come from.
+enum GatherSource {
+    Groups(Box<LearnedGroups>),
+    Plan(MaterializePlan),
+}
+
+impl GatherSource {
+    fn schema(&self) -> &SchemaRef {
+        match self {
+            GatherSource::Groups(groups) => &groups.schema,
+            GatherSource::Plan(plan) => &plan.schema,
+        }
+    }
+}
 
 impl RunExecutor<'_> {
     /// Runs a gather pass. Where no later pass reads its rows, only its future rows are counted.
@@ -48,28 +73,36 @@ impl RunExecutor<'_> {
         let needed =
             inputs.map(|(_, flow)| windows_behind(bound, flow, flow.schema.fields().iter().map(|field| field.name())));
         let windows: BTreeSet<OpId> = needed.flatten().collect();
-        let manifest = self.retry_with_fallback(&windows, |run| run.write_gathered(op, pass, &place))?;
+        let written = self.retry_with_fallback(&windows, |run| run.write_gathered(op, pass, &place))?;
+        let GatheredRows { manifest, learned } = written;
+        report.count(learned.counts);
+        report.rows_kept = learned.rows_kept;
         report.rows_out = manifest.rows;
         session.check_fence()?;
         let check = |record: &Value| record_is_intact(&session.io, &place, record);
-        self.store.put_pass_record(pass, before.decision, &json!({ "manifest": manifest }), check)?;
+        let mut record = json!({ "manifest": manifest });
+        learned.kept.add_to(&mut record);
+        self.store.put_pass_record(pass, before.decision, &record, check)?;
         self.open_materialized(op)
     }
 
     /// Writes the rows of a gather below a location of the state store.
-    fn write_gathered(&self, op: OpId, pass: ContentId, place: &StorageLocation) -> Result<Manifest> {
+    fn write_gathered(&self, op: OpId, pass: ContentId, place: &StorageLocation) -> Result<GatheredRows> {
         let session = self.session;
         let directory = shard_directory(pass)?;
         let config = session.connectors.canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
         let sink = session.connectors.sink("parquet", &config)?;
-        let gathering = self.materialize_pass().open(op)?;
-        let schema = gathering.schema.clone();
+        let source = match self.learn_groups(op)? {
+            Some(groups) => GatherSource::Groups(Box::new(groups)),
+            None => GatherSource::Plan(self.materialize_pass().open(op)?),
+        };
+        let schema = source.schema().clone();
         let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
         let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, place, directory, &self.scratch)?;
         let mut waiting = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         let bytes_max = session.memory().output_bytes();
-        let total = self.materialize_pass().run(gathering, &mut |batch| {
+        let mut take = |batch: RecordBatch| {
             session.interrupt.check()?;
             rows += batch.num_rows();
             bytes += batch.get_array_memory_size();
@@ -79,7 +112,15 @@ impl RunExecutor<'_> {
                 (rows, bytes) = (0, 0);
             }
             Ok(())
-        })?;
+        };
+        let gather = self.materialize_pass();
+        let (total, learned) = match source {
+            GatherSource::Groups(groups) => {
+                let LearnedGroups { state, learned, .. } = *groups;
+                (gather.take_groups(&schema, state, &mut take)?, learned)
+            }
+            GatherSource::Plan(plan) => (gather.run(plan, &mut take)?, LearnResult::default()),
+        };
         if !waiting.is_empty() {
             files.append("", sink.encode(&schema, &waiting)?, false)?;
         }
@@ -88,25 +129,17 @@ impl RunExecutor<'_> {
         if manifest.rows != total {
             return Err(Fault::internal(format!("{total} gathered rows, of which {} were written", manifest.rows)));
         }
-        Ok(manifest)
+        Ok(GatheredRows { manifest, learned })
     }
 
     pub(super) fn materialize_pass(&self) -> MaterializePass<'_> {
         let session = self.session;
-        let threads = session.options.threads.max(1);
-        // Each thread of a worker has a share of its memory.
-        let (memory, threads) =
-            if self.on_worker { (session.memory().one_of(threads), 1) } else { (session.memory(), threads) };
-        MaterializePass {
-            io: &session.io,
-            program: &self.program,
-            known: &self.known,
-            memory,
-            threads,
-            batch_rows: session.options.batch_rows,
-            watch: session.watch.clone(),
-            scratch: &self.scratch,
+        let mut context = self.pass_context(&BTreeSet::new());
+        if self.on_worker {
+            // Each thread of a worker has a share of its memory.
+            context = PassContext { memory: context.memory.one_of(context.threads), threads: 1, ..context };
         }
+        MaterializePass { context, watch: session.watch.clone(), scratch: &self.scratch }
     }
 
     /// Opens an intermediate dataset that is committed.
@@ -120,7 +153,7 @@ impl RunExecutor<'_> {
         let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io, &row_order_columns(&self.program, op))?);
         self.program.bound.set_gathered_schema(op, &dataset.schema);
-        self.known
+        self.state
             .gathered
             .insert(op, SourceInput { dataset, source: session.cancellable(source), in_time_order: false });
         Ok(())
@@ -131,7 +164,7 @@ impl RunExecutor<'_> {
         let (bound, own) = (&self.program.bound, &self.program.bound.ops[op]);
         let PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) = &own.op else { return Ok(None) };
         let latest = own.asks.first().ok_or_else(|| Fault::internal("future rows of no series"))?;
-        let finding = self.known.finding(&self.program, *latest)?;
+        let finding = self.state.finding(&self.program, *latest)?;
         let FutureSeries { active, ended, known_until } = (future.count)(&finding)?;
         let base = bound.bases.iter().position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
         let schema = base.map(|base| &bound.base_schemas[base]);

@@ -1,5 +1,6 @@
 //! The executor of a program: runs its passes in order, each with the results of earlier passes and of earlier runs.
 
+mod aggregate;
 mod artifact;
 mod inspect;
 mod learn;
@@ -8,7 +9,7 @@ mod publish;
 mod row_order;
 mod write;
 
-pub(crate) use artifact::UncommittedArtifact;
+pub(crate) use aggregate::{GroupProgram, GroupStates};
 pub(crate) use publish::StagedOutput;
 pub(crate) use write::interval_pass_id;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
-use forebay_execute::{ClusterHandle, IntervalFilter, RunState, SortedOutputs, WriteResult};
+use forebay_execute::{ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult};
 use forebay_model::{ContentId, Finding, Interval, Pipeline, Result};
 use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
@@ -40,7 +41,7 @@ pub(crate) struct RunExecutor<'a> {
     pub store: StateStore,
     pub scratch: ScratchDir,
     pub program: Program,
-    pub known: RunState,
+    pub state: RunState,
     pub report: Vec<PassReport>,
     /// The future rows that passes made.
     pub future: Vec<FutureReport>,
@@ -93,7 +94,7 @@ impl<'a> RunExecutor<'a> {
         store: StateStore,
         scratch: ScratchDir,
         program: Program,
-        known: RunState,
+        state: RunState,
     ) -> Self {
         RunExecutor {
             intervals: BTreeMap::new(),
@@ -102,7 +103,7 @@ impl<'a> RunExecutor<'a> {
             store,
             scratch,
             program,
-            known,
+            state,
             report: Vec::new(),
             future: Vec::new(),
             deadline: None,
@@ -126,16 +127,16 @@ impl<'a> RunExecutor<'a> {
         program: Program,
         findings: BTreeMap<ContentId, Arc<Finding>>,
     ) -> RunExecutor<'b> {
-        let known = RunState { sources: self.known.sources.clone(), findings, ..RunState::default() };
-        RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
+        let state = RunState { sources: self.state.sources.clone(), findings, ..RunState::default() };
+        RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, state)
     }
 
     /// Runs all passes in order. Returns the outputs, which the caller publishes.
     pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
         let done = self.run_each_pass().and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
         // Data that workers shared with each other serves this run only.
-        let shared = std::mem::take(&mut *lock(&self.known.shared)?);
-        let mut unused = self.known.shuffles.iter().map(|shuffle| shuffle.id).chain(shared);
+        let shared = std::mem::take(&mut *lock(&self.state.shared)?);
+        let mut unused = self.state.shuffles.iter().map(|shuffle| shuffle.id).chain(shared);
         let dropped = unused.try_for_each(|id| self.store.drop_shared(id));
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
@@ -214,9 +215,9 @@ impl<'a> RunExecutor<'a> {
     /// The workers for a pass. `None` where rows were sorted in this process, or windows need the memory of one
     /// thread: workers cannot execute such a pass.
     fn cluster_for(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<ClusterHandle<'_>> {
-        let is_local = |op| matches!(self.known.sorted.get(op).map(Arc::as_ref), Some(SortedOutputs::Here(_)));
+        let is_local = |op| matches!(self.state.sorted.get(op).map(Arc::as_ref), Some(SortedOutputs::Here(_)));
         let (cluster, run_spec) = (self.session.cluster.as_deref()?, self.run_spec.as_ref()?);
-        let is_possible = !windows.iter().any(is_local) && self.known.single_threaded.is_disjoint(windows);
+        let is_possible = !windows.iter().any(is_local) && self.state.single_threaded.is_disjoint(windows);
         is_possible.then_some(ClusterHandle { cluster, run_spec, pass, interrupt: &self.session.interrupt })
     }
 
@@ -244,12 +245,24 @@ impl<'a> RunExecutor<'a> {
     }
 
     fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
-        let bytes = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.bytes());
+        let bytes = |base| self.state.input(&self.program, base).ok().map(|input| input.dataset.bytes());
         work.scans.iter().map(|scan| bytes(scan.base)).sum()
+    }
+
+    /// What a pass with these windows reads from.
+    fn pass_context(&self, windows: &BTreeSet<OpId>) -> PassContext<'_> {
+        PassContext {
+            io: &self.session.io,
+            program: &self.program,
+            state: &self.state,
+            memory: self.session.memory(),
+            threads: self.threads(windows),
+            batch_rows: self.session.options.batch_rows,
+        }
     }
 
     /// How many threads read rows with these windows.
     fn threads(&self, windows: &BTreeSet<OpId>) -> usize {
-        if self.known.single_threaded.is_disjoint(windows) { self.session.options.threads.max(1) } else { 1 }
+        if self.state.single_threaded.is_disjoint(windows) { self.session.options.threads.max(1) } else { 1 }
     }
 }

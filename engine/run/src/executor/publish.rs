@@ -45,7 +45,7 @@ impl RunExecutor<'_> {
             // A gather may have dropped all rows of the sources.
             let bases = &self.program.bound.bases;
             let gathered = work.scans.iter().any(|scan| matches!(bases[scan.base], BaseDataset::Gathered(_)));
-            let known = self.known.sources.values().filter(|_| gathered).filter_map(|input| input.dataset.rows());
+            let known = self.state.sources.values().filter(|_| gathered).filter_map(|input| input.dataset.rows());
             let had = match (*rows_in).max(known.sum()) {
                 0 if shown == 0 => continue,
                 0 => format!("readers see {shown} rows of it"),

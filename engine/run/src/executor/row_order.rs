@@ -41,9 +41,9 @@ impl RunExecutor<'_> {
                 self.resolve_row_order(*op, windows)?;
             }
             let done = work(self);
-            let order_failure = self.known.order_failure.lock().map_err(|_| poisoned_lock())?.take();
+            let order_failure = self.state.order_failure.lock().map_err(|_| poisoned_lock())?.take();
             match (done, order_failure) {
-                (Err(_), Some((op, code))) if self.known.row_order(op) != WindowRowOrder::Sorted => {
+                (Err(_), Some((op, code))) if self.state.row_order(op) != WindowRowOrder::Sorted => {
                     self.fall_back(op, windows, code)
                 }
                 (done, _) => return done,
@@ -52,21 +52,21 @@ impl RunExecutor<'_> {
     }
 
     pub(super) fn choose_row_order(&self, op: OpId) -> WindowRowOrder {
-        let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
+        let dataset = |base| self.state.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
         choose_row_order(&self.program.bound, op, &dataset).row_order
     }
 
     /// The row order that was chosen for a window, or would be.
     pub(super) fn row_order_of(&self, op: OpId) -> WindowRowOrder {
-        self.known.row_orders.get(&op).copied().unwrap_or_else(|| self.choose_row_order(op))
+        self.state.row_orders.get(&op).copied().unwrap_or_else(|| self.choose_row_order(op))
     }
 
     /// Chooses the row order of a window and sorts its rows where they have to be sorted: once for all of `windows`
     /// that can share the sort.
     fn resolve_row_order(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
         let row_order = self.row_order_of(op);
-        self.known.row_orders.insert(op, row_order);
-        if row_order != WindowRowOrder::Sorted || self.known.sorted.contains_key(&op) {
+        self.state.row_orders.insert(op, row_order);
+        if row_order != WindowRowOrder::Sorted || self.state.sorted.contains_key(&op) {
             return Ok(());
         }
         let others = windows.iter().filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted).copied().collect();
@@ -74,10 +74,10 @@ impl RunExecutor<'_> {
         let upstream = upstream_windows(&self.program.bound, &shared.windows);
         let sorted = self.retry_with_fallback(&upstream, |run| run.sort_windows(&shared, &upstream))?;
         for (op, outputs) in shared.windows.into_iter().zip(sorted.outputs) {
-            self.known.row_orders.insert(op, WindowRowOrder::Sorted);
-            self.known.sorted.insert(op, Arc::new(outputs));
+            self.state.row_orders.insert(op, WindowRowOrder::Sorted);
+            self.state.sorted.insert(op, Arc::new(outputs));
         }
-        self.known.shuffles.extend(sorted.shuffle);
+        self.state.shuffles.extend(sorted.shuffle);
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl RunExecutor<'_> {
     pub fn open_shuffle(&mut self, shuffle: &ShufflePlan) -> Result<()> {
         let readers = ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, shuffle)?;
         for (op, outputs) in shuffle.windows.iter().zip(readers) {
-            self.known.sorted.insert(*op, Arc::new(SortedOutputs::Away(outputs)));
+            self.state.sorted.insert(*op, Arc::new(SortedOutputs::Away(outputs)));
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl RunExecutor<'_> {
     fn fall_back(&mut self, failed: OpId, windows: &BTreeSet<OpId>, code: FaultCode) {
         let ops = &self.program.bound.ops;
         let series = |op: OpId| match &ops[op].op {
-            PlanOp::Window(window) => Some((&window.time, &window.keys, self.known.row_order(op))),
+            PlanOp::Window(window) => Some((&window.time, &window.keys, self.state.row_order(op))),
             _ => None,
         };
         let affected = windows.iter().filter(|op| **op == failed || series(**op) == series(failed));
@@ -144,18 +144,18 @@ impl RunExecutor<'_> {
         let labels: BTreeSet<String> = affected.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
         let warn = |what: &str| self.session.watch.on_event(Event::Warning { message: format!("{labels}: {what}") });
-        if code == codes::OUT_OF_ORDER && self.known.row_order(failed) == WindowRowOrder::Time {
-            self.known.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Key)));
+        if code == codes::OUT_OF_ORDER && self.state.row_order(failed) == WindowRowOrder::Time {
+            self.state.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Key)));
             return;
         }
         if code == codes::MEMORY && self.threads(windows) > 1 {
             warn("series outgrow a thread's share of the memory, so one thread goes on with all of it");
-            self.known.single_threaded.extend(affected);
+            self.state.single_threaded.extend(affected);
             return;
         }
         let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
         warn(&format!("{why}, so they are sorted first"));
-        self.known.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
+        self.state.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
     }
 }
 

@@ -108,18 +108,8 @@ impl RunExecutor<'_> {
         windows: &BTreeSet<OpId>,
         cluster: Option<ClusterHandle<'w>>,
     ) -> WritePass<'w> {
-        let session = self.session;
-        WritePass {
-            io: &session.io,
-            program: &self.program,
-            known: &self.known,
-            memory: session.memory(),
-            threads: self.threads(windows),
-            batch_rows: session.options.batch_rows,
-            watch: session.watch.as_ref(),
-            sink,
-            cluster,
-        }
+        let context = self.pass_context(windows);
+        WritePass { context, watch: self.session.watch.as_ref(), sink, cluster }
     }
 
     pub fn write_target<'w>(
@@ -130,7 +120,7 @@ impl RunExecutor<'_> {
         out: &'w StorageLocation,
     ) -> Result<WriteTarget<'w>> {
         // Only outputs in shards need this id; hashing all findings can take a while.
-        let in_shards = self.known.in_shards(&self.program, &work.scans)?;
+        let in_shards = self.state.in_shards(&self.program, &work.scans)?;
         let shape = if in_shards { self.shard_operation_id(work)? } else { None }.unwrap_or(pass);
         let within = self.intervals.get(&pass).map(|own| own.filter.clone());
         let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
@@ -159,7 +149,7 @@ impl RunExecutor<'_> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
         id.text(&sink.format).json(&config_without_path(&sink.config)).json(&json!([work.columns, work.part]));
-        let digest = |ask| self.known.digest(&self.program, ask);
+        let digest = |ask| self.state.digest(&self.program, ask);
         for scan in &work.scans {
             match operation_id(&self.program.bound, self.pipeline, scan, &digest)? {
                 Some(shape) => id.id(shape),

@@ -92,7 +92,7 @@ impl FeedPlanner<'_> {
         for op in &late.stream.ops {
             id.id(late.bound.ops[*op].identity);
             for ask in &late.bound.ops[*op].asks {
-                id.id(self.known.digest(self.program, *ask)?);
+                id.id(self.state.digest(self.program, *ask)?);
             }
         }
         Ok(())
@@ -116,8 +116,8 @@ impl FeedPlanner<'_> {
         let wanted: Vec<&str> = columns.iter().chain(&late.part).map(String::as_str).collect();
         let (ops, base_columns) = slice_for_columns(&late.bound, &late.stream, &wanted);
         let want = ColumnTap { after: late.stream.ops.len(), columns, part };
-        let finding = |ask| self.known.finding(self.program, ask);
-        let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
+        let finding = |ask| self.state.finding(self.program, ask);
+        let told = ChainContext { finding: &finding, row_order: &|op| self.state.row_order(op) };
         let chain = OpChain::new(&late.bound, &late.stream, &ops, &base_columns, &[want], told)?;
         let request = ScanRequest {
             columns: base_columns,

@@ -195,16 +195,16 @@ impl Session {
         let mut later = BackgroundTasks::default();
         let sources = self.discover_inputs(&io, &wanted, Some((&scratch, &mut later)), interval)?;
         later.join_all()?;
-        let known = RunState { sources, ..RunState::default() };
-        let datasets = datasets(&known.sources);
+        let state = RunState { sources, ..RunState::default() };
+        let datasets = datasets(&state.sources);
         let bound = self.bind(&wanted, &datasets)?;
-        let mut prepared = PreparedRun { datasets, known, bound, carried: None };
+        let mut prepared = PreparedRun { datasets, state, bound, carried: None };
         if self.carried.is_none() {
-            prepared.carried = self.carried_run(&wanted, &prepared.bound, &prepared.known.sources, interval)?;
+            prepared.carried = self.carried_run(&wanted, &prepared.bound, &prepared.state.sources, interval)?;
             prepared.carried.iter().try_for_each(|carried| carried.apply(&wanted, &mut prepared.bound))?;
             self.measure_drift(&wanted, &mut prepared, &store, &scratch, false)?;
         }
-        let PreparedRun { datasets, mut known, mut bound, .. } = prepared;
+        let PreparedRun { datasets, mut state, mut bound, .. } = prepared;
         // What the artifact learned is in force, whatever was learned since.
         let differs = |(ask, learned): (&BoundAnalyzer, &LearnedFinding)| {
             ask.held.as_ref().is_some_and(|held| *held != learned.finding)
@@ -230,9 +230,9 @@ impl Session {
             }
             store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
-        known.findings = found;
-        let (session, pipeline, program, known) = (self, &wanted, &program, &known);
-        FeedPlanner { session, io, cache, pipeline, config, program, known, store, scratch }.plan()
+        state.findings = found;
+        let (session, pipeline, program, state) = (self, &wanted, &program, &state);
+        FeedPlanner { session, io, cache, pipeline, config, program, state, store, scratch }.plan()
     }
 
     fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<DiskCache>>> {
@@ -266,7 +266,7 @@ struct FeedPlanner<'a> {
     pipeline: &'a Pipeline,
     config: &'a FeedConfig,
     program: &'a Program,
-    known: &'a RunState,
+    state: &'a RunState,
     store: StateStore,
     scratch: ScratchDir,
 }
@@ -408,7 +408,7 @@ impl FeedPlanner<'_> {
             self.check_row_independence(stream, &ops)?;
             let chain = self.chain(stream, &ops, &base_columns, &columns, part.clone())?;
             let request = self.request(scan, base_columns)?;
-            let input = self.known.input(self.program, scan.base)?.clone();
+            let input = self.state.input(self.program, scan.base)?.clone();
             let (transform, places) = (RowTransform::Chain(Box::new(chain)), places.clone());
             readings.push(ScanPlan { input, request, transform, places, flagged });
         }
@@ -422,7 +422,7 @@ impl FeedPlanner<'_> {
 
     fn request(&self, scan: &ColumnScan, columns: Vec<String>) -> Result<ScanRequest> {
         let rows = self.session.options.batch_rows.min(READ_ROWS_MAX);
-        let input = self.known.input(self.program, scan.base)?;
+        let input = self.state.input(self.program, scan.base)?;
         Ok(ScanRequest { columns, ..scan_request(self.program, scan, input, rows, false) })
     }
 
@@ -435,8 +435,8 @@ impl FeedPlanner<'_> {
         part: Option<String>,
     ) -> Result<OpChain> {
         let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part };
-        let finding = |ask| self.known.finding(self.program, ask);
-        let told = ChainContext { finding: &finding, row_order: &|op| self.known.row_order(op) };
+        let finding = |ask| self.state.finding(self.program, ask);
+        let told = ChainContext { finding: &finding, row_order: &|op| self.state.row_order(op) };
         OpChain::new(self.bound(), stream, ops, base_columns, &[want], told)
     }
 

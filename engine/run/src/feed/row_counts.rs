@@ -46,7 +46,7 @@ impl FeedPlanner<'_> {
             let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&[], work));
             changes |= ops.iter().any(|at| self.bound().ops[stream.ops[*at]].op.changes_rows());
             let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
-            let input = self.known.input(self.program, scan.base)?.clone();
+            let input = self.state.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;
             let transform = RowTransform::Chain(Box::new(chain));
             readings.push(ScanPlan { input, request, transform, places: Vec::new(), flagged: false });

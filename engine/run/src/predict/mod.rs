@@ -202,7 +202,7 @@ impl Session {
     ) -> Result<UnpublishedForecast<'a>> {
         let bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
-        let (sources, mut findings) = (run.known.sources.clone(), run.known.findings.clone());
+        let (sources, mut findings) = (run.state.sources.clone(), run.state.findings.clone());
         let answers = plan.earlier.as_ref().map(|earlier| {
             let answers = earlier.findings_for(&plan.pipeline, &bound);
             answers.ok_or_else(|| {
@@ -212,7 +212,7 @@ impl Session {
         });
         let mut answered = BTreeSet::new();
         let mut program = compile(&plan.pipeline, bound, datasets, &[sink], false, &mut |ask, state| {
-            let known = run.known.findings.contains_key(&state);
+            let known = run.state.findings.contains_key(&state);
             answered.extend(known.then_some(ask));
             Ok(known)
         })?;
@@ -220,7 +220,7 @@ impl Session {
             let all = (0..program.bound.asks.len()).collect();
             replace_findings(&mut program, &plan.pipeline, &all, &answers, &mut findings)?;
         }
-        let known = RunState { sources, findings, ..RunState::default() };
+        let state = RunState { sources, findings, ..RunState::default() };
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
         // Findings of another night are known here alone.
         let run_spec = match plan.earlier.is_none() && run.run_spec.is_some() {
@@ -234,7 +234,7 @@ impl Session {
             }
             false => None,
         };
-        let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, known);
+        let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, state);
         run.run_spec = run_spec;
         run.degradation.clone_from(ladder);
         run.makes_artifact = false;
@@ -300,7 +300,7 @@ impl RunExecutor<'_> {
                 return Err(Fault::internal("rows of the future that nothing makes"));
             };
             let latest = bound.ops[*made_by].asks.first().ok_or_else(|| Fault::internal("rows of no series"))?;
-            let series = (rows.count)(self.known.finding(&self.program, *latest)?.as_ref())?.active;
+            let series = (rows.count)(self.state.finding(&self.program, *latest)?.as_ref())?.active;
             let contract = ForecastContract {
                 format: &sink.format,
                 keys: &future.keys,

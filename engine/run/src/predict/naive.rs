@@ -285,8 +285,8 @@ impl Session {
             let program = compile(&plan.pipeline, bound, &datasets, &[sink], false, &mut |ask, state| {
                 store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)
             })?;
-            let known = RunState { sources: sources.clone(), findings, ..RunState::default() };
-            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, known);
+            let state = RunState { sources: sources.clone(), findings, ..RunState::default() };
+            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, state);
             let mut run = RunExecutor { degradation: ladder.clone(), ..run };
             let staged = run.run_passes()?;
             let mut forecast = UnpublishedForecast::new(run, staged, plan);

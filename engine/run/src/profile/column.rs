@@ -113,7 +113,7 @@ pub struct FrequentValue {
 
 impl ColumnProfile {
     /// From what analyzers found about the column, by their kinds.
-    pub(super) fn read(field: &Field, found: &BTreeMap<&str, &Finding>) -> Result<ColumnProfile> {
+    pub(crate) fn read(field: &Field, found: &BTreeMap<&str, &Finding>) -> Result<ColumnProfile> {
         let number = |analyzer: &str, name: &str| match found.get(analyzer) {
             Some(finding) => finding.number(name),
             None => Ok(None),

@@ -93,7 +93,8 @@ fn only_reason(name: &str, reason: &str) -> ColumnDrift {
     ColumnDrift { name: name.to_owned(), reasons: vec![reason.to_owned()], ..ColumnDrift::default() }
 }
 
-fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, options: &DriftOptions) -> ColumnDrift {
+/// Compares the profile of a column with a baseline.
+pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, options: &DriftOptions) -> ColumnDrift {
     if before.r#type != now.r#type {
         return only_reason(&before.name, &format!("the type was {} and is {}", before.r#type, now.r#type));
     }

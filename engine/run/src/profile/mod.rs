@@ -17,8 +17,8 @@ use serde_json::json;
 use crate::session::Session;
 
 pub use self::column::{ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile};
-pub(crate) use self::drift::jensen_shannon;
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
+pub(crate) use self::drift::{compare_columns, jensen_shannon};
 
 /// The name of the transform that learns a profile.
 const STEP: &str = "profile";

@@ -65,9 +65,9 @@ impl Session {
             return Ok(Vec::new());
         }
         let passes: Vec<ContentId> = program.passes.iter().map(|pass| pass.id).collect();
-        let known = RunState { sources: prepared.known.sources.clone(), findings, ..RunState::default() };
+        let state = RunState { sources: prepared.state.sources.clone(), findings, ..RunState::default() };
         let session = Session { turn: None, cluster: None, carried: None, ..self.clone() };
-        let run = RunExecutor::new(&session, pipeline, store.clone(), scratch.clone(), program, known);
+        let run = RunExecutor::new(&session, pipeline, store.clone(), scratch.clone(), program, state);
         let mut run = RunExecutor { makes_artifact: false, ..run };
         run.run_passes()?;
         std::mem::take(&mut run.background).join_all()?;
@@ -77,7 +77,7 @@ impl Session {
             for ask in asks {
                 let question = &bound.asks[*ask];
                 let held = question.held.as_ref().ok_or_else(|| Fault::internal("a finding that is not held"))?;
-                let now = run.known.finding(&run.program, copies[ask])?;
+                let now = run.state.finding(&run.program, copies[ask])?;
                 drift = drift.max(divergence(question.ask.analyzer.kind(), held, &now)?);
             }
             if let Some(known) = decisions.steps.iter_mut().find(|known| known.step == *step) {

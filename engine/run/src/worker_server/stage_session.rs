@@ -13,16 +13,18 @@ use forebay_cluster::{
     with_heartbeat,
 };
 use forebay_commit::StateStore;
-use forebay_execute::{IncrementalLane, LaneExecution};
+use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
 use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
-use forebay_plan::{BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile, needed_ops};
+use forebay_plan::{
+    AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile, needed_ops,
+};
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
 use forebay_threads::CountingSemaphore;
 use rayon::ThreadPool;
 use serde_json::Value;
 
-use crate::executor::RunExecutor;
+use crate::executor::{GroupProgram, GroupStates, RunExecutor};
 use crate::remote_run::{apply_findings, name_by_artifact};
 use crate::session::Session;
 use crate::worker_server::RunInputs;
@@ -192,10 +194,6 @@ fn run_stage(
     threads: &StageThreads,
     orders: &Receiver<QueuedTask>,
 ) -> Result<()> {
-    let other = |what: &str| {
-        let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
-        fault.hint("give all of them the same files, at the same paths, and the same version")
-    };
     let session = &session.carrying(job.continues, &job.held)?;
     let _models = session.load_models(job)?;
     let applied = session.applied_artifact(job)?;
@@ -210,23 +208,27 @@ fn run_stage(
     if let Some(artifact) = &applied {
         name_by_artifact(&mut prepared.bound, artifact)?;
     }
-    let mut known = prepared.known;
-    known.row_orders = key.row_orders.iter().copied().collect();
+    let mut state = prepared.state;
+    state.row_orders = key.row_orders.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));
     let mut program =
         compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
     if let Some(artifact) = &applied {
-        apply_findings(&mut program, &job.pipeline, artifact, &mut known.findings)?;
+        apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
     }
     let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
     let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
+    let mut run = RunExecutor { intervals, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, state) };
+    run.on_worker = true;
+    let groups = match (&pass.work, key.work) {
+        (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
+        _ => None,
+    };
     let scans: Vec<ColumnScan> = match &pass.work {
         PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
         PassWork::Write(work) => work.scans.clone(),
-        PassWork::Gather(_) => Vec::new(),
+        PassWork::Gather(_) => groups.as_ref().map(GroupProgram::scans).unwrap_or_default(),
     };
-    let mut run = RunExecutor { intervals, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, known) };
-    run.on_worker = true;
     let sorts = match key.work {
         StageRef::Sort { .. } => key.shuffles.last(),
         _ => None,
@@ -253,27 +255,20 @@ fn run_stage(
             while let Ok(order) = orders.recv_timeout(IDLE) {
                 scope.spawn(|_| {
                     let order = order;
-                    order.perform(perform, || run.known.order_failure.lock().ok()?.take().map(|(op, _)| op));
+                    order.perform(perform, || run.state.order_failure.lock().ok()?.take().map(|(op, _)| op));
                 });
             }
         });
     };
     match (&pass.work, key.work) {
         (PassWork::Learn(work), StageRef::Learn { .. }) => {
-            let learn = run.learn_pass(&windows, None);
-            let turns = CountingSemaphore::new(learn.threads);
-            let memory = learn.memory.states_bytes() / turns.count();
-            let runs: Vec<OnceLock<LaneExecution<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
-            let partials: Vec<OnceLock<IncrementalLane<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
-            serve(&|work_of, what, control| {
-                let strange = || other("another program");
-                let StageRef::Learn { lane, .. } = work_of else { return Err(strange()) };
-                let about = work.lanes.get(lane).ok_or_else(strange)?;
-                let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
-                let partials =
-                    get_or_init(&partials[lane], || IncrementalLane::new(&learn, run, &turns)?.ok_or_else(strange))?;
-                partials.run_task(what, control)
-            });
+            serve_lanes(&run.learn_pass(&windows, None), &work.lanes, &serve);
+            Ok(())
+        }
+        (PassWork::Gather(_), StageRef::Gather { .. }) => {
+            let groups = groups.ok_or_else(|| other("another program"))?;
+            let states = GroupStates::default();
+            serve_lanes(&groups.learn_pass(&run, &states, None), groups.lanes(), &serve);
             Ok(())
         }
         (_, StageRef::Sort { .. }) => {
@@ -293,6 +288,31 @@ fn run_stage(
         }
         _ => Err(other("another program")),
     }
+}
+
+fn other(what: &str) -> Fault {
+    let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
+    fault.hint("give all of them the same files, at the same paths, and the same version")
+}
+
+/// Runs tasks of the lanes of a learn pass.
+fn serve_lanes(learn: &LearnPass<'_>, lanes: &[AnalyzerLane], serve: &dyn Fn(RunTaskFn<'_>)) {
+    let turns = CountingSemaphore::new(learn.context.threads);
+    let memory = learn.context.memory.states_bytes() / turns.count();
+    let runs: Vec<OnceLock<LaneExecution<'_>>> = lanes.iter().map(|_| OnceLock::new()).collect();
+    let partials: Vec<OnceLock<IncrementalLane<'_>>> = lanes.iter().map(|_| OnceLock::new()).collect();
+    serve(&|work_of, what, control| {
+        let strange = || other("another program");
+        let lane = match work_of {
+            StageRef::Learn { lane, .. } => lane,
+            StageRef::Gather { .. } => 0,
+            _ => return Err(strange()),
+        };
+        let about = lanes.get(lane).ok_or_else(strange)?;
+        let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
+        let partials = get_or_init(&partials[lane], || IncrementalLane::new(learn, run, &turns)?.ok_or_else(strange))?;
+        partials.run_task(what, control)
+    });
 }
 
 /// A value that its first use makes. Two threads may make it at the same time; both get the value that is kept.
@@ -322,13 +342,13 @@ fn load_dependencies(
     let share = run.scratch.scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
-        if bound.asks[*ask].held.is_some() || run.known.findings.contains_key(&state) {
+        if bound.asks[*ask].held.is_some() || run.state.findings.contains_key(&state) {
             continue;
         }
         if let Some(finding) = run.store.shared_finding(state, mapped)? {
-            run.known.findings.insert(state, Arc::new(finding));
+            run.state.findings.insert(state, Arc::new(finding));
         } else {
-            run.store.load_finding(state, analyzer, &share, &mut run.known.findings)?;
+            run.store.load_finding(state, analyzer, &share, &mut run.state.findings)?;
         }
     }
     let gathered = bases.into_iter().filter_map(|base| match &bound.bases[base] {

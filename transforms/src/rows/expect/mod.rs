@@ -26,19 +26,23 @@ use crate::time::LengthSpec;
 ///
 /// Each item is one rule, with `policy` (`fail`, `warn` or `quarantine`) and `at_most`, the share of rows that may violate
 /// it (`0.1%`). Rules: `not_null` and `unique` (columns; NaN is a value), `range` (least and greatest value, or null for no
-/// bound), `in_set` (values), `sql` (a condition on a row), `rows` (least and greatest number of rows), `fresh` (greatest
-/// age of the last time of a column, at the time of the run or the end of its interval). A null violates `not_null` alone;
-/// in `unique`, it is a value. NaN is above every range.
+/// bound), `in_set` (values), `sql` (a condition on a row), `rows` (least and greatest number of rows, and the greatest
+/// `change` since the last run), `fresh` (greatest age of the last time of a column, at the time of the run or the end of
+/// its interval), `drift` (how far the distribution of columns may be from that of a part of the split or of the last run:
+/// Jensen-Shannon divergence and share of rows without a value). A null violates `not_null` alone; in `unique`, it is a
+/// value. NaN is above every range. Without a last run, what is compared with it holds. Small samples do not alarm: what
+/// chance exceeds once in a thousand times is no drift.
 ///
 /// Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not hold,
-/// nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows and the ten most
-/// frequent values that violate it. With `apply`, the rows of that run are checked.
+/// nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten most frequent
+/// values that violate it, and the first ten rows with their files: these rows are read once more to find them. With
+/// `apply`, the rows of that run are checked.
 ///
 /// Rules with `policy: quarantine` come first, wherever they are listed: rows that violate one of `not_null`, `range`,
 /// `in_set` and `sql` are taken out before anything else is learned, checked or computed, and are counted. A sink with
 /// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
 ///
-/// State: counts; for `unique` all distinct keys with their counts, spilled beyond the budget.
+/// State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled beyond the budget.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(rename = "Expect")]
@@ -70,11 +74,14 @@ pub struct RowExpectation {
     /// How old the last time of a column may be, such as `2d`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub fresh: IndexMap<String, LengthSpec>,
+    /// How far distributions may be from others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<ExpectedDrift>,
     /// What happens when the rule does not hold.
     pub policy: FailurePolicy,
     /// The share of rows that may violate the rule, such as `0.1%`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<ErrorBudget>,
+    pub at_most: Option<Share>,
 }
 
 /// What happens when a rule does not hold.
@@ -105,7 +112,7 @@ pub enum ExpectedValue {
 }
 
 /// How many rows there are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectedRows {
     /// At least.
@@ -114,25 +121,74 @@ pub struct ExpectedRows {
     /// At most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
+    /// How far it may be from the number of another run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<ExpectedChange>,
 }
 
-/// A share of rows, from 0 to 1: a number, or a text such as `0.1%`.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ErrorBudget(pub f64);
+/// How far a number may be from that of another run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedChange {
+    /// The other run.
+    pub from: OtherRun,
+    /// The greatest difference, as a share of the other run's number, such as `20%`.
+    pub within: Share,
+}
 
-impl fmt::Display for ErrorBudget {
+/// A run to compare with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherRun {
+    /// The last run of this pipeline that published.
+    #[default]
+    LastRun,
+}
+
+/// How far the distributions of columns may be from others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedDrift {
+    /// The columns.
+    pub columns: Vec<String>,
+    /// The part of the split that is compared; all rows where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// What it is compared with: a part of the split, or `last_run`.
+    pub against: String,
+    /// Greatest Jensen-Shannon divergence, in bits: 0 to 1.
+    #[serde(default = "default_js")]
+    pub js: Share,
+    /// Greatest change of the share of rows without a value.
+    #[serde(default = "default_missing")]
+    pub missing: Share,
+}
+
+fn default_js() -> Share {
+    Share(0.1)
+}
+
+fn default_missing() -> Share {
+    Share(0.05)
+}
+
+/// A share, from 0 to 1: a number, or a text such as `0.1%`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Share(pub f64);
+
+impl fmt::Display for Share {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}%", 100.0 * self.0)
     }
 }
 
-impl Serialize for ErrorBudget {
+impl Serialize for Share {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for ErrorBudget {
+impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -150,14 +206,14 @@ impl<'de> Deserialize<'de> for ErrorBudget {
         };
         share
             .filter(|share| (0.0..=1.0).contains(share))
-            .map(ErrorBudget)
-            .ok_or_else(|| serde::de::Error::custom("`at_most` is a share of rows: write 0.1% or 0.001"))
+            .map(Share)
+            .ok_or_else(|| serde::de::Error::custom("this is a share from 0 to 1: write 0.1% or 0.001"))
     }
 }
 
-impl JsonSchema for ErrorBudget {
+impl JsonSchema for Share {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ErrorBudget".into()
+        "Share".into()
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

@@ -8,11 +8,12 @@ use arrow::datatypes::{DataType, UInt64Type};
 use forebay_analyze::{ColumnCounts, ColumnMoments, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, codes, tick_nanoseconds};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, Expectation, ExpectationOutcome, JudgeExpectation, ViolatingValue, sql_literal,
-    sql_name,
+    AnalyzerRequest, BindScope, DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome,
+    JudgeFindings, ViolatingValue, sql_literal, sql_name,
 };
 
-use super::{ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
+use super::{ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
+use crate::columns::profile_requests;
 use crate::shared::bad_value;
 use crate::time::{LengthSpec, TimeColumn};
 
@@ -21,6 +22,9 @@ const EXAMPLES: usize = 10;
 
 /// Letters of a value that are kept.
 const VALUE_LETTERS: usize = 200;
+
+/// What the rows of the last run are called where rows are compared.
+const LAST_RUN: &str = "last_run";
 
 /// What divides the values of a key, and what stands for null in it.
 const DIVIDER: char = '\u{1f}';
@@ -69,12 +73,13 @@ impl RowExpectation {
             self.sql.is_some(),
             self.rows.is_some(),
             !self.fresh.is_empty(),
+            self.drift.is_some(),
         ];
         if given.iter().filter(|given| **given).count() != 1 {
-            let hint = "write one of not_null, unique, range, in_set, sql, rows and fresh in each item";
+            let hint = "write one of not_null, unique, range, in_set, sql, rows, fresh and drift in each item";
             return Err(bad_value("an item of `expect` has one rule").hint(hint));
         }
-        let is_per_row = self.rows.is_none() && self.fresh.is_empty();
+        let is_per_row = self.rows.is_none() && self.fresh.is_empty() && self.drift.is_none();
         if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
             let hint =
                 "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
@@ -133,10 +138,15 @@ impl RowExpectation {
         for (column, age) in &self.fresh {
             bound.push(self.fresh(column, *age, scope)?);
         }
+        if let Some(drift) = &self.drift {
+            for column in &drift.columns {
+                bound.push(self.drift(column, drift, scope)?);
+            }
+        }
         Ok(bound)
     }
 
-    fn expectation(&self, name: String, judge: JudgeExpectation) -> Expectation {
+    fn expectation(&self, name: String, judge: ExpectationJudge) -> Expectation {
         Expectation { name, policy: self.policy.into(), judge }
     }
 
@@ -147,7 +157,7 @@ impl RowExpectation {
             (None, FailurePolicy::Quarantine) => 1.0,
             (None, FailurePolicy::Fail | FailurePolicy::Warn) => 0.0,
         };
-        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+        let judge: JudgeFindings = Arc::new(move |findings, _| {
             let [counts, values] = findings else { return Err(Fault::internal("a rule without its findings")) };
             let rows = counts.number("rows")?.unwrap_or(0.0);
             let violations = rows - counts.number("nulls")?.unwrap_or(0.0);
@@ -162,7 +172,7 @@ impl RowExpectation {
         BoundExpectation {
             column: Some(ViolationColumn { sql, is_of_row: true }),
             asks: asks_of_violations(1),
-            expectation: self.expectation(name, judge),
+            expectation: self.expectation(name, ExpectationJudge::Rows(judge)),
         }
     }
 
@@ -171,7 +181,7 @@ impl RowExpectation {
         let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", sql_name(name));
         let parts: Vec<String> = self.unique.iter().map(part).collect();
         let sql = format!("concat({})", parts.join(&format!(", '{DIVIDER}', ")));
-        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+        let judge: JudgeFindings = Arc::new(move |findings, _| {
             let [counts, keys] = findings else { return Err(Fault::internal("a rule without its findings")) };
             let mut examples = violating_values(keys)?;
             for example in &mut examples {
@@ -188,34 +198,46 @@ impl RowExpectation {
         BoundExpectation {
             column: Some(ViolationColumn { sql, is_of_row: false }),
             asks: asks_of_violations(2),
-            expectation: self.expectation(format!("unique: {}", self.unique.join(", ")), judge),
+            expectation: self
+                .expectation(format!("unique: {}", self.unique.join(", ")), ExpectationJudge::Whole(judge)),
         }
     }
 
     fn row_count(&self, expected: ExpectedRows, scope: &BindScope<'_>) -> Result<BoundExpectation> {
-        let ExpectedRows { min, max } = expected;
-        let name = match (min, max) {
-            (Some(min), Some(max)) if min <= max => format!("rows: {min} to {max}"),
-            (Some(min), None) => format!("rows: at least {min}"),
-            (None, Some(max)) => format!("rows: at most {max}"),
-            _ => return Err(bad_value("`rows` has a least number `min`, a greatest `max`, or both")),
+        let ExpectedRows { min, max, change } = expected;
+        let number = match (min, max) {
+            (Some(min), Some(max)) if min <= max => Some(format!("{min} to {max}")),
+            (Some(min), None) => Some(format!("at least {min}")),
+            (None, Some(max)) => Some(format!("at most {max}")),
+            (None, None) if change.is_some() => None,
+            _ => return Err(bad_value("`rows` has a least number `min`, a greatest `max`, a `change`, or several")),
         };
+        let change_text = change.map(|change| format!("within {} of the last run", change.within));
+        let name = format!("rows: {}", number.into_iter().chain(change_text).collect::<Vec<_>>().join(", "));
         let first =
             scope.schema.fields().first().ok_or_else(|| Fault::internal("rows without columns"))?.name().clone();
-        let judge: JudgeExpectation = Arc::new(move |findings, _| {
+        let judge: JudgeFindings = Arc::new(move |findings, context| {
             let [counts] = findings else { return Err(Fault::internal("a rule without its findings")) };
             let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
+            let last = context.last_rows.filter(|_| change.is_some());
+            let is_near = match (change, last) {
+                (Some(change), Some(last)) => rows.abs_diff(last) as f64 <= change.within.0 * last as f64,
+                _ => true,
+            };
             Ok(ExpectationOutcome {
-                holds: min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max),
+                holds: is_near && min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max),
                 rows,
-                found: format!("{rows} rows"),
+                found: match last {
+                    Some(last) => format!("{rows} rows, {last} in the last run"),
+                    None => format!("{rows} rows"),
+                },
                 ..ExpectationOutcome::default()
             })
         });
         Ok(BoundExpectation {
             column: None,
             asks: vec![AnalyzerRequest::new(ColumnCounts, [first]).per_run()],
-            expectation: self.expectation(name, judge),
+            expectation: self.expectation(name, ExpectationJudge::Whole(judge)),
         })
     }
 
@@ -227,11 +249,11 @@ impl RowExpectation {
         };
         let time = TimeColumn { name: column.to_owned(), data_type: field.data_type().clone() };
         let most = i128::from(age.ticks(&time)?) * tick;
-        let judge: JudgeExpectation = Arc::new(move |findings, now| {
+        let judge: JudgeFindings = Arc::new(move |findings, context| {
             let [moments] = findings else { return Err(Fault::internal("a rule without its findings")) };
             let rows = moments.number("count")?.unwrap_or(0.0) as u64;
             let last = moments.number("max")?.map(|ticks| ticks as i128 * tick);
-            let age = last.map(|last| now - last);
+            let age = last.map(|last| context.now - last);
             let found = match age {
                 Some(age) => format!("the last time is {:.1} days old", age as f64 / 86_400e9),
                 None => "there is no time".to_owned(),
@@ -242,7 +264,33 @@ impl RowExpectation {
         Ok(BoundExpectation {
             column: None,
             asks: vec![AnalyzerRequest::new(ColumnMoments, [column]).per_run()],
-            expectation: self.expectation(format!("fresh: {column} within {age}"), judge),
+            expectation: self.expectation(format!("fresh: {column} within {age}"), ExpectationJudge::Whole(judge)),
+        })
+    }
+
+    /// The profile of a column, and that of the part that it is compared with.
+    fn drift(&self, column: &str, drift: &ExpectedDrift, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+        let ExpectedDrift { of, against, js, missing, .. } = drift;
+        let field = scope.field(column)?;
+        let requests = |part: Option<&str>| {
+            let requests = profile_requests(field).into_iter();
+            requests.map(|request| request.per_run_of_part(part)).collect::<Vec<_>>()
+        };
+        let mut asks = requests(of.as_deref());
+        let baseline = match against.as_str() {
+            LAST_RUN => DriftBaseline::LastRun,
+            part => {
+                asks.extend(requests(Some(part)));
+                DriftBaseline::Part
+            }
+        };
+        let rule = DriftRule { field: field.clone(), against: baseline, js: js.0, missing: missing.0 };
+        let rows = of.as_ref().map_or_else(String::new, |part| format!("{part} "));
+        Ok(BoundExpectation {
+            column: None,
+            asks,
+            expectation: self
+                .expectation(format!("drift: {column} {rows}against {against}"), ExpectationJudge::Drift(rule)),
         })
     }
 }
