@@ -56,11 +56,12 @@ __all__ = [
     "DeriveColumns",
     "DetailedFeature",
     "Drop",
-    "ErrorBudget",
     "EwmStatistic",
     "EwmWindow",
     "ExpandingWindow",
     "Expect",
+    "ExpectedChange",
+    "ExpectedDrift",
     "ExpectedRows",
     "ExpectedValue",
     "Explode",
@@ -114,6 +115,7 @@ __all__ = [
     "OneHot",
     "OneHotLayout",
     "OrdinalEncoder",
+    "OtherRun",
     "Param",
     "ParamType",
     "ParquetCompression",
@@ -143,6 +145,7 @@ __all__ = [
     "SeriesLag",
     "SeriesPeriod",
     "SeriesStatistic",
+    "Share",
     "Sink",
     "Source",
     "Spec",
@@ -718,8 +721,9 @@ RowExpectation = TypedDict(
         "sql": "str | None",
         "rows": "ExpectedRows | None",
         "fresh": "Mapping[str, Length]",
+        "drift": "ExpectedDrift | None",
         "policy": "FailurePolicy",
-        "at_most": "ErrorBudget | None",
+        "at_most": "Share | None",
     },
     total=False,
 )
@@ -733,15 +737,42 @@ ExpectedRows = TypedDict(
     {
         "min": "int | None",
         "max": "int | None",
+        "change": "ExpectedChange | None",
+    },
+    total=False,
+)
+
+
+ExpectedChange = TypedDict(
+    "ExpectedChange",
+    {
+        "from": "Required[OtherRun]",
+        "within": "Required[Share]",
+    },
+    total=False,
+)
+
+
+OtherRun: TypeAlias = "Literal['last_run']"
+
+
+Share: TypeAlias = "float | str"
+
+
+ExpectedDrift = TypedDict(
+    "ExpectedDrift",
+    {
+        "columns": "Required[Sequence[str]]",
+        "of": "str | None",
+        "against": "Required[str]",
+        "js": "Share",
+        "missing": "Share",
     },
     total=False,
 )
 
 
 FailurePolicy: TypeAlias = "Literal['fail', 'warn', 'quarantine']"
-
-
-ErrorBudget: TypeAlias = "float | str"
 
 
 Explode = TypedDict(
@@ -1422,7 +1453,7 @@ BoostingConfig = TypedDict(
 BoostedModelKind: TypeAlias = "Literal['gbdt']"
 
 
-ForecastStrategy: TypeAlias = "Literal['direct', 'per_step']"
+ForecastStrategy: TypeAlias = "Literal['direct', 'per_step', 'recursive']"
 
 
 GroupFallbackKind: TypeAlias = "Literal['all_rows', 'parent'] | Mapping[Literal['column'], str]"

@@ -421,19 +421,24 @@ def expect(
     Each item is one rule, with `policy` (`fail`, `warn` or `quarantine`) and `at_most`, the share of rows that may
     violate it (`0.1%`). Rules: `not_null` and `unique` (columns; NaN is a value), `range` (least and greatest
     value, or null for no bound), `in_set` (values), `sql` (a condition on a row), `rows` (least and greatest number
-    of rows), `fresh` (greatest age of the last time of a column, at the time of the run or the end of its
-    interval). A null violates `not_null` alone; in `unique`, it is a value. NaN is above every range.
+    of rows, and the greatest `change` since the last run), `fresh` (greatest age of the last time of a column, at
+    the time of the run or the end of its interval), `drift` (how far the distribution of columns may be from that
+    of a part of the split or of the last run: Jensen-Shannon divergence and share of rows without a value). A null
+    violates `not_null` alone; in `unique`, it is a value. NaN is above every range. Without a last run, what is
+    compared with it holds. Small samples do not alarm: what chance exceeds once in a thousand times is no drift.
 
     Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not
-    hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows and the
-    ten most frequent values that violate it. With `apply`, the rows of that run are checked.
+    hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten
+    most frequent values that violate it, and the first ten rows with their files: these rows are read once more to
+    find them. With `apply`, the rows of that run are checked.
 
     Rules with `policy: quarantine` come first, wherever they are listed: rows that violate one of `not_null`,
     `range`, `in_set` and `sql` are taken out before anything else is learned, checked or computed, and are counted.
     A sink with `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`,
     nothing is published.
 
-    State: counts; for `unique` all distinct keys with their counts, spilled beyond the budget.
+    State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled
+    beyond the budget.
 
     value: What the language has under the name.
     """

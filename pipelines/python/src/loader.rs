@@ -145,7 +145,7 @@ impl Loader {
             Ok::<_, Fault>(config)
         };
         let config = interruptible(py, stop, work, || Ok(()))?;
-        let config = wanted.spec.into_py_result(py, config)?;
+        let config = wanted.spec.result_of(py, config)?;
         let features = Arc::new(config.features.clone());
         let (config, process) = (Some(config), std::process::id());
         Ok(Loader { config, features, placement, at: Mutex::default(), process })

@@ -303,7 +303,7 @@ fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<A
     let look = || listener.as_ref().map_or(Ok(()), |hear| events.tell(py, hear));
     let done = interruptible(py, stop, || wanted.execute(&session.session), look)?;
     match &wanted.spec {
-        Some(spec) => spec.into_py_result(py, done),
+        Some(spec) => spec.result_of(py, done),
         None => done.into_py_result(py),
     }
 }

@@ -38,7 +38,7 @@ impl SpecSource {
     }
 
     /// The value, or the exception of a fault, which shows the words of the spec.
-    pub fn into_py_result<T>(&self, py: Python<'_>, result: Result<T, Fault>) -> PyResult<T> {
+    pub fn result_of<T>(&self, py: Python<'_>, result: Result<T, Fault>) -> PyResult<T> {
         let text = self.text.as_deref().map(|text| SpecText { file: &self.file, text });
         result.map_err(|fault| fault_exception(py, &fault, text))
     }
