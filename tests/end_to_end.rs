@@ -56,7 +56,7 @@ fn serve(shop: &TestDirectory, artifact: &str, source: &std::path::Path) {
     let io = StorageClient::new().unwrap();
     let place = io.resolve(&shop.at(artifact)).unwrap();
     let artifact = Artifact::load(&io, &place).unwrap();
-    let model = Forebay::standard().model(&artifact, None).unwrap();
+    let model = Forebay::new().model(&artifact, None).unwrap();
     let all = crate::support::read(source);
     let expected = shop.rows("out");
     let pieces: Vec<_> = [(0, 1), (1, 7), (8, all.num_rows() - 8)]
@@ -78,7 +78,7 @@ fn demand() {
     // A batch alone does not hold the rows that windows look back at.
     let place = StorageClient::new().unwrap().resolve(&shop.at(first["artifact_path"].as_str().unwrap())).unwrap();
     let artifact = Artifact::load(&StorageClient::new().unwrap(), &place).unwrap();
-    let fault = Forebay::standard().model(&artifact, None).err().unwrap();
+    let fault = Forebay::new().model(&artifact, None).err().unwrap();
     assert!(fault.to_string().contains("`windows.lag` needs the rows before"), "{fault}");
 }
 

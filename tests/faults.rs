@@ -453,17 +453,17 @@ fn files_that_change_while_they_are_read() {
         }
     }
     let shop = TestDirectory::new();
-    let pipeline = PipelineBuilder::new("test")
-        .source("data", ParquetSource::at(shop.at("data")), |source| source)
-        .step("features", "data", |step| step.apply(Standardize { columns: ["price"].into(), ..Default::default() }))
-        .sink("table", "features", ParquetSink::at(shop.at("out")))
-        .build()
-        .unwrap();
+    let pipeline = PipelineBuilder::new("test");
+    let data = pipeline.source("data", ParquetSource::at(shop.at("data")));
+    let features = pipeline.step("features", &data).apply(standardize(["price"]));
+    pipeline.sink("table", &features, ParquetSink::at(shop.at("out")));
+    let pipeline = pipeline.build().unwrap();
     let run = |meddle: Box<dyn Fn() + Send + Sync>| {
         good(&shop);
         let state = shop.at("state");
         let options = SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
-        let session = Forebay::standard().session(options, Arc::new(DiscoveryHook(meddle))).unwrap();
+        let session =
+            Forebay::new().with_options(options).with_listener(Arc::new(DiscoveryHook(meddle))).session().unwrap();
         let fault = session.run(&pipeline).unwrap_err();
         println!("{}", forebay::present::fault::plain(&fault, None));
         expect_clean(&shop);

@@ -18,13 +18,13 @@ use parquet::file::properties::WriterProperties;
 use crate::support::{TestDirectory, ready_made};
 
 fn pipeline(text: &str) -> Pipeline {
-    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
+    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap()
 }
 
 fn session(shop: &TestDirectory) -> Session {
     let options =
         SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at("state"), run_id: None };
-    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
+    Forebay::new().with_options(options).session().unwrap()
 }
 
 /// Clicks with a filter and a split, as a step that nothing but rows alone decides.

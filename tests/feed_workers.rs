@@ -38,13 +38,13 @@ feed: {{ label: label, missing: 0, missing_id: 0, batch_rows: 128, last: short, 
 "#,
         shop.at("out")
     );
-    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
+    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap()
 }
 
 fn session(state: &str) -> Session {
     let options =
         SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 100, state: state.to_owned(), run_id: None };
-    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
+    Forebay::new().with_options(options).session().unwrap()
 }
 
 /// The same with workers, of which one must be there within `grace`.

@@ -60,7 +60,7 @@ const WORDS: [&str; 40] = [
 fn specs() {
     let ready = fs::read_dir(repository().join("pipelines/specs")).unwrap();
     let seeds = ready.map(|entry| fs::read(entry.unwrap().path()).unwrap());
-    let (forebay, params) = (Forebay::standard(), BTreeMap::new());
+    let (forebay, params) = (Forebay::new(), BTreeMap::new());
     let words = forebay.spec_catalog();
     fuzz!(FuzzTarget::new("specs").seeds(seeds).words(&WORDS), |bytes: &[u8]| {
         let _ = spec::parse(&String::from_utf8_lossy(bytes), "fuzz.yaml", &params, &words);
@@ -92,7 +92,7 @@ deadline: { by: "${text}", ladder: [] }
 /// Values of parameters; durations, instants and deadlines are among what they become.
 #[test]
 fn values() {
-    let forebay = Forebay::standard();
+    let forebay = Forebay::new();
     let words = forebay.spec_catalog();
     let seeds = ["7d", "36h", "2016-05-22", "2016-05-22T06:30:00Z", "06:30", "data/*.parquet", "1.5", "P1DT2H", "10m"];
     let more = ["${text}", "T", "Z", "[Europe/Berlin]", "+25:61", "P", "d", "ns", "-", "é", "/"];

@@ -73,3 +73,148 @@ fn a_dry_run_prints_the_plan_and_runs_nothing() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["passes"].as_array().unwrap().len(), 4);
 }
+
+/// Rows per store of an output.
+fn rows_of_stores(shop: &TestDirectory, out: &str) -> std::collections::BTreeMap<i64, usize> {
+    use arrow::array::AsArray;
+    let rows = shop.rows(out);
+    let stores = arrow::compute::cast(&rows["store"], &arrow::datatypes::DataType::Int64).unwrap();
+    let mut counts = std::collections::BTreeMap::new();
+    for store in stores.as_primitive::<arrow::datatypes::Int64Type>().values() {
+        *counts.entry(*store).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// The days of the workshop: each of its four series has a row for each.
+const DAYS: usize = 60;
+
+#[test]
+fn trial_runs_read_a_sample_and_touch_no_real_output() {
+    let shop = workshop();
+    shop.write("stores.csv", "store,city,size\n2,Gent,20\n1,Delft,10\n");
+    let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let join = "      - vocabulary: { columns: [item] }\n      - join: { with: stores, on: [store], columns: [city] }\n";
+    shop.write("spec.yaml", &spec.replace("      - vocabulary: { columns: [item] }\n", join));
+    shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
+    let whole = rows_of_stores(&shop, "out/features");
+    assert_eq!(whole.values().sum::<usize>(), 4 * DAYS);
+    let kept = || std::fs::read_dir(shop.path(".forebay/artifacts")).unwrap().count();
+    let changed = || std::fs::metadata(shop.path("out/features")).unwrap().modified().unwrap();
+    let before = (kept(), changed());
+
+    let trial = shop.forebay(&["run", "spec.yaml", "--limit=1", "--json"]).expect(0);
+    let table = &trial.summary()["outputs"][0];
+    let place = ".forebay-sample/limit-1/out/table";
+    assert!(table["sink"] == "table" && table["path"].as_str().unwrap().ends_with(place), "{table}");
+    assert_eq!(rows_of_stores(&shop, place), [(1, 1)].into());
+    // The table that rows are looked up in is whole.
+    assert_eq!(arrow::array::Array::null_count(&shop.rows(place)["city"]), 0);
+
+    // Whole series are chosen, and more of them for a larger share.
+    let sampled = ["30%", "0.6", "100%"].map(|share| {
+        let run = shop.forebay(&["run", "spec.yaml", "--sample", share, "--json", "--allow-empty"]).expect(0);
+        let summary = run.summary();
+        match summary["outputs"][0]["rows"].as_u64() {
+            Some(0) => Default::default(),
+            _ => rows_of_stores(&shop, summary["outputs"][0]["path"].as_str().unwrap()),
+        }
+    });
+    assert!(sampled.iter().flat_map(|found| found.values()).all(|rows| rows % DAYS == 0), "{sampled:?}");
+    let totals = sampled.each_ref().map(|found| found.values().sum::<usize>());
+    assert!(totals[0] <= totals[1] && totals[1] < totals[2], "{totals:?}");
+    assert_eq!(sampled[2], whole);
+
+    assert_eq!(before, (kept(), changed()));
+    for wrong in ["--sample=0", "--sample=200%", "--sample=x"] {
+        shop.forebay(&["run", "spec.yaml", wrong]).expect(64);
+    }
+    shop.forebay(&["run", "spec.yaml", "--limit=0"]).expect(78);
+}
+
+#[test]
+fn previews_are_written_as_arrow_and_with_the_newest_artifact() {
+    let shop = workshop();
+    let missing = shop.forebay(&["preview", "spec.yaml", "--artifact"]).expect(65);
+    assert!(missing.stderr.contains("no run of `"), "{}", missing.stderr);
+    shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
+    // A sample of its own would give other statistics.
+    let preview = |more: &[&str]| {
+        shop.forebay(&[&["preview", "spec.yaml", "--json", "--sample-rows=20"], more].concat()).expect(0).stdout
+    };
+    let whole = shop.forebay(&["preview", "spec.yaml", "--json", "--rows=20"]).expect(0).stdout;
+    let learned = preview(&["--artifact"]);
+    assert_eq!(learned.lines().count(), 20);
+    assert_eq!(learned, whole);
+
+    shop.forebay(&["preview", "spec.yaml", "--rows=5", "--format=arrow", "--out=rows.arrow"]).expect(0);
+    let file = std::fs::File::open(shop.path("rows.arrow")).unwrap();
+    let batches: Vec<_> =
+        arrow::ipc::reader::FileReader::try_new(file, None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 5);
+    let stream = shop.command(&["preview", "spec.yaml", "--rows=5", "--format=arrow"]).output().unwrap().stdout;
+    let streamed: Vec<_> =
+        arrow::ipc::reader::StreamReader::try_new(stream.as_slice(), None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches, streamed);
+    shop.forebay(&["preview", "spec.yaml", "totals", "--format=csv", "--out=totals.csv"]).expect(0);
+    assert_eq!(std::fs::read_to_string(shop.path("totals.csv")).unwrap(), "store,total\n1,600\n2,630\n");
+}
+
+#[test]
+fn the_log_tells_events_and_what_libraries_say() {
+    let shop = workshop();
+    let run = |log: &str| {
+        use crate::watched::WatchedCommand;
+        let call: crate::support::ProgramOutput =
+            shop.command(&["run", "spec.yaml", "-q"]).env("RUST_LOG", log).watched().into();
+        call
+    };
+    let quiet = run("").expect(0).stderr;
+    assert_eq!(quiet, "");
+    let told = run("forebay=info").expect(0).stderr;
+    assert!(told.contains("INFO forebay: {\"event\":\"discovered\",\"source\":\"sales\""), "{told}");
+    assert!(!told.contains("\"event\":\"progress\""), "{told}");
+    let wrong = run("forebay=loud").expect(64).stderr;
+    assert!(wrong.contains("`RUST_LOG=forebay=loud` does not say what to log"), "{wrong}");
+}
+
+/// Lines that are longer than a terminal of 80 columns is wide, but for single words, such as paths.
+fn long_lines(text: &str) -> Vec<String> {
+    let plain = anstream::adapter::strip_str(text).to_string();
+    let is_long = |line: &&str| line.chars().count() > 80 && line.trim().contains(' ');
+    plain.lines().filter(is_long).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_commands_print_fits_80_columns() {
+    let shop = workshop();
+    shop.forebay(&["run", "spec.yaml", "-q", "--state=earlier"]).expect(0);
+    let artifact = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary()["artifact_path"].clone();
+    let earlier = shop.forebay(&["run", "spec.yaml", "--json", "--state=earlier"]).expect(0).summary();
+    let (artifact, earlier) = (artifact.as_str().unwrap(), earlier["artifact_path"].as_str().unwrap().to_owned());
+    let commands: Vec<Vec<&str>> = vec![
+        vec!["check", "spec.yaml"],
+        vec!["explain", "spec.yaml"],
+        vec!["explain", "spec.yaml", "--state=other"],
+        vec!["run", "spec.yaml", "--dry-run"],
+        vec!["run", "spec.yaml"],
+        vec!["run", "spec.yaml", "--state=more", "-v"],
+        vec!["fit", "spec.yaml", "--state=fitted"],
+        vec!["preview", "spec.yaml"],
+        vec!["show", artifact],
+        vec!["diff", artifact, &earlier],
+        vec!["profile", "spec.yaml"],
+        vec!["cache", "ls"],
+        vec!["cache", "verify"],
+        vec!["feed", "spec.yaml"],
+        vec!["doctor"],
+        vec!["top"],
+        vec!["export", "out/features", "copy"],
+        vec!["run", "spec.yaml", "--limit=5"],
+    ];
+    for command in commands {
+        let call = shop.forebay(&command);
+        assert_eq!(long_lines(&call.stdout), Vec::<String>::new(), "{command:?} on standard output");
+        assert_eq!(long_lines(&call.stderr), Vec::<String>::new(), "{command:?} on standard error");
+    }
+}

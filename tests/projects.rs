@@ -11,7 +11,7 @@ use crate::watched::WatchedCommand;
 
 /// What `forebay check` compares: all parts of a pipeline, with its ids.
 fn pipeline(text: &str) -> String {
-    let pipeline = spec::parse(text, "spec.yaml", &Default::default(), &Forebay::standard().spec_catalog());
+    let pipeline = spec::parse(text, "spec.yaml", &Default::default(), &Forebay::new().spec_catalog());
     format!("{:?}", pipeline.unwrap())
 }
 

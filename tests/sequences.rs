@@ -54,7 +54,7 @@ fn write(shop: &TestDirectory, name: &str, rows: &[SequenceRow], row_groups: usi
 fn session(shop: &TestDirectory) -> Session {
     let options =
         SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 50, state: shop.at("state"), run_id: None };
-    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
+    Forebay::new().with_options(options).session().unwrap()
 }
 
 fn spec(shop: &TestDirectory, series: &str, more: &str) -> Pipeline {
@@ -71,7 +71,7 @@ feed: {{ dense: [id], categorical: [item], label: id, batch_rows: 32, window_row
         data = shop.at("data"),
         out = shop.at("out"),
     );
-    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap()
+    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap()
 }
 
 const SERIES: &str = "{ steps: 5, within: 9d }";

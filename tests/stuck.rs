@@ -157,12 +157,12 @@ fn a_step_that_panics_is_a_fault_with_its_place() {
              features, parquet: {{ path: {root}/{name} }} }}\n"
         );
         let fault = fault_of(name, move || {
-            let mut forebay = Forebay::standard();
+            let mut forebay = Forebay::new();
             forebay.registry.register::<PanickingTransform>();
             let pipeline = forebay::spec::parse(&text, "spec.yaml", &Default::default(), &forebay.spec_catalog())?;
             let state = format!("{root}/state");
             let options = SessionOptions { threads: 3, memory_bytes: 1 << 30, batch_rows: 100, state, run_id: None };
-            forebay.session(options, std::sync::Arc::new(IgnoreEvents))?.run(&pipeline)
+            forebay.with_options(options).session()?.run(&pipeline)
         });
         let site = fault.site();
         assert_eq!((fault.code().name, fault.code().exit_code()), ("FB0901", 70), "{name}: {fault:?}");

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arrow::array::{Array, AsArray};
@@ -214,7 +213,7 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
 fn session(shop: &TestDirectory, state: &str) -> Session {
     let options =
         SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None };
-    Forebay::standard().session(options, Arc::new(IgnoreEvents)).unwrap()
+    Forebay::new().with_options(options).session().unwrap()
 }
 
 #[test]
@@ -256,7 +255,7 @@ fn the_builder_gives_the_same_training() {
         &std::fs::read_to_string(yaml).unwrap(),
         "spec.yaml",
         &BTreeMap::new(),
-        &Forebay::standard().spec_catalog(),
+        &Forebay::new().spec_catalog(),
     );
     let from_yaml = from_yaml.unwrap();
     let train = TrainConfig {
@@ -268,7 +267,10 @@ fn the_builder_gives_the_same_training() {
         weight_decay: 0.0,
         ..TrainConfig::default()
     };
-    let mut built = PipelineBuilder::new("clicks").train("net", "features", train).build().unwrap();
+    let pipeline = PipelineBuilder::new("clicks");
+    let clicks = pipeline.source("clicks", ParquetSource::at("clicks"));
+    pipeline.train("net", pipeline.step("features", &clicks).name(), train);
+    let mut built = pipeline.build().unwrap();
     let trainings = std::mem::take(&mut built.trainings);
     let built = Pipeline { trainings, ..from_yaml.clone() };
     let first = session(&shop, "state").run(&built).unwrap();

@@ -142,8 +142,7 @@ sinks:
   net: {{ from: features, train: {{ path: "{out}", dense: [f1, f2], categorical: [c6, c7], weight: w, {train} }} }}
 "#
     );
-    let pipeline =
-        forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().spec_catalog()).unwrap();
+    let pipeline = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap();
     (shop, pipeline)
 }
 
@@ -163,7 +162,7 @@ fn simulated_session(
     watch: Arc<RecordedEvents>,
 ) -> Session {
     let sql = SqlCompiler::default().with_exact(forebay::transforms::relational::exact_aggregates());
-    let registry = Forebay::standard().registry;
+    let registry = Forebay::new().registry;
     let threads = 1 + state.len() % 3;
     Session::new(
         registry,
@@ -199,7 +198,7 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
         [(MLP, "auc", Precision::Bf16), (logistic, "log_loss", Precision::F32), (linear, "rmse", Precision::Bf16)]
     {
         let (shop, pipeline) = shop(spec);
-        let session = Forebay::standard().session(options(&shop, "cpu", 2), Arc::new(IgnoreEvents)).unwrap();
+        let session = Forebay::new().with_options(options(&shop, "cpu", 2)).session().unwrap();
         let cpu = session.run(&pipeline).unwrap().models.remove(0);
         let of = |state: &str, random, threads| {
             let device = SimulatedGpu::new(random, threads);

@@ -362,14 +362,14 @@ fn windows_over_the_same_series_share_a_sort() {
         let data = series::write_in_order(&shop, "data", &rows, series::FileOrder::Shuffled, 7, 1_000);
         let text = one_window_spec(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
         let pipeline = {
-            let forebay = Forebay::standard();
+            let forebay = Forebay::new();
             let params = [("data".to_owned(), data)].into();
             forebay::spec::parse(&text, "spec.yaml", &params, &forebay.spec_catalog()).unwrap()
         };
         let counter = std::sync::Arc::new(ReadRowCounter::default());
         let state = shop.at("state");
         let options = SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
-        Forebay::standard().session(options, counter.clone()).unwrap().run(&pipeline).unwrap();
+        Forebay::new().with_options(options).with_listener(counter.clone()).session().unwrap().run(&pipeline).unwrap();
         assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), times * rows.len() as u64, "{steps}");
     }
 }

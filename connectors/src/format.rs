@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes, nearest_word};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
 use forebay_run::PredictConfig;
 use forebay_storage::{Sink, Source};
 use schemars::{JsonSchema, SchemaGenerator};
@@ -78,11 +78,7 @@ pub(crate) fn parse_config<T: ConnectorConfig>(name: &str, config: &Value) -> Re
 /// The fault for a format that is not among `formats`.
 pub(crate) fn unknown_format_fault(what: &str, name: &str, formats: &[ConnectorFormat]) -> Fault {
     let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no {what} format `{name}`"));
-    let names = || formats.iter().map(|format| format.name);
-    match nearest_word(name, names()) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint(format!("the {what} formats are: {}", names().collect::<Vec<_>>().join(", "))),
-    }
+    fault.suggest(name, formats.iter().map(|format| format.name), &format!("the {what} formats are"))
 }
 
 /// Checks that exactly one of `path` and `paths` is there, and that none is empty.

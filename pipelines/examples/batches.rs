@@ -9,9 +9,7 @@
 //! follow each other; 0 of them are one in the order of the files.
 #![allow(clippy::print_stdout)]
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
 
 use forebay::feed::{Feed, PartRole, RemainderPolicy, SampleOrder};
 use forebay::model::codes;
@@ -22,14 +20,11 @@ fn main() -> Result<()> {
     let [spec, state, split, epochs, out, params @ ..] = args.as_slice() else {
         return Err(Fault::new(codes::USAGE, "give SPEC STATE SPLIT EPOCHS OUT [NAME=VALUE]..."));
     };
-    let params: BTreeMap<String, String> =
-        params.iter().filter_map(|param| param.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
-    let text = std::fs::read_to_string(spec).map_err(|error| Fault::disk("the spec cannot be read", error))?;
-    let forebay = Forebay::standard();
-    let pipeline = forebay::spec::parse(&text, spec, &params, &forebay.spec_catalog())?;
-    let options =
-        SessionOptions { threads: 2, memory_bytes: 2 << 30, batch_rows: 8192, state: state.clone(), run_id: None };
-    let session = forebay.session(options, Arc::new(IgnoreEvents))?;
+    let params = params.iter().filter_map(|param| param.split_once('='));
+    let options = SessionOptions::default().threads(2).memory_bytes(2 << 30).state(state);
+    let forebay = Forebay::new().with_options(options);
+    let pipeline = forebay.read_spec(spec, params)?;
+    let session = forebay.session()?;
     let feed = FeedConfig { split: Some(split.clone()), ..FeedConfig::from_pipeline(&pipeline)? };
     let mut config = session.feed(&pipeline, None, &feed)?.config(0)?;
     config.last = RemainderPolicy::Short;

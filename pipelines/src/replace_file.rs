@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_model::{Fault, Result};
 
 /// Replaces a file in one step; its permissions stay. `failed` is what a fault says.
-pub(crate) fn replace_file(path: &Path, content: &str, failed: &str) -> Result<()> {
+pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>, failed: &str) -> Result<()> {
     let beside = path.with_extension(format!("{}.writing", std::process::id()));
     let keep_permissions = || match std::fs::metadata(path) {
         Ok(known) => std::fs::set_permissions(&beside, known.permissions()),

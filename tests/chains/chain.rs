@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -179,7 +178,7 @@ impl RandomChain {
         let shop = TestDirectory::new();
         self.write(&shop, "data", layout);
         let text = self.spec(&shop.at("data"), &shop.at("out"));
-        let forebay = Forebay::standard();
+        let forebay = Forebay::new();
         let shown = |fault: Fault| ChainFailure::new(fault.code().name, fault.to_string());
         let pipeline =
             forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).map_err(shown)?;
@@ -190,7 +189,7 @@ impl RandomChain {
             state: shop.at("state"),
             run_id: None,
         };
-        let session = forebay.session(options, Arc::new(IgnoreEvents)).map_err(shown)?.allowing_empty(true);
+        let session = forebay.with_options(options).session().map_err(shown)?.allowing_empty(true);
         session.run(&pipeline).map_err(shown)?;
         Ok(shop.visible("out"))
     }

@@ -1,6 +1,7 @@
 //! The transforms that a spec can name, one file each.
 //!
-//! A transform's value is its configuration. Each page (columns in and out, state and its bound,
+//! A transform's value is its configuration. A function of its name in a spec makes one, and options are chained:
+//! `lag(["qty"]).by(["7d"])`. Each page (columns in and out, state and its bound,
 //! what becomes of null, NaN and infinities, faults) is the doc comment of its struct, from which
 //! the JSON Schema takes its descriptions.
 
@@ -16,8 +17,8 @@ pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
 pub use relational::{
-    Aggregate, AggregateExpression, AggregateQuantile, AsOfDirection, AsOfJoin, Dedupe, Join, JoinCardinality,
-    JoinKind, JoinStrategy,
+    Aggregate, AggregateExpression, AggregateQuantile, AsOfDirection, AsOfJoin, Dedupe, DedupeKeep, Join,
+    JoinCardinality, JoinKind, JoinStrategy, agg, aggregate, as_of_join, dedupe, join,
 };
 pub use rows::*;
 pub use time::*;

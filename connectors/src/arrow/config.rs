@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
 use forebay_model::{ConfigError, ConfigResult, Result};
+use forebay_setters::Setters;
 use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,12 +21,13 @@ use super::reader;
 use super::sink::ArrowEncoder;
 
 /// Arrow files to read: the file format or the stream format, told apart by their first bytes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArrowSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,10 +108,11 @@ pub enum ArrowCompression {
 }
 
 /// Arrow files to write, in the file format.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct ArrowSink {
     /// The folder or URL that the output goes to.
+    #[setters(skip)]
     pub path: String,
     /// Columns that become folders named `column=value` and are left out of the files.
     #[serde(default)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Fields;
 use forebay_model::{ConfigError, ConfigResult, Result};
+use forebay_setters::Setters;
 use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,13 @@ use super::{infer, reader};
 /// let source = CsvSource::at("trips/*.csv.gz").column("fare", ColumnType::Float64);
 /// assert_eq!(source.delimiter, ",");
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct CsvSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -40,6 +42,7 @@ pub struct CsvSource {
     /// The columns to read, and their types. When left out, all columns are read, with types
     /// taken from the first rows. Without a header these are all columns, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub columns: Option<ColumnTypes>,
     /// What stands between fields; one ASCII character.
     pub delimiter: String,
@@ -86,7 +89,7 @@ impl CsvSource {
         self
     }
 
-    pub(super) fn delimiter(&self) -> u8 {
+    pub(super) fn delimiter_byte(&self) -> u8 {
         self.delimiter.as_bytes().first().copied().unwrap_or(b',')
     }
 }
@@ -130,7 +133,7 @@ impl RowFormat for CsvSource {
     }
 
     fn syntax(&self) -> Option<RecordSyntax> {
-        Some(RecordSyntax::Csv { delimiter: self.delimiter() })
+        Some(RecordSyntax::Csv { delimiter: self.delimiter_byte() })
     }
 
     fn header_records(&self) -> u64 {
@@ -159,10 +162,11 @@ impl RowFormat for CsvSource {
 
 /// CSV files to write: a header, fields in quotes where they need them, null as an empty field, dates and times in ISO
 /// 8601. Lists are refused. Numbers have as many digits as tell all their bits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSink {
     /// The folder or URL that the output goes to.
+    #[setters(skip)]
     pub path: String,
     /// Columns that become folders named `column=value` and are left out of the files.
     #[serde(default)]

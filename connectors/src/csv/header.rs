@@ -34,7 +34,7 @@ fn open_part(config: &CsvSource, file: &InputFile, part: &FilePart) -> Result<Cs
 
 fn reader(config: &CsvSource, file: &InputFile, start: &RecordStart) -> Result<Reader<RecordLimitReader>> {
     let mut builder = ReaderBuilder::new();
-    builder.delimiter(config.delimiter()).has_headers(false).buffer_capacity(BUFFER_BYTES);
+    builder.delimiter(config.delimiter_byte()).has_headers(false).buffer_capacity(BUFFER_BYTES);
     Ok(builder.from_reader(RecordLimitReader::new(file.stream()?, start)))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageClient;
 
 use crate::files::drift::FileSchemas;
@@ -60,10 +60,7 @@ fn declared_fields(columns: &ColumnTypes) -> Fields {
 
 fn missing_column_fault(path: &str, name: &str, names: &[String]) -> Fault {
     let fault = Fault::new(codes::SCHEMA_DRIFT, format!("the file has no column `{name}`")).file(path).column(name);
-    match nearest_word(name, names.iter().map(String::as_str)) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint(format!("its columns are: {}", names.join(", "))),
-    }
+    fault.suggest(name, names.iter().map(String::as_str), "its columns are")
 }
 
 /// Looks at the first rows: the first type that all of their values have.

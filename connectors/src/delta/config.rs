@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_setters::Setters;
 use forebay_storage::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,11 @@ use super::source::DeltaReader;
 /// let source = DeltaSource::at("s3://lake/demand").version(41);
 /// assert_eq!(source.version, Some(41));
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaSource {
     /// The directory of the table, which holds `_delta_log`; local or a URL.
+    #[setters(skip)]
     pub path: String,
     /// The version to read; the latest when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,24 +43,6 @@ impl DeltaSource {
     /// The latest version of the table at a path.
     pub fn at(path: impl Into<String>) -> Self {
         DeltaSource { path: path.into(), ..DeltaSource::default() }
-    }
-
-    /// Reads this version.
-    pub fn version(mut self, version: u64) -> Self {
-        self.version = Some(version);
-        self
-    }
-
-    /// Reads the latest version at or before a time.
-    pub fn timestamp(mut self, timestamp: impl Into<String>) -> Self {
-        self.timestamp = Some(timestamp.into());
-        self
-    }
-
-    /// Reads these columns only.
-    pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.columns = Some(columns.into_iter().map(Into::into).collect());
-        self
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Fields};
 use forebay_model::{ConfigError, ConfigResult, Result};
+use forebay_setters::Setters;
 use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,18 +20,20 @@ use super::{infer, reader};
 /// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
 /// lacks is null. A line may have 16 MiB. Numbers are read as integers or floats where these hold
 /// all of their digits, else as strings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct JsonSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// The fields to read, and their types; taken from the first rows when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub columns: Option<ColumnTypes>,
     /// Rows to look at for the types of columns.
     pub infer_rows: usize,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_setters::Setters;
 use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,13 +21,14 @@ use super::source::ParquetReader;
 /// let source = ParquetSource::at("data/demand/day=*/*.parquet").columns(["store", "qty"]);
 /// assert_eq!(source.path.as_deref(), Some("data/demand/day=*/*.parquet"));
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParquetSource {
     /// A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in
     /// `[*]`, these characters stand for themselves. Folders are read whole, without names that begin
     /// with `_` or `.`. A link that leads to nothing is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -46,19 +48,7 @@ impl ParquetSource {
         ParquetSource { path: Some(path.into()), ..ParquetSource::default() }
     }
 
-    /// Reads these columns only.
-    pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.columns = Some(columns.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Lets the files differ.
-    pub fn schema(mut self, policy: SchemaPolicy) -> Self {
-        self.schema = policy;
-        self
-    }
-
-    pub(super) fn paths(&self) -> Vec<&str> {
+    pub(super) fn all_paths(&self) -> Vec<&str> {
         all_paths(&self.path, &self.paths)
     }
 }
@@ -91,10 +81,11 @@ pub enum ParquetCompression {
 }
 
 /// Parquet files to write. Their pages and their footers have checksums.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct ParquetSink {
     /// The folder or URL that the output goes to.
+    #[setters(skip)]
     pub path: String,
     /// Columns that become folders named `column=value` and are left out of the files.
     #[serde(default)]
@@ -135,24 +126,6 @@ impl ParquetSink {
             group_rows_max: group_rows_max(),
             compression: ParquetCompression::default(),
         }
-    }
-
-    /// Spreads rows over folders.
-    pub fn partition_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.partition_by = columns.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Sorts rows inside each file.
-    pub fn sort_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.sort_by = columns.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Compresses pages so.
-    pub fn compression(mut self, compression: ParquetCompression) -> Self {
-        self.compression = compression;
-        self
     }
 }
 

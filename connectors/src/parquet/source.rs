@@ -148,7 +148,7 @@ impl Source for ParquetReader {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
             let noted = scope.spawn(|| FooterNotes::load(notes, now));
-            (list_files(io, &self.config.paths(), ENDINGS), noted.join())
+            (list_files(io, &self.config.all_paths(), ENDINGS), noted.join())
         });
         let files = files?;
         self.footers.keep_versions(&files);

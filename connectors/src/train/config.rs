@@ -7,6 +7,7 @@ use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
 use forebay_run::{
     FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,16 +29,17 @@ use crate::format::ConnectorConfig;
 ///
 /// ```
 /// use forebay_connectors::{ModelKind, TrainConfig};
-/// let train = TrainConfig { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..TrainConfig::default() };
+/// let train = TrainConfig::new(ModelKind::Mlp).label("qty").epochs(2);
 /// assert_eq!(train.batch_rows, 8192);
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
     /// The directory of the model; a folder of the state directory when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The kind of model.
+    #[setters(skip)]
     pub model: ModelKind,
     /// The widths of an `mlp`'s hidden layers; 128 and 64 when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -254,8 +256,13 @@ impl TrainConfig {
         trainer::run(self, course, |_| Ok(DeviceEngine::new(self, device, precision)))
     }
 
+    /// A model of a kind, with defaults for the rest.
+    pub fn new(model: ModelKind) -> TrainConfig {
+        TrainConfig { model, ..TrainConfig::default() }
+    }
+
     /// The loss.
-    pub fn loss(&self) -> LossFunction {
+    pub fn loss_function(&self) -> LossFunction {
         self.loss.unwrap_or(match self.model {
             ModelKind::Logistic => LossFunction::Logistic,
             ModelKind::Linear | ModelKind::Mlp => LossFunction::SquaredError,
@@ -268,7 +275,7 @@ impl TrainConfig {
     }
 
     /// The widths of hidden layers.
-    pub(super) fn hidden(&self) -> Vec<usize> {
+    pub(super) fn hidden_widths(&self) -> Vec<usize> {
         match (self.model, &self.hidden) {
             (ModelKind::Mlp, None) => vec![128, 64],
             (ModelKind::Mlp, Some(hidden)) => hidden.iter().map(|width| *width as usize).collect(),

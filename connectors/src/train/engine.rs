@@ -78,7 +78,7 @@ impl TrainingEngine for HostEngine<'_> {
     fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, schedule: StepSchedule) -> Result<()> {
         let step = schedule.step;
         let (config, gradient) = (self.config, &mut self.gradient);
-        gradient.compute_batch(&state.shape, &state.parameters, &model_input(&batch), config.loss());
+        gradient.compute_batch(&state.shape, &state.parameters, &model_input(&batch), config.loss_function());
         let (loss, weight, strange) = (gradient.loss, gradient.weight, gradient.strange);
         self.told = Some(StepResult { step, loss, weight, strange });
         // Rows that do not count teach nothing.

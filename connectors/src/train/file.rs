@@ -96,7 +96,7 @@ pub(super) fn write_model(
         format: FORMAT,
         origin: serde_json::from_value(origin).map_err(json)?,
         shape: shape.clone(),
-        loss: config.loss(),
+        loss: config.loss_function(),
         label: course.rows.features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
         non_finite: config.non_finite,
         boosting: None,

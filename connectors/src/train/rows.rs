@@ -65,7 +65,7 @@ pub fn model_shape(
             width,
         });
     }
-    let shape = ModelShape { dense: features.dense.clone(), embeddings, hidden: config.hidden(), added };
+    let shape = ModelShape { dense: features.dense.clone(), embeddings, hidden: config.hidden_widths(), added };
     check_memory(&shape, course.memory_bytes)?;
     Ok(shape)
 }
@@ -169,7 +169,7 @@ pub fn evaluate(
     shape: &ModelShape,
     parameters: &ModelParameters,
 ) -> Result<PredictionMetrics> {
-    let mut metrics = PredictionMetrics::new(config.loss());
+    let mut metrics = PredictionMetrics::new(config.loss_function());
     let mut slices: Vec<SliceWorkspace> = Vec::new();
     for_each_batch(fed, course, &mut |batch| {
         let rows = model_input(batch);

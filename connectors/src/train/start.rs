@@ -56,8 +56,8 @@ pub fn refuse(config: &TrainConfig, files: ReadModelFile<'_>, features: &BatchFe
         (shape.dense != features.dense, "the columns of numbers"),
         (columns(shape) != wanted, "the columns of ids"),
         (!widths, "`embeddings`"),
-        (shape.hidden != config.hidden(), "`hidden`"),
-        (card.loss != config.loss(), "`loss`"),
+        (shape.hidden != config.hidden_widths(), "`hidden`"),
+        (card.loss != config.loss_function(), "`loss`"),
         (card.label != label, "the label"),
     ];
     let changed = changed.into_iter().find(|(changed, _)| *changed);

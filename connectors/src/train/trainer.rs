@@ -132,7 +132,7 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
     /// One batch; gives the learning rate.
     fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
         if self.state.progress.step == 0 && self.course.earlier_id().is_none() {
-            set_bias(&mut self.state, &model_input(&batch), self.config.loss());
+            set_bias(&mut self.state, &model_input(&batch), self.config.loss_function());
         }
         self.state.progress.step += 1;
         let mut pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);

@@ -2,6 +2,7 @@
 
 use crate::{CategoricalType, DenseType, NonFinite, OrderMode, RemainderPolicy, SampleOrder};
 use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ const BATCH_ROWS_DEFAULT: u32 = 8192;
 /// What mini-batches for training are made of: `forebay feed SPEC` shows them, and the Python
 /// package delivers them. An output that a run has written is read where one holds the rows;
 /// otherwise the sources are, and the steps are done on the way.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Feed")]
 pub struct FeedConfig {
@@ -94,6 +95,7 @@ pub struct FeedConfig {
     /// have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
+    #[setters(skip)]
     pub beside: Vec<String>,
     /// Whether a trainer takes numbers that are missing, as NaN.
     #[serde(skip_serializing_if = "is_false")]
@@ -109,7 +111,7 @@ fn is_false(value: &bool) -> bool {
 /// weight are those of the row itself, which is the last step. Where a series has fewer rows, the first
 /// steps are 0 and so is their mask. Rows that a part of the split leaves out are steps of those that
 /// follow. The rows must lie series by series (sorted by keys and time) or in order of time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct FeedSeries {
     /// How many rows of the series at most, the row itself included.
@@ -223,7 +225,7 @@ impl FeedConfig {
     }
 
     /// Rows of a batch.
-    pub fn batch_rows(&self) -> u32 {
+    pub fn rows_per_batch(&self) -> u32 {
         self.batch_rows.unwrap_or(BATCH_ROWS_DEFAULT)
     }
 
@@ -246,7 +248,7 @@ impl FeedConfig {
     }
 
     /// The order of rows that take so many bytes in a window.
-    pub fn order(&self, seed: u64, row_bytes: usize) -> SampleOrder {
+    pub fn sample_order(&self, seed: u64, row_bytes: usize) -> SampleOrder {
         match self.order {
             FeedOrder::Shuffled => SampleOrder::shuffled(seed, self.shuffle_window(row_bytes)),
             FeedOrder::Sequential => SampleOrder::sequential(),

@@ -352,6 +352,15 @@ impl Fault {
         self
     }
 
+    /// Sets the hint for an unknown word; see [`suggestion`].
+    #[must_use]
+    pub fn suggest<'a>(self, word: &str, words: impl IntoIterator<Item = &'a str>, list: &str) -> Self {
+        match suggestion(word, words, list) {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
     /// Adds a remark, such as what has been saved.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.0.notes.push(note.into());
@@ -631,6 +640,29 @@ pub fn nearest_word<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) ->
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// Words that a hint lists.
+const WORDS_LISTED_MAX: usize = 30;
+
+/// What to write instead of a word that is not among `words`: the nearest of them, or all of them after `list`, such as
+/// `the columns are`. Nothing where none is near and `list` is empty.
+pub fn suggestion<'a>(word: &str, words: impl IntoIterator<Item = &'a str>, list: &str) -> Option<String> {
+    let words: Vec<&str> = words.into_iter().collect();
+    let same_letters = words.iter().copied().find(|known| known.eq_ignore_ascii_case(word));
+    match same_letters.or_else(|| nearest_word(word, words.iter().copied())) {
+        Some(near) => Some(format!("did you mean `{near}`?")),
+        None => (!list.is_empty() && !words.is_empty()).then(|| listing(&words, list)),
+    }
+}
+
+/// The first words of a list after what introduces them.
+pub fn listing(words: &[&str], list: &str) -> String {
+    let shown = words[..words.len().min(WORDS_LISTED_MAX)].join(", ");
+    match words.len().saturating_sub(WORDS_LISTED_MAX) {
+        0 => format!("{list}: {shown}"),
+        more => format!("{list}: {shown} and {more} more"),
+    }
 }
 
 #[cfg(test)]

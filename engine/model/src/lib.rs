@@ -6,6 +6,7 @@
 mod analyzer;
 mod codec;
 mod config_error;
+mod data_split;
 mod dataset;
 mod fault;
 mod finding;
@@ -27,10 +28,11 @@ mod time_cutoff;
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
 pub use config_error::{ConfigError, ConfigResult};
+pub use data_split::DataSplit;
 pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation, TextFragment, WireFault,
-    catch_panic, catch_panic_at, codes, find_io_error, nearest_word,
+    catch_panic, catch_panic_at, codes, find_io_error, listing, nearest_word, suggestion,
 };
 pub use finding::Finding;
 pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket};
@@ -40,8 +42,8 @@ pub use limits::*;
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
 pub use path_part::{encode_folders_for_urls, encode_path_part};
 pub use pipeline::{
-    DataSplit, DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink,
-    PipelineSource, PredictionLabel, ReadinessCondition, RefitPolicy, Step,
+    DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink, PipelineSource,
+    PredictionLabel, ReadinessCondition, RefitPolicy, Step,
 };
 pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;

@@ -4,9 +4,9 @@ use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::SpecLocation;
+use crate::{DataSplit, SpecLocation};
 
 /// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -218,56 +218,6 @@ pub struct PredictionLabel {
     pub known: Vec<String>,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
-}
-
-/// Partition of rows into parts named by the user (`train`, `validation`, ...).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum DataSplit {
-    /// One SQL condition per part.
-    Expressions(Vec<(String, String)>),
-    /// Consecutive half-open time ranges. Part `i` ends before `ends[i]`; the last part has no end. Rows within
-    /// `embargo` before a boundary belong to no part.
-    Time {
-        /// The time column.
-        column: String,
-        /// Part names in time order.
-        parts: Vec<String>,
-        /// Boundaries, one fewer than parts, as the text of SQL date or timestamp literals.
-        ends: Vec<String>,
-        /// Length excluded before each boundary, such as `7d`.
-        embargo: Option<String>,
-    },
-    /// Parts by a hash of key columns: a key keeps its part as the data grows.
-    Hash {
-        /// The key columns.
-        keys: Vec<String>,
-        /// Names and shares in parts per million; the shares sum to 1,000,000.
-        parts: Vec<(String, u32)>,
-        /// Seed of the hash.
-        seed: u64,
-    },
-}
-
-impl DataSplit {
-    /// Part names in order.
-    pub fn parts(&self) -> Vec<&str> {
-        match self {
-            DataSplit::Expressions(parts) => parts.iter().map(|(name, _)| name.as_str()).collect(),
-            DataSplit::Time { parts, .. } => parts.iter().map(String::as_str).collect(),
-            DataSplit::Hash { parts, .. } => parts.iter().map(|(name, _)| name.as_str()).collect(),
-        }
-    }
-
-    /// The canonical configuration, for ids and artifacts.
-    pub fn config(&self) -> Value {
-        match self {
-            DataSplit::Expressions(parts) => json!({ "expressions": parts }),
-            DataSplit::Time { column, parts, ends, embargo } => {
-                json!({ "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo } })
-            }
-            DataSplit::Hash { keys, parts, seed } => json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } }),
-        }
-    }
 }
 
 impl Pipeline {

@@ -1,7 +1,7 @@
 //! Columns by name, pattern or type.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{Fault, Result, codes, listing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,19 @@ impl<S: Into<String>> FromIterator<S> for ColumnSelector {
 impl<S: Into<String>, const N: usize> From<[S; N]> for ColumnSelector {
     fn from(items: [S; N]) -> Self {
         items.into_iter().collect()
+    }
+}
+
+impl<S: Into<String>> From<Vec<S>> for ColumnSelector {
+    fn from(items: Vec<S>) -> Self {
+        items.into_iter().collect()
+    }
+}
+
+/// One name, pattern or type.
+impl From<&str> for ColumnSelector {
+    fn from(item: &str) -> Self {
+        ColumnSelector(vec![item.to_owned()])
     }
 }
 
@@ -64,8 +77,8 @@ impl ColumnSelector {
     }
 }
 
-/// Columns that a hint lists.
-const COLUMNS_LISTED_MAX: usize = 30;
+/// What a hint begins with that lists columns.
+pub(crate) const COLUMNS_LIST: &str = "the columns are";
 
 /// A fault for an unknown column, with the nearest column name as hint.
 pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
@@ -76,22 +89,10 @@ pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
         (None, false) => format!("there is no column `{name}` here"),
     };
     let fault = Fault::new(codes::UNKNOWN_COLUMN, message).column(name);
-    let is_plain = !name.contains(['*', ':']);
-    let folded = |known: &&str| known.eq_ignore_ascii_case(name);
-    let near = names.iter().copied().find(folded).or_else(|| nearest_word(name, names.iter().copied()));
-    match near.filter(|_| is_plain) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint(columns_hint(&names)),
+    if name.contains(['*', ':']) {
+        return fault.hint(listing(&names, COLUMNS_LIST));
     }
-}
-
-/// The columns that there are.
-pub(crate) fn columns_hint(names: &[&str]) -> String {
-    let shown = names[..names.len().min(COLUMNS_LISTED_MAX)].join(", ");
-    match names.len().saturating_sub(COLUMNS_LISTED_MAX) {
-        0 => format!("the columns are: {shown}"),
-        more => format!("the columns are: {shown} and {more} more"),
-    }
+    fault.suggest(name, names, COLUMNS_LIST)
 }
 
 fn type_class(name: &str) -> Result<fn(&DataType) -> bool> {

@@ -77,6 +77,8 @@ pub struct ExplainPass {
     pub bytes: Option<u64>,
     /// Upper bound of the memory of its states in bytes.
     pub memory_bytes_max: u64,
+    /// Seconds that it should take, by what earlier runs took; `None` without an earlier run.
+    pub seconds: Option<f64>,
     /// Whether a committed record makes the pass unnecessary.
     pub reused: bool,
     /// Where it runs if the run has workers: `workers`, or the coordinator with the reason.
@@ -226,6 +228,7 @@ impl ExplainProgram {
                 lanes: 0,
                 bytes: None,
                 memory_bytes_max: 0,
+                seconds: None,
                 reused: standing(pass.id).done,
                 runs_on: "workers",
                 spans_to_read: standing(pass.id).to_read,

@@ -77,7 +77,7 @@ pub use registry::{ConfiguredTransform, TransformKind, TransformRegistry};
 pub use row_order::{RowOrderChoice, base_column, choose_row_order, span_extents};
 pub use shared_sort::{SharedSort, find_shared_sort};
 pub use slice::{pruning_conditions, slice_for_columns};
-pub use split::{PART_PREFIX, part_column, part_name};
+pub use split::{PART_PREFIX, part_column, part_name, split_operation};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns};

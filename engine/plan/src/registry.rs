@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_model::{ConfigError, ConfigResult, Fault, Result, Step, codes, nearest_word};
+use forebay_model::{ConfigError, ConfigResult, Fault, Result, Step, codes};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,11 +17,12 @@ pub trait ConfiguredTransform: Transform + Serialize + DeserializeOwned + JsonSc
     /// The key in a spec: a snake_case noun or verb.
     const NAME: &'static str;
 
-    /// Builds a step that uses this transform.
+    /// Builds a step that uses this transform. Its configuration is read again as one from a spec is.
     fn step(&self) -> Result<Step> {
         let config = serde_json::to_value(self).map_err(|error| {
             Fault::internal(format!("the configuration of `{}` cannot be serialized", Self::NAME)).cause(error)
         })?;
+        ConfigError::parse::<Self>(config.clone()).map_err(|error| error.into_fault(Self::NAME))?;
         Ok(Step { kind: Self::NAME.to_owned(), config, at: None })
     }
 }
@@ -72,12 +73,7 @@ impl TransformRegistry {
     pub fn kind(&self, name: &str) -> Result<&TransformKind> {
         self.0.get(name).ok_or_else(|| {
             let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no transform `{name}`"));
-            match nearest_word(name, self.0.keys().copied()) {
-                Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                None => {
-                    fault.hint(format!("the transforms are: {}", self.0.keys().copied().collect::<Vec<_>>().join(", ")))
-                }
-            }
+            fault.suggest(name, self.0.keys().copied(), "the transforms are")
         })
     }
 

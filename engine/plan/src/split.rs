@@ -24,7 +24,7 @@ pub fn part_name(column: &str) -> &str {
 
 /// The operation that computes the hidden columns. Fails with `UNKNOWN_COLUMN` if a column that the split reads is
 /// missing.
-pub(crate) fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
+pub fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
     match split {
         DataSplit::Expressions(parts) => {
             conditions(parts.iter().map(|(name, text)| (name.as_str(), text.clone())), schema, sql)

@@ -2,9 +2,9 @@
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DataFusionError, SchemaError};
-use forebay_model::{Fault, codes, nearest_word};
+use forebay_model::{Fault, codes};
 
-use crate::column_selector::{columns_hint, unknown_column};
+use crate::column_selector::{COLUMNS_LIST, unknown_column};
 
 /// Characters of SQL that a message shows.
 const SQL_SHOWN_MAX: usize = 80;
@@ -24,10 +24,7 @@ pub(crate) fn query_fault(query: &str, error: &DataFusionError) -> Fault {
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         let fault =
             Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` in this query")).column(name);
-        fault.hint(match nearest_word(name, names.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => columns_hint(&names),
-        })
+        fault.suggest(name, names, COLUMNS_LIST)
     };
     known_fault(query, "query", error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
@@ -209,10 +206,8 @@ fn unknown_function(name: &str) -> Fault {
     let scalars = datafusion::functions::all_default_functions();
     let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
     let names = scalars.iter().map(|function| function.name());
-    match nearest_word(name, names.chain(aggregates.iter().map(|function| function.name()))) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint("use the SQL functions of DataFusion"),
-    }
+    let names = names.chain(aggregates.iter().map(|function| function.name()));
+    fault.hint("use the SQL functions of DataFusion").suggest(name, names, "")
 }
 
 /// An Arrow type in the words of SQL.

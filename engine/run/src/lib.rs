@@ -22,13 +22,16 @@ mod refit;
 mod remote_run;
 mod report;
 mod run;
+mod sample;
 mod serving;
 mod session;
 #[cfg(test)]
 mod simulation;
 mod source_readiness;
 mod spec_check;
+mod step_rows;
 mod tables;
+mod task;
 mod training;
 mod training_checks;
 mod training_inputs;
@@ -73,8 +76,11 @@ pub use report::{
     ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport,
     OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport, TrainingStartReport,
 };
+pub use sample::RunSample;
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};
+pub use step_rows::StepRows;
+pub use task::{RowStream, Task};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
 pub use training_parts::{PartContext, TakePartFn};
 pub use training_start::WarmStart;

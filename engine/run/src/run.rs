@@ -11,7 +11,7 @@ use jiff::Zoned;
 use serde_json::{Value, json};
 
 use crate::attempt::RunAttempt;
-use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec, RunSignals, Webhook};
+use crate::deadline::{DeadlineMonitor, DeadlineSpec, RunSignals, Webhook};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::Session;
 
@@ -47,8 +47,7 @@ impl Session {
         let claimed = Session { claim: self.acquire_fence(pipeline, goal, interval)?, lease, ..self.clone() };
         claimed.wait_until_ready(pipeline)?;
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
-        let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
-        let costs = self.io.get(&history)?.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default();
+        let (history, costs) = (self.cost_location(&pipeline.name)?, self.cost_history(&pipeline.name)?);
         let signals = RunSignals { watch: self.watch.clone(), interrupt: self.interrupt.clone() };
         let run_id = self.options.run_id.as_deref();
         let monitor = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, signals)?;

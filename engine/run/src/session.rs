@@ -6,14 +6,15 @@ use std::sync::Arc;
 use forebay_cluster::Cluster;
 use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root};
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
-use forebay_model::{ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
+use forebay_model::{BATCH_ROWS_DEFAULT, ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program, SinkWork, SqlCompiler,
     TransformRegistry, base_column, compile, unknown_column,
 };
+use forebay_setters::Setters;
 use forebay_storage::{
     BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache, ScratchDir, Sink, Source,
-    StorageClient, StorageLocation, metadata_cache_id,
+    StorageClient, StorageLocation, machine_bytes, metadata_cache_id,
 };
 use jiff::{Timestamp, Zoned};
 
@@ -21,13 +22,20 @@ use crate::backfill::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
 use crate::carried::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
-use crate::deadline::DeadlineSpec;
+use crate::deadline::{CostHistory, DeadlineSpec, planned_passes};
 use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
 use crate::report::RunReport;
 use crate::run::RunMode;
 
 /// What the user decides about a run.
-#[derive(Clone)]
+///
+/// ```
+/// use forebay_run::SessionOptions;
+///
+/// let options = SessionOptions::default().memory_bytes(4 << 30).state("s3://bucket/state");
+/// assert_eq!(options.batch_rows, 8192);
+/// ```
+#[derive(Debug, Clone, Setters)]
 pub struct SessionOptions {
     /// Threads that read, compute and encode.
     pub threads: usize,
@@ -39,6 +47,25 @@ pub struct SessionOptions {
     pub state: String,
     /// Names the run: in its lineage, and among its attempts.
     pub run_id: Option<String>,
+}
+
+/// Memory where the machine does not tell how much it has.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// The state directory where nothing names one.
+const STATE_DEFAULT: &str = ".forebay";
+
+/// All threads and half of the memory of the machine, and the state directory `.forebay`.
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: machine_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2),
+            batch_rows: BATCH_ROWS_DEFAULT,
+            state: STATE_DEFAULT.to_owned(),
+            run_id: None,
+        }
+    }
 }
 
 /// Everything that a run needs.
@@ -327,10 +354,42 @@ impl Session {
         let states_bytes = self.memory().states_bytes();
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
         let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
+        self.estimate_seconds(&run, &datasets, &mut explain)?;
         explain.trainings = self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
         explain.continues = session.earlier_id().map(|id| id.to_string());
         explain.refits = session.carried.as_ref().map(|carried| carried.refits.steps.clone()).unwrap_or_default();
         Ok(explain)
+    }
+
+    /// Tells for each pass how long it should take, by what earlier runs of the pipeline took.
+    fn estimate_seconds(
+        &self,
+        run: &RunExecutor<'_>,
+        datasets: &BTreeMap<String, Dataset>,
+        explain: &mut ExplainProgram,
+    ) -> Result<()> {
+        let costs = self.cost_history(&run.pipeline.name)?;
+        let planned = planned_passes(&run.program, run.pipeline, datasets, None, &run.known);
+        for (pass, mut planned) in explain.passes.iter_mut().zip(planned) {
+            planned.read = match pass.spans_to_read {
+                _ if pass.reused => Some(0),
+                Some((read, all)) => Some((planned.total as f64 * read as f64 / all.max(1) as f64) as u64),
+                None => None,
+            };
+            pass.seconds = (costs.is_known() && !pass.reused).then(|| costs.estimate(&planned).seconds);
+        }
+        Ok(())
+    }
+
+    /// What earlier runs of a pipeline cost.
+    pub(crate) fn cost_history(&self, pipeline: &str) -> Result<CostHistory> {
+        let history = self.io.get(&self.cost_location(pipeline)?)?;
+        Ok(history.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default())
+    }
+
+    /// Where that is kept.
+    pub(crate) fn cost_location(&self, pipeline: &str) -> Result<StorageLocation> {
+        Ok(self.state()?.join(&format!("costs/{pipeline}.json")))
     }
 
     /// Which rows of a sink lie in an interval: the column of times must still be there.

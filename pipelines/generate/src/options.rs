@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{Fault, Result, codes};
 
 /// Rows per row group: large enough for good dictionaries, small enough to hold one per thread.
 const ROW_GROUP_ROWS_DEFAULT: usize = 500_000;
@@ -99,8 +99,5 @@ pub(crate) fn check_range(name: &str, value: u64, least: u64, most: u64) -> Resu
 /// The fault for a word that is not one of `words`.
 pub(crate) fn unknown_word(name: &str, word: &str, words: &[&str]) -> Fault {
     let fault = Fault::new(codes::BAD_VALUE, format!("`{word}` is not a {name}"));
-    match nearest_word(word, words.iter().copied()) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault.hint(format!("choose one of: {}", words.join(", "))),
-    }
+    fault.suggest(word, words.iter().copied(), "choose one of")
 }

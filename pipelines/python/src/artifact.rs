@@ -24,7 +24,7 @@ impl Artifact {
     fn new(py: Python<'_>, path: &str, node: Option<&str>) -> PyResult<Self> {
         let loaded = py.detach(|| {
             let artifact = load_artifact(path)?;
-            let model = Forebay::standard().model(&artifact, node)?;
+            let model = Forebay::new().model(&artifact, node)?;
             Ok::<_, Fault>(Artifact { artifact, model })
         });
         loaded.into_py_result(py)

@@ -135,7 +135,7 @@ impl Loader {
             let (pipeline, artifact) = wanted.pipeline()?;
             let config = wanted.config(&pipeline, artifact.as_ref())?;
             let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
-            forebay::feed::BatchPlan::check(config.batch_rows(), wanted.rank, wanted.world_size)?;
+            forebay::feed::BatchPlan::check(config.rows_per_batch(), wanted.rank, wanted.world_size)?;
             let mut config = fed.config(wanted.seed)?;
             (config.rank, config.world, config.receipts) = (wanted.rank, wanted.world_size, wanted.receipts);
             config.epochs = wanted.epochs.unwrap_or(u64::MAX);

@@ -34,7 +34,7 @@ impl SpecSource {
             })
         };
         let text = self.text.clone().map_or_else(read, Ok)?;
-        forebay::spec::parse(&text, &self.file, &self.params, &Forebay::standard().spec_catalog())
+        forebay::spec::parse(&text, &self.file, &self.params, &Forebay::new().spec_catalog())
     }
 
     /// The value, or the exception of a fault, which shows the words of the spec.

@@ -44,7 +44,7 @@ impl ApplyCommand {
         let apply = || {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();
-            let connectors = Forebay::standard().connectors;
+            let connectors = Forebay::new().connectors;
             let places = source_locations(&artifact.pipeline, &self.sources)?;
             for source in &mut pipeline.sources {
                 source.config["path"] = Value::from(places[&source.name].as_str());

@@ -76,7 +76,7 @@ impl FoldSpec {
     }
 
     fn pipeline(&self, values: &BTreeMap<String, String>) -> Result<Pipeline> {
-        spec::parse(&self.text, &self.shown, values, &Forebay::standard().spec_catalog())
+        spec::parse(&self.text, &self.shown, values, &Forebay::new().spec_catalog())
     }
 
     /// The pipeline of a fold: dates on which the split depends are moved.

@@ -69,7 +69,7 @@ impl CheckCommand {
                     let body = json!({ "name": pipeline.name, "offline": self.offline, "diagnostics": diagnostics });
                     return reporter.done(&body);
                 }
-                super::write_stdout(&summary_text(&pipeline, self.offline, warnings.len()))?;
+                super::write_text(&summary_text(&pipeline, self.offline, warnings.len()))?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(fault) => {

@@ -44,7 +44,7 @@ impl DoctorCommand {
         ];
         lines.extend(STORES.iter().map(|store| (store.scheme, store.describe())));
         lines.extend(cuda());
-        super::write_stdout(&aligned(&lines))?;
+        super::write_text(&aligned(&lines))?;
         Ok(if probed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(75) })
     }
 }

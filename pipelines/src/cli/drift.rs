@@ -52,7 +52,7 @@ impl DriftCommand {
         let report = compare_profiles(&before, &now, &DriftOptions { js: self.js, missing: self.missing });
         let body = json!({ "drift": report });
         if !reporter.json() {
-            write_stdout(&present::drift::text(&report))?;
+            super::write_text(&present::drift::text(&report))?;
         }
         if self.fail && report.drifted {
             let names = report.columns.iter().filter(|column| !column.reasons.is_empty());

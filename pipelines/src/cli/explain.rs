@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use forebay_model::{Result, codes, nearest_word};
+use forebay_model::{Result, codes};
 use forebay_run::Interval;
 
 use super::options::{RunArgs, SpecArgs};
@@ -46,7 +46,7 @@ impl ExplainCommand {
         let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
         let form = if self.options.json { ExplainFormat::Json } else { self.format };
         super::write_stdout(&match form {
-            ExplainFormat::Text => present::explain::text(&explain),
+            ExplainFormat::Text => present::fit(&present::explain::text(&explain)),
             ExplainFormat::Json => present::explain::json(&explain)?,
             ExplainFormat::Mermaid => present::explain::mermaid(&explain),
         })?;
@@ -65,10 +65,7 @@ fn print_page(name: &str) -> Result<ExitCode> {
     let Some(code) = codes::ALL.iter().find(|code| code.name == name) else {
         let names = codes::ALL.iter().map(|code| code.name);
         let fault = usage(format!("no fault has the code `{name}`"));
-        return Err(match nearest_word(name, names) {
-            Some(near) => fault.hint(format!("did you mean `{near}`?")),
-            None => fault.hint("the reference lists all codes"),
-        });
+        return Err(fault.hint("the reference lists all codes").suggest(name, names, ""));
     };
     super::write_stdout(present::fault_pages::page(*code).trim_start_matches('#').trim_start())?;
     Ok(ExitCode::SUCCESS)

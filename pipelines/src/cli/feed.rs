@@ -90,7 +90,7 @@ impl FeedCommand {
         let quality = batches.sequence().quality(self.epoch);
         let shuffled = matches!(batches.sequence().order().mode, OrderMode::Shuffled { .. });
         if !self.options.json {
-            write_stdout(&feed::feed_header(&fed, &batches, self.epoch))?;
+            super::write_text(&feed::feed_header(&fed, &batches, self.epoch))?;
         }
         let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show })?;
         let memory_bytes = batches.memory_bytes();
@@ -143,7 +143,7 @@ impl FeedCommand {
             let batch = batch?;
             session.interrupt().check()?;
             if batch.step() < show && !self.options.json {
-                write_stdout(&feed::batch(&batch))?;
+                super::write_text(&feed::batch(&batch))?;
             }
         }
         Ok(batches.take_stats())

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use clap::Args;
 use forebay_model::{Fault, Result, SPEC_BYTES_MAX, codes};
 
-use super::options::read_spec;
 use super::usage;
 use crate::replace_file::replace_file;
 use crate::spec;
@@ -51,7 +50,7 @@ impl FmtCommand {
         let is_input = path.as_os_str() == STANDARD_INPUT;
         let (shown, text) = match is_input {
             true => ("standard input".to_owned(), standard_input()?),
-            false => (path.display().to_string(), read_spec(path)?),
+            false => (path.display().to_string(), spec::read_text(path)?),
         };
         let formatted = spec::format(&text, &shown)?;
         let same = formatted == text;

@@ -217,7 +217,7 @@ impl MeasureGpuCommand {
         let shown = self.spec.display().to_string();
         let text = std::fs::read_to_string(&self.spec)
             .map_err(|error| Fault::disk("the spec cannot be read", error).file(&shown))?;
-        let forebay = Forebay::standard();
+        let forebay = Forebay::new();
         let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.spec_catalog())?;
         let epochs = Arc::new(TrainingEpochWatch::default());
         let settings = Settings::load()?;
@@ -228,7 +228,7 @@ impl MeasureGpuCommand {
             state: self.state(),
             run_id: None,
         };
-        let report = forebay.session(options, epochs.clone())?.run(&pipeline)?;
+        let report = forebay.clone().with_options(options).with_listener(epochs.clone()).session()?.run(&pipeline)?;
         let learned = report.models.first().map(|model| &model.learned);
         let learned = learned.ok_or_else(|| Fault::internal("the spec trains no model"))?;
         let steps = learned.epochs.last().map_or(0, |epoch| epoch.step);

@@ -16,6 +16,7 @@ mod fit;
 mod fmt;
 mod generate;
 mod init;
+mod log;
 #[cfg(feature = "cuda")]
 mod measure_gpu;
 mod new;
@@ -130,7 +131,7 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     // A bug must not look like a killed process to schedulers; the panic's own words are out already.
-    let done = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli.command)));
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| log::start().and_then(|()| run(cli.command))));
     let done = done.unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())));
     match done {
         Ok(code) => code,
@@ -215,9 +216,21 @@ pub(crate) fn usage(message: impl Into<String>) -> Fault {
 
 /// Writes results to standard output; a reader that has gone away is no fault of ours.
 pub(crate) fn write_stdout(text: &str) -> Result<()> {
-    use std::io::Write;
-    let mut stdout = anstream::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    write_all(&mut anstream::stdout().lock(), text.as_bytes())
+}
+
+/// Writes text for people to standard output, in lines of 80 columns.
+pub(crate) fn write_text(text: &str) -> Result<()> {
+    write_stdout(&present::fit(text))
+}
+
+/// Writes bytes to standard output as they are.
+pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<()> {
+    write_all(&mut std::io::stdout().lock(), bytes)
+}
+
+fn write_all(stdout: &mut impl std::io::Write, bytes: &[u8]) -> Result<()> {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Fault::new(codes::STORAGE, "standard output cannot be written").cause(error))
         }

@@ -44,7 +44,7 @@ impl NewCommand {
         let pipeline = data_pipeline(&name, &self.data)?;
         let session = self.options.silent_session()?;
         let options =
-            PreviewOptions { step: None, rows: SAMPLE_ROWS + 1, condition: None, sample_rows: SAMPLE_ROWS as u64 + 1 };
+            PreviewOptions { rows: SAMPLE_ROWS + 1, sample_rows: SAMPLE_ROWS as u64 + 1, ..PreviewOptions::default() };
         let mut batches = session.preview(&pipeline, &options)?.batches;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let mut timed = pipeline.clone();
@@ -87,7 +87,7 @@ pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
     let source = PipelineSource {
         name: name.to_owned(),
         format: format.to_owned(),
-        config: Forebay::standard().connectors.canonical_source(format, json!({ "path": data }))?,
+        config: Forebay::new().connectors.canonical_source(format, json!({ "path": data }))?,
         time: None,
         keys: Vec::new(),
         ready: None,

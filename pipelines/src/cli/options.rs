@@ -1,17 +1,16 @@
 //! Options that commands share, and what they come to.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, Pipeline, Result, SPEC_BYTES_MAX, codes, nearest_word};
+use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, Pipeline, Result};
 use forebay_run::{DeadlineSpec, Session, SessionOptions};
 use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::signals::stop_on_signals;
-use super::usage;
+use super::{log, usage};
 use crate::metrics::RunMetrics;
 use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::parse_bytes;
@@ -38,7 +37,7 @@ impl SpecArgs {
     /// What of the spec can be read, and its problems.
     pub fn parse_all(&self) -> Result<spec::ParsedSpec> {
         let (text, params) = (self.text()?, self.values()?);
-        spec::parse_all(&text, &self.shown(), &params, &Forebay::standard().spec_catalog())
+        spec::parse_all(&text, &self.shown(), &params, &Forebay::new().spec_catalog())
     }
 
     /// What faults call the spec.
@@ -48,7 +47,7 @@ impl SpecArgs {
 
     /// The text of the spec.
     pub fn text(&self) -> Result<String> {
-        read_spec(&self.spec)
+        spec::read_text(&self.spec)
     }
 
     /// The values of parameters, by name.
@@ -60,45 +59,6 @@ impl SpecArgs {
         };
         self.params.iter().map(value).collect()
     }
-}
-
-/// The text of a spec.
-pub(crate) fn read_spec(path: &Path) -> Result<String> {
-    let shown = path.display().to_string();
-    let unreadable = |error: std::io::Error| {
-        let message = "the spec cannot be read";
-        let fault = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                let fault = Fault::new(codes::NOT_FOUND, message).cause(error);
-                match nearest_spec(path) {
-                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                    None => fault.hint("`forebay new DATA --out FILE` writes a first spec"),
-                }
-            }
-            _ => Fault::disk(message, error),
-        };
-        fault.file(&shown)
-    };
-    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > SPEC_BYTES_MAX as u64 {
-        return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
-            .file(&shown)
-            .hint("divide it into several pipelines"));
-    }
-    // Not all that can be opened has a length.
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)
-}
-
-/// The YAML file beside a path whose name is nearest to it.
-fn nearest_spec(path: &Path) -> Option<String> {
-    let wanted = path.file_name()?.to_str()?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
-    let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect();
-    names.sort_unstable();
-    let near = nearest_word(wanted, names.iter().map(String::as_str))?;
-    Some(path.with_file_name(near).display().to_string())
 }
 
 /// What may be published.
@@ -216,7 +176,7 @@ impl RunArgs {
             state: settings.state(self.machine.state.as_deref()).value,
             run_id: self.run_id.clone(),
         };
-        let session = Forebay::standard().session(options, watch)?;
+        let session = Forebay::new().with_options(options).with_listener(log::logged(watch)).session()?;
         stop_on_signals(session.interrupt())?;
         Ok(session)
     }

@@ -1,5 +1,7 @@
 //! `forebay preview`.
 
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -7,7 +9,9 @@ use forebay_model::Result;
 use forebay_run::PreviewOptions;
 
 use super::options::{RunArgs, SpecArgs};
+use super::usage;
 use crate::present::rows;
+use crate::replace_file::replace_file;
 
 /// Show rows of a step, computed from the first rows of the sources; writes nothing that lasts.
 #[derive(Debug, Args)]
@@ -25,9 +29,15 @@ pub(crate) struct PreviewCommand {
     /// Rows of each source to compute from, its first ones; statistics are learned from these, too.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     sample_rows: u64,
+    /// Take the steps and their statistics from the newest artifact of the pipeline, rather than learn from the sample.
+    #[arg(long)]
+    artifact: bool,
     /// The form of the rows.
     #[arg(long, value_enum, default_value_t = RowFormat::Table)]
     format: RowFormat,
+    /// Write to this file instead of standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     options: RunArgs,
 }
@@ -38,20 +48,36 @@ enum RowFormat {
     Csv,
     /// One object per line.
     Json,
+    /// Arrow's IPC format: a stream on standard output, a file with `--out`.
+    Arrow,
 }
 
 impl PreviewCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let pipeline = self.spec.pipeline()?;
-        let (rows, sample_rows) = (self.rows.max(1), self.sample_rows.max(1));
-        let options = PreviewOptions { step: self.step, rows, condition: self.condition, sample_rows };
-        let preview = self.options.silent_session()?.preview(&pipeline, &options)?;
         let format = if self.options.json { RowFormat::Json } else { self.format };
-        super::write_stdout(&match format {
-            RowFormat::Table => rows::table(&preview.batches)?,
-            RowFormat::Csv => rows::csv(&preview.batches)?,
-            RowFormat::Json => rows::json(&preview.batches)?,
-        })?;
+        if format == RowFormat::Arrow && self.out.is_none() && std::io::stdout().is_terminal() {
+            return Err(usage("rows as Arrow are no text").hint("name a file: `--out rows.arrow`"));
+        }
+        let pipeline = self.spec.pipeline()?;
+        let options = PreviewOptions {
+            step: self.step,
+            rows: self.rows.max(1),
+            condition: self.condition,
+            sample_rows: self.sample_rows.max(1),
+            newest_artifact: self.artifact,
+        };
+        let preview = self.options.silent_session()?.preview(&pipeline, &options)?;
+        let bytes = match format {
+            RowFormat::Table => rows::table(&preview.batches)?.into_bytes(),
+            RowFormat::Csv => rows::csv(&preview.batches)?.into_bytes(),
+            RowFormat::Json => rows::json(&preview.batches)?.into_bytes(),
+            RowFormat::Arrow if self.out.is_some() => rows::arrow_file(&preview.batches)?,
+            RowFormat::Arrow => rows::arrow_stream(&preview.batches)?,
+        };
+        match &self.out {
+            Some(path) => replace_file(path, &bytes, "the rows cannot be written")?,
+            None => super::write_stdout_bytes(&bytes)?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

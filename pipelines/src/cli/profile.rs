@@ -54,7 +54,7 @@ impl ProfileCommand {
         if reporter.json() {
             return reporter.done(&json!({ "profile": profile }));
         }
-        write_stdout(&present::profile::text(&profile))?;
+        super::write_text(&present::profile::text(&profile))?;
         Ok(ExitCode::SUCCESS)
     }
 

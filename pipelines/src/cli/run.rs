@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::Interval;
+use forebay_run::{Interval, RunSample};
 
 use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
@@ -38,6 +38,13 @@ pub(crate) struct RunCommand {
     /// Print the plan, with what is reused and estimates of the rest, as `explain` does; run nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Run on a share of the series of each source, such as 1% (of the rows, where a source declares no keys). Outputs,
+    /// models and states go to a directory beside the state directory (.forebay-sample); nothing else is touched.
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["interval", "limit", "workers", "local_workers"])]
+    sample: Option<RunSample>,
+    /// The same, on the first N rows of each source.
+    #[arg(long, value_name = "N", conflicts_with_all = ["interval", "workers", "local_workers"])]
+    limit: Option<u64>,
 }
 
 impl RunCommand {
@@ -50,9 +57,18 @@ impl RunCommand {
         let (watch, page) = self.page.listen(metrics.watch(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         metrics.serve(&session)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let sample = self.sample.or(self.limit.map(RunSample::Rows));
+        let (_workers, session) = match sample {
+            None => self.workers.apply(session, &self.options, &watch)?,
+            // A trial is small, and workers read whole sources.
+            Some(_) => (None, session),
+        };
         let session = session.allowing_empty(self.publish.allow_empty);
         let report = self.spec.pipeline().and_then(|pipeline| {
+            let (session, pipeline) = match sample {
+                Some(sample) => session.sampled(&pipeline, sample)?,
+                None => (session, pipeline),
+            };
             let report = match self.interval.as_deref() {
                 Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
                 _ => session.run(&pipeline),
@@ -73,10 +89,14 @@ impl RunCommand {
             Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
             _ => None,
         };
-        let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
+        let (session, pipeline) = match self.sample.or(self.limit.map(RunSample::Rows)) {
+            Some(sample) => self.options.silent_session()?.sampled(&pipeline, sample)?,
+            None => (self.options.silent_session()?, pipeline),
+        };
+        let explain = session.explain(&pipeline, interval.as_ref())?;
         super::write_stdout(&match self.options.json {
             true => present::explain::json(&explain)?,
-            false => present::explain::text(&explain),
+            false => present::fit(&present::explain::text(&explain)),
         })?;
         Ok(ExitCode::SUCCESS)
     }

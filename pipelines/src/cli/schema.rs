@@ -24,7 +24,7 @@ enum SchemaOutputFormat {
 
 impl SchemaCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let schema = spec::json_schema(&Forebay::standard().spec_catalog());
+        let schema = spec::json_schema(&Forebay::new().spec_catalog());
         let text = match self.format {
             SchemaOutputFormat::Json => {
                 let text = serde_json::to_string_pretty(&schema);

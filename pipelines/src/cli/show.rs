@@ -40,7 +40,7 @@ impl ShowCommand {
         let (path, pointer) = self.locate(&io)?;
         let (artifact, place) = load_artifact(&io, &path)?;
         if !self.json {
-            super::write_stdout(&present::artifact::show(&artifact, self.rows)?)?;
+            super::write_text(&present::artifact::show(&artifact, self.rows)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let committed = io.head(&pointer.unwrap_or_else(|| place.join("artifact.json")))?;

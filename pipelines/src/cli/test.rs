@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{Fault, Result, codes};
 use serde_json::json;
 
 use super::options::{RunArgs, SpecArgs};
@@ -40,12 +40,12 @@ impl TestCommand {
             let TestOutcome { differences, .. } = &outcome;
             reports.push(json!({ "name": test.name, "step": test.step, "passed": passed, "differences": differences }));
             if !self.options.json {
-                super::write_stdout(&step_test::text(test, &outcome)?)?;
+                super::write_text(&step_test::text(test, &outcome)?)?;
             }
         }
         match self.options.json {
             true => drop(self.options.reporter().done(&json!({ "tests": reports, "failed": failed }))?),
-            false => super::write_stdout(&step_test::summary(tests.len(), failed))?,
+            false => super::write_text(&step_test::summary(tests.len(), failed))?,
         }
         Ok(if failed > 0 { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
     }
@@ -58,11 +58,7 @@ impl TestCommand {
         let find = |name: &String| {
             tests.iter().find(|test| test.name == *name).ok_or_else(|| {
                 let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no test `{name}`"));
-                let names = || tests.iter().map(|test| test.name.as_str());
-                fault.hint(match nearest_word(name, names()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
-                })
+                fault.suggest(name, tests.iter().map(|test| test.name.as_str()), "the tests are")
             })
         };
         if self.names.is_empty() { Ok(tests.iter().collect()) } else { self.names.iter().map(find).collect() }

@@ -1,13 +1,11 @@
 //! `forebay worker`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 use forebay_run::{SessionOptions, WorkerServer};
-use forebay_storage::IgnoreEvents;
 
 use super::signals::stop_on_signals;
 use super::workers::SecurityArgs;
@@ -53,7 +51,7 @@ impl WorkerCommand {
             state: String::new(),
             run_id: None,
         };
-        let session = Forebay::standard().session(options, Arc::new(IgnoreEvents))?;
+        let session = Forebay::new().with_options(options).session()?;
         security.check(&address)?;
         // Jobs have interrupts of their own: the signal says that the worker should leave.
         let leave = forebay_storage::CancellationToken::default();

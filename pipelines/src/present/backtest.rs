@@ -19,7 +19,7 @@ pub(crate) fn report(reporter: &RunReporter, done: Result<BacktestReport>) -> Re
         Err(fault) => reporter.failed(fault, json!({})),
         Ok(found) if reporter.json() => reporter.done(&json!({ "backtest": found })),
         Ok(found) => {
-            cli::write_stdout(&text(&found))?;
+            cli::write_text(&text(&found))?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn print_usage(reporter: &RunReporter, done: Result<Vec<KindUsage>>) 
         let (entries, bytes) = total(&holdings);
         return reporter.done(&json!({ "kinds": holdings, "entries": entries, "bytes": bytes }));
     }
-    cli::write_stdout(&table(&holdings))?;
+    cli::write_text(&table(&holdings))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn print_collected(
     if max.is_some_and(|max| bytes > max) {
         text += "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
     }
-    cli::write_stdout(&text)?;
+    cli::write_text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn print_verified(reporter: &RunReporter, done: Result<VerifyReport>)
         let mut text: String = verified.broken.iter().map(|file| format!("{}: {}\n", file.path, file.why)).collect();
         let (files, bytes) = (units::counted(verified.files, "file"), units::bytes(verified.bytes));
         text += &format!("{files} with {bytes} read, {} broken\n", units::grouped(verified.broken.len() as u64));
-        cli::write_stdout(&text)?;
+        cli::write_text(&text)?;
     }
     match verified.broken.as_slice() {
         [] if reporter.json() => reporter.done(&verified),

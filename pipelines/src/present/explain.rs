@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
@@ -13,7 +14,7 @@ use super::units;
 const ID_CHARS_SHOWN: usize = 8;
 
 /// Columns to fill before a list is continued on the next line.
-const LINE_CHARS: usize = 100;
+const LINE_CHARS: usize = 80;
 
 const TITLE: Style = AnsiColor::Blue.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -95,7 +96,15 @@ fn summary(explain: &ExplainProgram) -> String {
     if let Some(memory) = due.iter().map(|pass| pass.memory_bytes_max).max().filter(|memory| *memory > 0) {
         parts.push(format!("{} of states at most", units::bytes(memory)));
     }
+    if let Some(seconds) = due.iter().map(|pass| pass.seconds).sum::<Option<f64>>().filter(|_| !due.is_empty()) {
+        parts.push(about(seconds));
+    }
     parts.join(", ")
+}
+
+/// How long something should take.
+fn about(seconds: f64) -> String {
+    format!("about {}", units::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))))
 }
 
 fn pass_text(out: &mut String, pass: &ExplainPass) {
@@ -147,6 +156,7 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     if pass.lanes > 1 {
         costs.push(format!("in {} lanes", pass.lanes));
     }
+    costs.extend(pass.seconds.map(about));
     if !costs.is_empty() {
         line(out, "costs", &costs.join(", "));
     }
@@ -323,6 +333,7 @@ mod tests {
             lanes: 1,
             bytes: Some(4_200_000_000),
             memory_bytes_max: 0,
+            seconds: (number == 1).then_some(75.4),
             reused: false,
             runs_on: "workers",
             spans_to_read: None,
@@ -394,7 +405,7 @@ pass 1  learn, level 1  1a2b3c4d
   learns  moments     price    for features.standardize  of `train`   known already
           vocabulary  item_id  for features.vocabulary   of all rows  67.1 MB
   runs on threads here, or workers where there are some
-  costs   4.2 GB read, 134.2 MB of states at most, in 2 lanes
+  costs   4.2 GB read, 134.2 MB of states at most, in 2 lanes, about 1 min 15 s
 
 pass 2  gather, level 1, done already  2a2b3c4d
   why     joined.join needs all rows at once

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod fault;
 pub(crate) mod fault_pages;
 pub mod feed;
+mod fit;
 pub(crate) mod perturbed;
 mod plain_progress;
 pub(crate) mod profile;
@@ -20,3 +21,5 @@ pub(crate) mod step_test;
 pub(crate) mod top;
 mod training;
 pub mod units;
+
+pub(crate) use fit::fit;

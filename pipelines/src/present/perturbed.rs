@@ -20,13 +20,13 @@ pub(crate) fn report_leakage(reporter: &RunReporter, done: Result<LeakReport>) -
     match found.fault() {
         Some(fault) => {
             if !reporter.json() {
-                cli::write_stdout(&text(&found))?;
+                cli::write_text(&text(&found))?;
             }
             reporter.failed(fault, body)
         }
         None if reporter.json() => reporter.done(&body),
         None => {
-            cli::write_stdout(&text(&found))?;
+            cli::write_text(&text(&found))?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -128,7 +128,7 @@ impl RunReporter {
         match (result, self.json) {
             (Ok(_), false) if self.verbosity == Verbosity::Quiet => Ok(ExitCode::SUCCESS),
             (Ok(report), false) => {
-                cli::write_stdout(&summary(&report, &self.watch.costs()))?;
+                cli::write_text(&summary(&report, &self.watch.costs()))?;
                 Ok(ExitCode::SUCCESS)
             }
             (Ok(report), true) => {

@@ -3,6 +3,7 @@
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Result, logical_type};
 use std::sync::Arc;
@@ -64,6 +65,30 @@ pub(crate) fn json(batches: &[RecordBatch]) -> Result<String> {
     writer.finish()?;
     drop(writer);
     text(bytes)
+}
+
+/// Arrow's IPC stream.
+pub(crate) fn arrow_stream(batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let batches = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
+    if let Some(first) = batches.first() {
+        let mut writer = StreamWriter::try_new(&mut bytes, &first.schema())?;
+        batches.iter().try_for_each(|batch| writer.write(batch))?;
+        writer.finish()?;
+    }
+    Ok(bytes)
+}
+
+/// Arrow's IPC file.
+pub(crate) fn arrow_file(batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let batches = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
+    if let Some(first) = batches.first() {
+        let mut writer = FileWriter::try_new(&mut bytes, &first.schema())?;
+        batches.iter().try_for_each(|batch| writer.write(batch))?;
+        writer.finish()?;
+    }
+    Ok(bytes)
 }
 
 /// The same without dictionaries.

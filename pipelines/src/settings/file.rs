@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 
-use forebay_model::{Fault, Result, SpecLocation, codes, nearest_word};
+use forebay_model::{Fault, Result, SpecLocation, codes};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -51,10 +51,7 @@ impl SettingsFile<'_> {
             let name = key.get_ref();
             let fault = Fault::new(codes::UNKNOWN_FIELD, format!("there is no setting `{name}`"));
             let fault = fault.at(Some(&self.location(key.span(), name)));
-            faults.push(match nearest_word(name, NAMES) {
-                Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                None => fault.hint(format!("settings are: {}", NAMES.join(", "))),
-            });
+            faults.push(fault.suggest(name, NAMES, "settings are"));
         }
         let memory_bytes = self.setting(table, "memory", |value| memory_of(text_of(value, "\"4GiB\"")?), faults);
         let threads = self.setting(table, "threads", |value| check_threads(count_of(value)?), faults);

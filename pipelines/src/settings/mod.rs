@@ -12,18 +12,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use forebay_model::{Fault, Result, SpecLocation, codes};
-use forebay_storage::machine_bytes;
+use forebay_run::SessionOptions;
 
 use value::{check_memory, check_threads};
 
 /// The name of a project's file.
 pub const PROJECT_FILE: &str = "forebay.toml";
-
-/// The state directory where nothing names one.
-const STATE_DEFAULT: &str = ".forebay";
-
-/// Memory where the machine does not tell how much it has.
-const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,8 +118,8 @@ impl Settings {
             check_memory(bytes).map_err(|wrong| wrong.fault(&origin))?;
             return Ok(Setting { value: bytes, origin });
         }
-        let machine = || machine_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
-        Ok(self.first(|layer| layer.memory_bytes.clone()).unwrap_or_else(|| built_in(machine())))
+        let machine = || built_in(SessionOptions::default().memory_bytes);
+        Ok(self.first(|layer| layer.memory_bytes.clone()).unwrap_or_else(machine))
     }
 
     /// Threads: `given` by a flag, or the setting, or all of the machine's.
@@ -135,15 +129,17 @@ impl Settings {
             check_threads(threads).map_err(|wrong| wrong.fault(&origin))?;
             return Ok(Setting { value: threads, origin });
         }
-        let machine = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(self.first(|layer| layer.threads.clone()).unwrap_or_else(|| built_in(machine())))
+        let machine = || built_in(SessionOptions::default().threads);
+        Ok(self.first(|layer| layer.threads.clone()).unwrap_or_else(machine))
     }
 
     /// The state directory: `given` by a flag, or the setting, or `.forebay`.
     pub fn state(&self, given: Option<&str>) -> Setting<String> {
         match given {
             Some(state) => Setting { value: state.to_owned(), origin: SettingOrigin::Flag("--state") },
-            None => self.first(|layer| layer.state.clone()).unwrap_or_else(|| built_in(STATE_DEFAULT.to_owned())),
+            None => {
+                self.first(|layer| layer.state.clone()).unwrap_or_else(|| built_in(SessionOptions::default().state))
+            }
         }
     }
 

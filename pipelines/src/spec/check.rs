@@ -1,7 +1,7 @@
 //! Checks the marked tree against a JSON Schema, the same one that editors get. Every problem is
 //! reported at its own place; nothing stops at the first.
 
-use forebay_model::{Fault, FaultCode, codes, nearest_word};
+use forebay_model::{Fault, FaultCode, codes, nearest_word, suggestion};
 use serde_json::Value;
 
 use super::name::{NAME_PATTERN, is_name, name_hint};
@@ -623,8 +623,8 @@ pub(super) fn suggest_words(word: &str, words: &[&str]) -> String {
     if let Some(meant) = synonym(word, words) {
         return format!("write `{meant}`");
     }
-    match nearest_word(word, words.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
+    match suggestion(word, words.iter().copied(), "") {
+        Some(near) => near,
         None if words.is_empty() => "nothing may stand here".to_owned(),
         None if words.len() == 1 => format!("use {}", quoted(words)),
         None => format!("use one of {}", quoted(words)),

@@ -17,6 +17,7 @@ use super::node::{TextPosition, YamlKey, YamlNode};
 use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
+use crate::split_problems::{DURATION_HINT, SplitProblem, is_duration_text, split_problems};
 
 pub(super) struct SpecConverter<'a> {
     pub file: &'a str,
@@ -265,7 +266,7 @@ impl SpecConverter<'_> {
         let (mark, _) = node.at_path(path.splitn(3, '.').nth(2).unwrap_or_default());
         let fault = self.fault(codes::BAD_VALUE, mark, path, format!("`{text}` is not a length of time"));
         let hint = forebay_transforms::duration_hint(text);
-        self.faults.push(fault.hint(hint.unwrap_or("write a whole number and a unit: 30m, 12h, 7d or 2w".to_owned())));
+        self.faults.push(fault.hint(hint.unwrap_or(DURATION_HINT.to_owned())));
     }
 
     fn deadline(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineDeadline> {
@@ -316,11 +317,20 @@ impl SpecConverter<'_> {
         let split = match (node.entry("by_time"), node.entry("by_hash")) {
             (Some((key, inner)), _) => {
                 let wire: wire::YamlTimeSplit = self.read(inner, inner.value(), "split.by_time")?;
-                self.by_time(key, inner, wire)
+                let parts = wire.parts.into_iter().map(|name| name.0).collect();
+                let split = DataSplit::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo };
+                self.report_split_problems(key, inner, &split);
+                split
             }
-            (_, Some((_, inner))) => {
+            (_, Some((key, inner))) => {
                 let wire: wire::YamlHashSplit = self.read(inner, inner.value(), "split.by_hash")?;
-                self.by_hash(inner, wire)
+                let mut split =
+                    DataSplit::by_hash(wire.keys, wire.parts.0.into_iter().map(|(name, share)| (name, share.0)));
+                if let DataSplit::Hash { seed, .. } = &mut split {
+                    *seed = wire.seed;
+                }
+                self.report_split_problems(key, inner, &split);
+                split
             }
             _ => {
                 let wire: wire::NamedMap<wire::SqlExpression> = self.read(node, node.value(), "split")?;
@@ -330,65 +340,13 @@ impl SpecConverter<'_> {
         (self.faults.len() == before).then_some(split)
     }
 
-    fn by_time(&mut self, key: &YamlKey, node: &YamlNode, wire: wire::YamlTimeSplit) -> DataSplit {
-        let path = "split.by_time";
-        let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
-        let parts: Vec<String> = wire.parts.into_iter().map(|name| name.0).collect();
-        if wire.ends.len() + 1 != parts.len() {
-            let (ends, wanted) = (wire.ends.len(), parts.len().saturating_sub(1));
-            let (count, plural) = (parts.len(), if wanted == 1 { "" } else { "s" });
-            let message = format!("{count} parts need {wanted} end{plural} between them, not {ends}");
-            let fault = self.fault(codes::BAD_VALUE, at("ends"), "split.by_time.ends", message);
-            self.faults.push(fault.hint("the last part has no end"));
+    fn report_split_problems(&mut self, key: &YamlKey, node: &YamlNode, split: &DataSplit) {
+        for SplitProblem { code, path, message, hint } in split_problems(split) {
+            let field = path.split('[').next().unwrap_or_default();
+            let mark = node.get(field).map_or(key.mark, |_| node.at_path(&path).0);
+            let fault = self.fault(code, mark, &format!("split.{}.{path}", key.text), message);
+            self.faults.push(if hint.is_empty() { fault } else { fault.hint(hint) });
         }
-        for (index, part) in parts.iter().enumerate() {
-            if parts[..index].contains(part) {
-                let mark =
-                    node.get("parts").and_then(|list| list.items().get(index)).map_or(key.mark, |item| item.mark);
-                let message = format!("two parts are called `{part}`");
-                let fault = self.fault(codes::DUPLICATE, mark, &format!("{path}.parts[{index}]"), message);
-                self.faults.push(fault);
-            }
-        }
-        let mut last: Option<jiff::civil::DateTime> = None;
-        let items = node.get("ends").map(YamlNode::items).unwrap_or_default();
-        for (index, (text, item)) in wire.ends.iter().zip(items).enumerate() {
-            let place = format!("{path}.ends[{index}]");
-            let Ok(end) = text.parse::<jiff::civil::DateTime>() else {
-                let message = format!("`{text}` is not a date or timestamp");
-                let fault = self.fault(codes::BAD_VALUE, item.mark, &place, message);
-                self.faults.push(fault.hint("such as 2016-04-25 or 2016-04-25T06:00:00"));
-                continue;
-            };
-            if last.is_some_and(|last| last >= end) {
-                let message = format!("`{text}` does not come after the end before it");
-                let fault = self.fault(codes::BAD_VALUE, item.mark, &place, message);
-                self.faults.push(fault);
-            }
-            last = Some(end);
-        }
-        if let Some(text) = wire.embargo.as_deref().filter(|text| !is_duration_text(text)) {
-            let message = format!("`{text}` is not a length of time");
-            let fault = self.fault(codes::BAD_VALUE, at("embargo"), "split.by_time.embargo", message);
-            self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
-        }
-        DataSplit::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo }
-    }
-
-    fn by_hash(&mut self, node: &YamlNode, wire: wire::YamlHashSplit) -> DataSplit {
-        let total: f64 = wire.parts.0.iter().map(|(_, share)| share.0).sum();
-        let mut parts: Vec<(String, u32)> =
-            wire.parts.0.into_iter().map(|(name, share)| (name, (share.0 * 1e6).round() as u32)).collect();
-        if (total - 1.0).abs() > 1e-6 {
-            let mark = node.get("parts").map_or(node.mark, |parts| parts.mark);
-            let message = format!("the shares sum to {}, not to 1", (total * 1e6).round() / 1e6);
-            let fault = self.fault(codes::BAD_VALUE, mark, "split.by_hash.parts", message);
-            self.faults.push(fault);
-        } else if let Some(((_, last), others)) = parts.split_last_mut() {
-            // The last part takes what rounding to a millionth has left over.
-            *last = 1_000_000_u32.saturating_sub(others.iter().map(|(_, share)| share).sum());
-        }
-        DataSplit::Hash { keys: wire.keys, parts, seed: wire.seed }
     }
 
     /// Reports a name that is not defined.
@@ -410,17 +368,9 @@ impl SpecConverter<'_> {
             }
             Some(parts) => {
                 let fault = self.fault(codes::UNKNOWN_NAME, mark, path, format!("the split has no part `{part}`"));
-                self.faults.push(fault.hint(match forebay_model::nearest_word(part, parts.iter().copied()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("its parts are {}", quoted(parts)),
-                }));
+                let hint = format!("its parts are {}", quoted(parts));
+                self.faults.push(fault.hint(hint).suggest(part, parts.iter().copied(), ""));
             }
         }
     }
-}
-
-/// `30m`, `12h`, `7d`, `2w`.
-fn is_duration_text(text: &str) -> bool {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    digits.parse::<u32>().is_ok() && ["w", "d", "h", "m", "min", "s"].contains(&&text[digits.len()..])
 }

@@ -1,12 +1,11 @@
 //! Names between sources, steps, parts and sinks: what can be checked without any data.
 
-use std::collections::BTreeMap;
-
 use forebay_model::{Pipeline, codes};
 use forebay_plan::FUTURE_PART;
 
 use super::convert::SpecConverter;
 use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
+use crate::cycles::step_cycles;
 
 /// A name that a step or sink uses, and where.
 struct NameUse<'a> {
@@ -161,42 +160,12 @@ fn report_step_cycles(
     steps: &[(YamlKey, YamlNode)],
     uses: &[(&str, &str, TextPosition)],
 ) {
-    let mut state: BTreeMap<&str, bool> = BTreeMap::new();
-    for (key, _) in steps {
-        if state.contains_key(key.text.as_str()) {
-            continue;
-        }
-        // Depth first without recursion: (step, its uses that are still to be followed).
-        let follow = |name: &str| -> Vec<(&str, TextPosition)> {
-            uses.iter().filter(|(by, ..)| *by == name).map(|(_, used, mark)| (*used, *mark)).collect()
-        };
-        let mut open = vec![(key.text.as_str(), follow(&key.text))];
-        state.insert(&key.text, false);
-        while let Some((name, ahead)) = open.last_mut() {
-            let Some((next, mark)) = ahead.pop() else {
-                state.insert(name, true);
-                open.pop();
-                continue;
-            };
-            let name = *name;
-            match state.get(next) {
-                Some(true) => {}
-                Some(false) => {
-                    let from = open.iter().position(|(known, _)| *known == next).unwrap_or_default();
-                    let circle: Vec<&str> = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
-                    let message = match circle.as_slice() {
-                        [only, _] => format!("`{only}` reads itself"),
-                        _ => format!("steps depend on each other: {}", circle.join(" -> ")),
-                    };
-                    let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{name}"), message);
-                    converter.faults.push(fault.hint("let one of them read a source"));
-                }
-                None => {
-                    state.insert(next, false);
-                    open.push((next, follow(next)));
-                }
-            }
-        }
+    let names: Vec<&str> = steps.iter().map(|(key, _)| key.text.as_str()).collect();
+    let pairs: Vec<(&str, &str)> = uses.iter().map(|(by, used, _)| (*by, *used)).collect();
+    for cycle in step_cycles(&names, &pairs) {
+        let (by, _, mark) = uses[cycle.closed_by];
+        let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{by}"), cycle.message());
+        converter.faults.push(fault.hint("let one of them read a source"));
     }
 }
 

@@ -7,10 +7,11 @@
 
 mod check;
 mod convert;
+mod file;
 mod format;
 mod graph;
 mod locate;
-mod name;
+pub(crate) mod name;
 mod node;
 mod params;
 mod schema;
@@ -28,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, Result};
 use serde_json::Value;
 
+pub use file::read_text;
 pub use format::format;
 pub use locate::locate;
 pub use words::{ConnectorFormat, SpecCatalog};

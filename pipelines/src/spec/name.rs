@@ -1,16 +1,16 @@
 //! Names that users give: snake_case, so that they fit into SQL, paths and column names.
 
 /// The pattern in the JSON Schema.
-pub(super) const NAME_PATTERN: &str = "^[a-z][a-z0-9_]*$";
+pub(crate) const NAME_PATTERN: &str = "^[a-z][a-z0-9_]*$";
 
 /// Whether a text matches [`NAME_PATTERN`].
-pub(super) fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// The same words as a name, when there is one.
-pub(super) fn name_hint(text: &str) -> Option<String> {
+pub(crate) fn name_hint(text: &str) -> Option<String> {
     let mut name = String::new();
     let mut lower = false;
     for letter in text.chars() {

@@ -1,7 +1,7 @@
 //! Compares the rows of a step with those that a test expects.
 
 use arrow::array::RecordBatch;
-use forebay_model::{Fault, Result, nearest_word};
+use forebay_model::{Fault, Result, suggestion};
 use serde_json::Value;
 
 use super::TestRow;
@@ -23,10 +23,8 @@ pub fn differences(batches: &[RecordBatch], expected: &[TestRow], tolerance: f64
         unknown.sort_unstable();
         unknown.dedup();
         for name in unknown.into_iter().filter(|name| !names.contains(&name.as_str())) {
-            let near = nearest_word(name, names.iter().copied());
-            let near = near
-                .map_or_else(|| format!("there are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
-            found.push(format!("the step has no column `{name}`; {near}"));
+            let hint = suggestion(name, names.iter().copied(), "the columns are").unwrap_or_default();
+            found.push(format!("the step has no column `{name}`; {hint}"));
         }
         if !found.is_empty() {
             return Ok(found);

@@ -85,6 +85,7 @@ impl StepTest {
             rows: usize::MAX,
             condition: self.condition.clone(),
             sample_rows: u64::MAX,
+            ..PreviewOptions::default()
         };
         Ok(match (session.preview(&pipeline, &options), &self.expected) {
             (Ok(preview), ExpectedResult::Rows(rows)) => TestOutcome {

@@ -7,6 +7,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_model::{Result, StringColumn};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,8 +20,9 @@ use crate::shared::{bad_value, gather_ids, scaled_hash};
 /// column, 0 to `buckets - 1`. The hash is the xxh3 with `seed` of the xxh3 of each value in
 /// order, so that ("ab", "c") and ("a", "bc") differ. Null where any of them is null. Learns
 /// nothing. One column, or 0 buckets, is a fault.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn cross(columns, buckets), example = r#"cross(["store_id", "item_id"], 1000)"#)]
 pub struct FeatureCross {
     /// The columns that are crossed; their order counts.
     pub columns: ColumnSelector,

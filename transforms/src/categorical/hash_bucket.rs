@@ -6,6 +6,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Int64Type};
 use forebay_model::{Result, StringColumn};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,9 @@ use crate::shared::{bad_value, each_element, element_field, gather_ids, is_text_
 /// where the input has lists. The 64-bit xxh3 of the text with `seed`, scaled by a multiplication,
 /// so that no bucket is favoured. Null stays null; the empty string is a value. Learns nothing; a
 /// value keeps its bucket for ever. 0 buckets are a fault.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn hash_bucket(columns, buckets), example = r#"hash_bucket(["user_id"], 1 << 20)"#)]
 pub struct HashBucket {
     /// Columns of categories.
     pub columns: ColumnSelector,

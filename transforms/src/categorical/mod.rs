@@ -7,9 +7,9 @@ mod one_hot;
 mod ordinal;
 mod vocabulary;
 
-pub use cross::FeatureCross;
-pub use hash_bucket::HashBucket;
-pub use multi_hot::MultiHot;
-pub use one_hot::{OneHot, OneHotLayout};
-pub use ordinal::{OrdinalEncoder, UnknownPolicy};
-pub use vocabulary::{IdType, TokenOrder, VocabularyEncoder};
+pub use cross::{FeatureCross, cross};
+pub use hash_bucket::{HashBucket, hash_bucket};
+pub use multi_hot::{MultiHot, multi_hot};
+pub use one_hot::{OneHot, OneHotLayout, one_hot};
+pub use ordinal::{OrdinalEncoder, UnknownPolicy, ordinal};
+pub use vocabulary::{IdType, TokenOrder, VocabularyEncoder, vocabulary};

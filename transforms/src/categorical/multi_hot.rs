@@ -10,6 +10,7 @@ use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +24,9 @@ use crate::shared::{TokenIndex, bad_value, element_field, finding_at, gather_ids
 /// or as listed. A category that comes twice counts once. Null, empty and unknown give zeros. More
 /// than 65,536 categories are a fault. State: the distinct values with exact counts, spilled beyond
 /// the budget; none where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn multi_hot(columns), example = r#"multi_hot(["tags"]).delimiter("|").top_k(100)"#)]
 pub struct MultiHot {
     /// Columns of lists, or of text with delimiters.
     pub columns: ColumnSelector,
@@ -47,14 +49,6 @@ pub struct MultiHot {
 
 fn one() -> u64 {
     1
-}
-
-impl MultiHot {
-    /// Encodes these columns of lists.
-    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
-        let columns = columns.into();
-        MultiHot { columns, delimiter: None, categories: None, min_count: 1, top_k: None, suffix: None }
-    }
 }
 
 impl ConfiguredTransform for MultiHot {

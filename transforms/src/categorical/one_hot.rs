@@ -9,6 +9,7 @@ use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +26,9 @@ pub(crate) const WIDTH_MAX: usize = 65_536;
 /// Categories are those seen, in byte order as in scikit-learn, or those listed, in their order.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Nothing seen: the width is 0.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn one_hot(columns), example = r#"one_hot(["state"]).categories(["CA", "TX", "WI"])"#)]
 pub struct OneHot {
     /// Columns of categories.
     pub columns: ColumnSelector,
@@ -49,14 +51,6 @@ pub struct OneHot {
 
 fn one() -> u64 {
     1
-}
-
-impl OneHot {
-    /// Encodes these columns.
-    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
-        let shape = OneHotLayout::Vector;
-        OneHot { columns: columns.into(), categories: None, min_count: 1, top_k: None, shape, suffix: None }
-    }
 }
 
 /// How the result is laid out.

@@ -10,6 +10,7 @@ use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +24,12 @@ use crate::shared::{TokenIndex, finding_at, gather_ids, output_name};
 /// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Follows scikit-learn's `OrdinalEncoder`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn ordinal(columns),
+    example = r#"ordinal(["size"]).categories(["S", "M", "L"]).unknown(UnknownPolicy::Missing)"#
+)]
 pub struct OrdinalEncoder {
     /// Columns of categories; each has ids of its own.
     pub columns: ColumnSelector,

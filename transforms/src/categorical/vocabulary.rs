@@ -9,6 +9,7 @@ use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +32,9 @@ use crate::shared::{
 /// tokens follow. The ids of `oov_buckets` then come before those of tokens.
 ///
 /// Follows tf.Transform's `compute_and_apply_vocabulary`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn vocabulary(columns), example = r#"vocabulary(["item_id", "store_id"]).min_count(5).oov_buckets(1)"#)]
 pub struct VocabularyEncoder {
     /// Columns; each has a vocabulary of its own.
     pub columns: ColumnSelector,
@@ -73,23 +75,6 @@ fn one() -> u64 {
 
 fn minus_one() -> i64 {
     -1
-}
-
-impl Default for VocabularyEncoder {
-    fn default() -> Self {
-        VocabularyEncoder {
-            columns: ColumnSelector::default(),
-            min_count: 1,
-            top_k: None,
-            reserved: Vec::new(),
-            oov_buckets: 0,
-            default: -1,
-            order: TokenOrder::default(),
-            stable: false,
-            dtype: IdType::default(),
-            suffix: None,
-        }
-    }
 }
 
 /// The order of tokens.

@@ -6,6 +6,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,9 @@ use serde::{Deserialize, Serialize};
 /// that is not a number) is a fault unless `on_error: missing`. Fractions are cut toward zero;
 /// doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps
 /// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn cast(columns), example = r#"cast([("qty", TypeName::Float32)]).on_error(OnCastError::Missing)"#)]
 pub struct CastColumns {
     /// The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     pub columns: IndexMap<String, TypeName>,

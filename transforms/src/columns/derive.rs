@@ -3,6 +3,7 @@
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,9 +14,10 @@ use serde::{Deserialize, Serialize};
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
 /// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
 /// see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(extend("additionalProperties" = {"type": "string", "format": "sql"}))]
+#[setters(fn derive(expressions), example = r#"derive([("revenue", "qty * price")])"#)]
 pub struct DeriveColumns(pub IndexMap<String, String>);
 
 impl ConfiguredTransform for DeriveColumns {

@@ -2,15 +2,17 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::bad_value;
 
 /// Removes these columns; all others stay as they are. To remove every column is a fault.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(rename = "Drop")]
+#[setters(fn drop_columns(columns), example = r#"drop_columns(["comment", "tmp_*"])"#)]
 pub struct DropColumns(pub ColumnSelector);
 
 impl ConfiguredTransform for DropColumns {

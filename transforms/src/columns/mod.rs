@@ -7,10 +7,10 @@ mod profile;
 mod rename;
 mod select;
 
-pub use cast::{CastColumns, OnCastError, TypeName};
-pub use derive::DeriveColumns;
-pub use drop::DropColumns;
-pub use profile::ProfileColumns;
+pub use cast::{CastColumns, OnCastError, TypeName, cast};
+pub use derive::{DeriveColumns, derive};
+pub use drop::{DropColumns, drop_columns};
+pub use profile::{ProfileColumns, profile};
 pub(crate) use profile::profile_requests;
-pub use rename::RenameColumns;
-pub use select::SelectColumns;
+pub use rename::{RenameColumns, rename};
+pub use select::{SelectColumns, select};

@@ -7,6 +7,7 @@ use forebay_analyze::{
 };
 use forebay_model::{Result, logical_type};
 use forebay_plan::{AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +28,10 @@ const FREQUENT_VALUES: usize = 100;
 /// texts, booleans and integers of one byte the 100 most frequent values with exact counts.
 ///
 /// State: some 650 KiB per numeric column; distinct texts with their counts, spilled beyond the budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Profile")]
+#[setters(fn profile(), example = r#"profile().columns(["price", "qty"])"#)]
 pub struct ProfileColumns {
     /// The columns.
     #[serde(default = "all_columns")]
@@ -38,12 +40,6 @@ pub struct ProfileColumns {
 
 fn all_columns() -> ColumnSelector {
     ["*"].into_iter().collect()
-}
-
-impl Default for ProfileColumns {
-    fn default() -> Self {
-        ProfileColumns { columns: all_columns() }
-    }
 }
 
 impl ConfiguredTransform for ProfileColumns {

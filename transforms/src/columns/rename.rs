@@ -2,14 +2,16 @@
 
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Other names for columns, old to new. Columns keep their places; names may be exchanged. Two
 /// columns of one name are a fault.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
+#[setters(fn rename(names), example = r#"rename([("qty", "quantity")])"#)]
 pub struct RenameColumns(pub IndexMap<String, String>);
 
 impl ConfiguredTransform for RenameColumns {

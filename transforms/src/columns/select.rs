@@ -2,12 +2,14 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Keeps these columns, in this order, and drops all others. Rows stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
+#[setters(fn select(columns), example = r#"select(["date", "item_id", "type:number"])"#)]
 pub struct SelectColumns(pub ColumnSelector);
 
 impl ConfiguredTransform for SelectColumns {

@@ -3,6 +3,7 @@
 use arrow::datatypes::DataType;
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,9 @@ use crate::shared::{bad_value, output_field};
 /// In: columns of numbers. Out: `int32`, 0 to the number of boundaries. Null stays null, NaN goes
 /// into the last bucket, infinities into the first and the last. Learns nothing. Boundaries that
 /// are not increasing are a fault. Follows tf.Transform's `apply_buckets`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn apply_buckets(columns, boundaries), example = r#"apply_buckets(["age"], [18.0, 30.0, 65.0])"#)]
 pub struct ApplyBuckets {
     /// Columns of numbers.
     pub columns: ColumnSelector,

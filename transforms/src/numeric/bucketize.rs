@@ -6,6 +6,7 @@ use forebay_model::Result;
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,9 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_field};
 /// and does not count, infinities count. Nothing seen: bucket 0. State: a sample of about
 /// `7.3 / epsilon^2` rows of 16 bytes (exact up to that many rows), or the distinct values,
 /// spilled beyond the budget. Follows tf.Transform's `bucketize`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn bucketize(columns, q), example = r#"bucketize(["price"], 10).exact(true)"#)]
 pub struct Bucketize {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,9 @@ use crate::shared::{bad_value, map_doubles, output_field};
 /// nearest whole numbers inside the bounds that their type can hold. Null stays null, NaN stays
 /// NaN, infinities are clipped. Learns nothing. `min > max`, neither of them, or no
 /// whole number between them for integers is a fault.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn clip(columns), example = r#"clip(["price"]).min(0.0).max(1e4)"#)]
 pub struct Clip {
     /// Columns of numbers.
     pub columns: ColumnSelector,

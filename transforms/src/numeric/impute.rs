@@ -14,6 +14,7 @@ use forebay_model::{Fault, Finding, Result, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,9 @@ use crate::shared::{ask_quantiles, finding_at, output_name};
 /// with, and values stay missing. Infinities are values: they make the mean infinite.
 /// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
 /// the distinct values with their counts for a mode (spilled beyond the budget).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn impute(columns, with), example = r#"impute(["price"], ImputeStrategy::Median).indicator(true)"#)]
 pub struct Impute {
     /// Columns to fill.
     pub columns: ColumnSelector,
@@ -54,13 +56,6 @@ fn epsilon() -> f64 {
     0.01
 }
 
-impl Impute {
-    /// Fills these columns.
-    pub fn new(columns: impl Into<ColumnSelector>, with: ImputeStrategy) -> Self {
-        Impute { columns: columns.into(), with, indicator: false, epsilon: epsilon(), exact: false, suffix: None }
-    }
-}
-
 /// What missing values become.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +79,37 @@ pub enum ConstantValue {
     Integer(i64),
     Number(f64),
     Text(String),
+}
+
+impl ImputeStrategy {
+    /// A value of the column's type.
+    pub fn constant(value: impl Into<ConstantValue>) -> ImputeStrategy {
+        ImputeStrategy::Constant(value.into())
+    }
+}
+
+impl From<bool> for ConstantValue {
+    fn from(value: bool) -> Self {
+        ConstantValue::Boolean(value)
+    }
+}
+
+impl From<i64> for ConstantValue {
+    fn from(value: i64) -> Self {
+        ConstantValue::Integer(value)
+    }
+}
+
+impl From<f64> for ConstantValue {
+    fn from(value: f64) -> Self {
+        ConstantValue::Number(value)
+    }
+}
+
+impl From<&str> for ConstantValue {
+    fn from(value: &str) -> Self {
+        ConstantValue::Text(value.to_owned())
+    }
 }
 
 impl ConfiguredTransform for Impute {

@@ -6,6 +6,7 @@ use forebay_model::{Finding, Result, lerp};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +22,9 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, output_field}
 /// nothing seen: bin 0. Edges of bins of equal size that are equal, the minimum and the maximum
 /// among them, become one.
 /// State: 6 KiB, or a sample as for `bucketize`. Follows scikit-learn's `KBinsDiscretizer`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn k_bins(columns, bins), example = r#"k_bins(["price"], 8).strategy(BinStrategy::Quantile)"#)]
 pub struct KBins {
     /// Columns of numbers.
     pub columns: ColumnSelector,

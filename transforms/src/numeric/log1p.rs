@@ -4,6 +4,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,9 @@ use crate::shared::{float_type, map_doubles, output_field};
 ///
 /// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. As in
 /// numpy, -1 gives -inf and what is below gives NaN. Null stays null. Learns nothing.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn log1p(columns), example = r#"log1p(["clicks"]).suffix("_log")"#)]
 pub struct Log1p {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -2,6 +2,7 @@
 
 use forebay_model::{Result, scaled_distance};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,9 @@ use crate::shared::{KeyedMoments, bad_value, scale_by_moments};
 /// learned come out outside `lo..hi`. Where min equals max, nothing was seen, or a key was never
 /// seen, `zero_range` decides. `lo >= hi` is a fault.
 /// Follows tf.Transform's `scale_by_min_max`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn min_max(columns), example = r#"min_max(["price"]).lo(-1.0).hi(1.0)"#)]
 pub struct MinMax {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -42,13 +44,6 @@ pub struct MinMax {
 
 fn one() -> f64 {
     1.0
-}
-
-impl Default for MinMax {
-    fn default() -> Self {
-        let (columns, zero_range) = (ColumnSelector::default(), ZeroRange::default());
-        MinMax { columns, lo: 0.0, hi: 1.0, by: Vec::new(), zero_range, suffix: None }
-    }
 }
 
 /// What comes out where min equals max.

@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,9 @@ use crate::shared::{finding_at, float_type, map_doubles, output_field};
 /// infinities do: beside an infinite boundary it is the rank of the boundary below. Nothing seen: 0.5.
 /// State: as for `bucketize`.
 /// Follows tf.Transform's `apply_buckets_with_interpolation`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn quantiles(columns), example = r#"quantiles(["price"]).q(1000)"#)]
 pub struct QuantileRanks {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -38,13 +40,6 @@ pub struct QuantileRanks {
 
 fn hundred() -> u32 {
     100
-}
-
-impl QuantileRanks {
-    /// Ranks these columns among percentiles.
-    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
-        QuantileRanks { columns: columns.into(), q: hundred(), epsilon: None, exact: false, suffix: None }
-    }
 }
 
 impl ConfiguredTransform for QuantileRanks {

@@ -3,6 +3,7 @@
 use forebay_analyze::QuantileRequest as Wanted;
 use forebay_model::{Result, scaled_distance};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,9 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, float_type, m
 /// NaN stay and do not count; infinities count as values. Where upper equals lower, `x - median`.
 /// Nothing seen: x unchanged. State: a sample of about `7.3 / epsilon^2` rows of 16 bytes, or the
 /// distinct values, spilled beyond the budget. Follows scikit-learn's `RobustScaler`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn robust_scale(columns), example = r#"robust_scale(["price"]).lower(0.1).upper(0.9)"#)]
 pub struct RobustScale {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -46,14 +48,6 @@ fn upper() -> f64 {
 
 fn epsilon() -> f64 {
     0.01
-}
-
-impl RobustScale {
-    /// Scales these columns by their quartiles.
-    pub fn new(columns: impl Into<ColumnSelector>) -> Self {
-        let columns = columns.into();
-        RobustScale { columns, lower: lower(), upper: upper(), epsilon: epsilon(), exact: false, suffix: None }
-    }
 }
 
 impl ConfiguredTransform for RobustScale {

@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +18,9 @@ use crate::shared::{KeyedMoments, scale_by_moments};
 /// infinite and the result NaN or infinite. Nothing seen: mean 0, variance 0. A key that was not
 /// seen leaves x unchanged; null is a key of its own.
 /// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn standardize(columns), example = r#"standardize(["price"]).by(["category"])"#)]
 pub struct Standardize {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type};
 use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,12 @@ use crate::shared::bad_value;
 /// `var` are `float64`. `median` and `quantile` are exact, too. `first` and `last` go by the order of the data. Without keys and `every`
 /// there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
 /// number of groups, for `n_unique`, `median` and `quantile` of distinct values in groups; it spills.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn aggregate(),
+    example = r#"aggregate().by(["store_id"]).compute([("total", agg::sum("qty")), ("days", agg::count("*"))])"#
+)]
 pub struct Aggregate {
     /// The key columns.
     #[serde(default)]
@@ -43,12 +48,6 @@ pub struct Aggregate {
 
 fn one() -> u32 {
     1
-}
-
-impl Default for Aggregate {
-    fn default() -> Self {
-        Aggregate { by: Vec::new(), every: None, time: None, compute: IndexMap::new(), ddof: one() }
-    }
 }
 
 /// What is computed of a column over a group.

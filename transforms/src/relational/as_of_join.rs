@@ -5,6 +5,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
     AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +24,9 @@ use crate::time::{LengthSpec, TimeColumn, time_column};
 /// near); of rows with equal times the last. Rows there whose time or `known_at` is null are never
 /// met; a null key or time here meets nothing. Both sides may be larger than memory: they are
 /// sorted together by key and time, with spilling. Learns nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn as_of_join(with), example = r#"as_of_join("prices").on(["item_id"]).tolerance("7d")"#)]
 pub struct AsOfJoin {
     /// The other step or source.
     pub with: String,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Columns stay as they are and rows keep their order. Null is a key of its own, -0.0 and 0.0 are
 /// one key, and so are all NaN. Takes a pass of its own, which reads the keys first, spilling
 /// those that memory cannot hold, and then the rows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn dedupe(), example = r#"dedupe().keys(["order_id"]).keep(DedupeKeep::Last)"#)]
 pub struct Dedupe {
     /// The key columns; where left out, all columns.
     #[serde(default)]

@@ -12,6 +12,7 @@ use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp, HeldRows, JoinBy,
     JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform, duplicate_key_fault, key_text, met_twice_fault,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,9 @@ use crate::shared::{KeyIndex, bad_value, finding_at};
 /// the match counts.
 /// State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's budget;
 /// with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn join(with), example = r#"join("stores").on(["store_id"]).columns(["city", "area"])"#)]
 pub struct Join {
     /// The other step or source.
     pub with: String,

@@ -1,5 +1,6 @@
 //! Rows that meet other rows: joins, groups, duplicates.
 
+pub mod agg;
 mod aggregate;
 mod as_of_join;
 mod brought;
@@ -8,9 +9,9 @@ mod dedupe;
 mod exact_udaf;
 mod join;
 
-pub use aggregate::{Aggregate, AggregateExpression, AggregateQuantile};
-pub use as_of_join::{AsOfDirection, AsOfJoin};
+pub use aggregate::{Aggregate, AggregateExpression, AggregateQuantile, aggregate};
+pub use as_of_join::{AsOfDirection, AsOfJoin, as_of_join};
 pub use collect::{CollectRows, CollectState};
-pub use dedupe::{Dedupe, DedupeKeep};
+pub use dedupe::{Dedupe, DedupeKeep, dedupe};
 pub use exact_udaf::exact_aggregates;
-pub use join::{Join, JoinCardinality, JoinKind, JoinStrategy};
+pub use join::{Join, JoinCardinality, JoinKind, JoinStrategy, join};

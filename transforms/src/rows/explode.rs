@@ -5,6 +5,7 @@ use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{BindScope, ConfiguredTransform, ExpandOp, ExpandedRows, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use crate::shared::element_field;
 /// list is null or empty goes, or stays with null where `keep_empty` is set; the change in the
 /// number of rows is counted as `expanded`. Learns nothing. Follows Spark's `explode` and
 /// `explode_outer`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn explode(column), example = r#"explode("items").keep_empty(true)"#)]
 pub struct Explode {
     /// The column of lists.
     pub column: String,

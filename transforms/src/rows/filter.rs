@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ConfiguredTransform, FilterOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +10,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// Columns stay as they are. Learns nothing, holds nothing. NaN compares as in SQL: it equals
 /// itself and is above all numbers; -0.0 equals 0.0. Removed rows are counted as `filtered`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(extend("format" = "sql"))]
+#[setters(fn filter(condition), example = r#"filter("qty IS NOT NULL")"#)]
 pub struct FilterRows(pub String);
 
 impl ConfiguredTransform for FilterRows {

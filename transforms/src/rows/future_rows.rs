@@ -15,6 +15,7 @@ use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FutureRowsOp, FutureSeries, GatherBy, GatherOp,
     HORIZON_STEP, KNOWN_UNTIL, PlanOp, RowBatches, Transform,
 };
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,9 @@ const STEPS_MAX: i64 = 1 << 20;
 /// State: the last row of each series, some 100 bytes and the carried columns, spilled while it is made; the rows are
 /// written to the state directory. Rows without a time do not count. Of rows with equal times, the one whose carried
 /// values are greater counts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn future_rows(horizon, every), example = r#"future_rows("28d", "1d").carry(["category"])"#)]
 pub struct FutureRows {
     /// How far the last row lies after the last known time: a length of time, such as `28d`.
     pub horizon: LengthSpec,
@@ -79,19 +81,6 @@ pub enum FutureStart {
     Data,
     /// After the last time of the series: for series that do not share a calendar.
     Series,
-}
-
-impl FutureRows {
-    /// Rows up to a horizon, at a distance, for every series.
-    pub fn new(horizon: LengthSpec, every: LengthSpec) -> Self {
-        let (carry, after, active_within, time, keys) = Default::default();
-        FutureRows { horizon, every, carry, after, active_within, time, keys }
-    }
-
-    /// Columns whose last values are carried on.
-    pub fn carry(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        FutureRows { carry: columns.into_iter().collect(), ..self }
-    }
 }
 
 impl ConfiguredTransform for FutureRows {

@@ -6,9 +6,9 @@ mod filter;
 mod future_rows;
 
 pub use expect::{
-    ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, OtherRun, RowExpectation,
-    Share, Violations, add_quarantined_step,
+    ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRange, ExpectedRows, ExpectedValue, FailurePolicy, OtherRun,
+    RowExpectation, Share, Violations, add_quarantined_step, drift, expect, violations,
 };
-pub use explode::Explode;
-pub use filter::FilterRows;
-pub use future_rows::{FutureRows, FutureStart};
+pub use explode::{Explode, explode};
+pub use filter::{FilterRows, filter};
+pub use future_rows::{FutureRows, FutureStart, future_rows};

@@ -8,6 +8,7 @@ use arrow::compute::{DatePart, date_part};
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,12 @@ use crate::shared::bad_value;
 /// each part: `<column>_<part>`, `int32` (`boolean` for `is_weekend`); with `cyclic`,
 /// `<column>_<part>_sin` and `_cos` instead, `float32`, for every part that comes round.
 /// Null stays null. Learns nothing. Parts of the time of day need timestamps.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn date_parts(columns),
+    example = r#"date_parts(["date"]).parts([CalendarPart::Month, CalendarPart::DayOfWeek]).cyclic(true)"#
+)]
 pub struct DateParts {
     /// Columns of dates or timestamps.
     pub columns: ColumnSelector,

@@ -3,6 +3,7 @@
 use arrow::datatypes::DataType;
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,9 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 /// exactly that long before), and where a difference of integers does not fit. State per series:
 /// some 16 bytes for each row that the longest length reaches back over. It looks at the row
 /// itself, which a feature of its own label must not: take the `lag` of the difference.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn diff(columns), example = r#"diff(["qty"]).by(["1d"])"#)]
 pub struct SeriesDiff {
     /// Columns of numbers.
     pub columns: ColumnSelector,

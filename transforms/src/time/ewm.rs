@@ -5,6 +5,7 @@ use std::fmt;
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::{EwmDecay, EwmStat, WindowFunction, WordEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
@@ -25,8 +26,9 @@ use crate::shared::bad_value;
 /// NaN are no values: they fade the past (unless `ignore_na`) and repeat the last result. Null
 /// before `min_periods` values. State per series: some 60 bytes, and 16 for each row in the gap.
 /// Follows pandas' `ewm`; `std` and `var` are those of `bias=False`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn ewm(columns), example = r#"ewm(["qty"]).compute([EwmStatistic::Mean]).half_life("7d").gap("1d")"#)]
 pub struct EwmWindow {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -103,31 +105,6 @@ fn one() -> u64 {
     1
 }
 
-impl Default for EwmWindow {
-    fn default() -> Self {
-        let (columns, compute, alpha, span, com, half_life, gap) = Default::default();
-        let (time, keys, gaps, names, dtype) = Default::default();
-        let (adjust, ignore_na, min_periods) = (true, false, 1);
-        EwmWindow {
-            columns,
-            compute,
-            alpha,
-            span,
-            com,
-            half_life,
-            adjust,
-            ignore_na,
-            gap,
-            min_periods,
-            time,
-            keys,
-            gaps,
-            names,
-            dtype,
-        }
-    }
-}
-
 impl ConfiguredTransform for EwmWindow {
     const NAME: &'static str = "ewm";
 }
@@ -200,6 +177,18 @@ impl Transform for EwmWindow {
             }
         }
         windows.finish()
+    }
+}
+
+impl From<f64> for HalfLife {
+    fn from(rows: f64) -> Self {
+        HalfLife::Rows(rows)
+    }
+}
+
+impl From<&'static str> for HalfLife {
+    fn from(length: &'static str) -> Self {
+        HalfLife::Time(length.into())
     }
 }
 

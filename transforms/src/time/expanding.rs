@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,9 @@ use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 /// `min_periods`, or too few for the statistic, the result is null. State per series: some 100
 /// bytes for each column; quantiles, `n_unique` and a gap hold the values themselves. Follows
 /// pandas' `expanding`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn expanding(columns), example = r#"expanding(["qty"]).compute([SeriesStatistic::Mean]).gap("1d")"#)]
 pub struct ExpandingWindow {
     /// Columns of numbers or booleans.
     pub columns: ColumnSelector,
@@ -54,14 +56,6 @@ pub struct ExpandingWindow {
     /// The type of computed numbers.
     #[serde(default)]
     pub dtype: FloatType,
-}
-
-impl Default for ExpandingWindow {
-    fn default() -> Self {
-        let (columns, compute, gap, min_periods) = Default::default();
-        let (time, keys, gaps, names, dtype) = Default::default();
-        ExpandingWindow { columns, compute, gap, min_periods, ddof: 1, time, keys, gaps, names, dtype }
-    }
 }
 
 impl ConfiguredTransform for ExpandingWindow {

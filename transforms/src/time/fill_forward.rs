@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::WindowFunction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,9 @@ use crate::shared::{bad_value, output_name};
 /// In: columns of numbers, booleans, dates or times. Out: the same types. What comes before the
 /// first value of a series stays missing, as null. Rows are filled only where they are; none are
 /// added. State per series: some 16 bytes per column.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn fill_forward(columns), example = r#"fill_forward(["price"])"#)]
 pub struct FillForward {
     /// Columns of numbers, booleans, dates or times.
     pub columns: ColumnSelector,

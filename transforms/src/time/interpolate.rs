@@ -4,6 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use forebay_model::{Result, lerp};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp};
+use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,9 @@ use crate::shared::{bad_value, doubles, output_name, to_float_type};
 /// infinities of either sign there is none, and the value stays missing. Rows are filled only where they are;
 /// none are added. State per series: some 32 bytes per column; the series are read twice, forward
 /// and backward. Follows pandas' `interpolate(method="time", limit_area="inside")`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn interpolate(columns), example = r#"interpolate(["price"]).suffix("_filled")"#)]
 pub struct Interpolate {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::WindowFunction;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
@@ -25,8 +26,9 @@ use crate::shared::bad_value;
 /// some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by time,
 /// for all of them. A row without a time is a fault, and so is a 64-bit value with the bits of the least
 /// integer, which stand for a missing one here.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn lag(columns), example = r#"lag(["qty"]).by(["7d", "28d"])"#)]
 pub struct SeriesLag {
     /// Columns of numbers, booleans, dates or times.
     pub columns: ColumnSelector,
@@ -95,6 +97,18 @@ impl Transform for SeriesLag {
     }
 }
 
+impl From<bool> for LagTolerance {
+    fn from(any: bool) -> Self {
+        if any { LagTolerance::Any } else { LagTolerance::Exact }
+    }
+}
+
+impl From<&'static str> for LagTolerance {
+    fn from(within: &'static str) -> Self {
+        LagTolerance::Within(within.into())
+    }
+}
+
 impl Serialize for LagTolerance {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -117,7 +131,7 @@ impl<'de> Deserialize<'de> for LagTolerance {
             }
 
             fn visit_bool<E: Error>(self, any: bool) -> Result<LagTolerance, E> {
-                Ok(if any { LagTolerance::Any } else { LagTolerance::Exact })
+                Ok(any.into())
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<LagTolerance, E> {

@@ -22,6 +22,8 @@ pub enum LengthSpec {
     Rows(u64),
     /// A number of units.
     Time(u32, LengthUnit),
+    /// A text that is no length: a fault once it is part of a step.
+    Unreadable(&'static str),
 }
 
 /// A unit of time.
@@ -108,6 +110,7 @@ impl LengthSpec {
         match self {
             LengthSpec::Rows(_) => LengthSpec::Rows(1),
             LengthSpec::Time(_, unit) => LengthSpec::Time(1, unit),
+            LengthSpec::Unreadable(_) => self,
         }
     }
 
@@ -140,7 +143,9 @@ impl LengthSpec {
     pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::SeriesLength> {
         match self {
             LengthSpec::Rows(rows) => Ok(forebay_window::SeriesLength::Rows(rows)),
-            LengthSpec::Time(..) => Ok(forebay_window::SeriesLength::Ticks(self.ticks(time)?)),
+            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => {
+                Ok(forebay_window::SeriesLength::Ticks(self.ticks(time)?))
+            }
         }
     }
 
@@ -169,6 +174,13 @@ fn integer_time_fault(length: LengthSpec, name: &str) -> Fault {
 impl From<u64> for LengthSpec {
     fn from(rows: u64) -> Self {
         LengthSpec::Rows(rows)
+    }
+}
+
+/// `7d` as it stands in a spec. Texts that are not known at compile time are parsed: `text.parse()?`.
+impl From<&'static str> for LengthSpec {
+    fn from(text: &'static str) -> Self {
+        text.parse().unwrap_or(LengthSpec::Unreadable(text))
     }
 }
 
@@ -232,6 +244,7 @@ impl fmt::Display for LengthSpec {
         match self {
             LengthSpec::Rows(rows) => write!(f, "{rows}"),
             LengthSpec::Time(count, unit) => write!(f, "{count}{}", unit.text_and_nanoseconds().0),
+            LengthSpec::Unreadable(text) => f.write_str(text),
         }
     }
 }
@@ -240,7 +253,7 @@ impl Serialize for LengthSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             LengthSpec::Rows(rows) => serializer.serialize_u64(*rows),
-            LengthSpec::Time(..) => serializer.collect_str(self),
+            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => serializer.collect_str(self),
         }
     }
 }

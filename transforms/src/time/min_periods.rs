@@ -36,6 +36,12 @@ impl MinPeriods {
     }
 }
 
+impl From<u64> for MinPeriods {
+    fn from(count: u64) -> Self {
+        MinPeriods::Count(count)
+    }
+}
+
 impl Serialize for MinPeriods {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

@@ -64,7 +64,7 @@ impl<'a> FeatureNamer<'a> {
     pub fn periods(&self, length: LengthSpec) -> Result<i64> {
         let ticks = match length {
             LengthSpec::Rows(rows) => return Ok(rows as i64),
-            LengthSpec::Time(..) => length.ticks(self.time)?,
+            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => length.ticks(self.time)?,
         };
         let every = match (self.every, &self.time.data_type) {
             (Some(every), _) => every.ticks(self.time)?.max(1),

@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,9 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 /// are not filled in. State per series: some 16 bytes for each row that the longest length reaches
 /// back over. It looks at the row itself, which a feature of its own label must not: take the
 /// `lag` of the change. Follows pandas' `pct_change(fill_method=None)`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn pct_change(columns), example = r#"pct_change(["price"]).by(["7d"])"#)]
 pub struct PctChange {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,8 +36,12 @@ use crate::shared::{bad_value, finding_at, to_float_type};
 /// group and time that occurs, and some 300 while it is made, spilled beyond the budget. It is
 /// learned from the rows that the step is fitted on: an artifact that is applied uses the table
 /// that it was made with, and knows nothing of the rows that it is applied to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn pooled(columns),
+    example = r#"pooled(["qty"]).compute([SeriesStatistic::Mean]).by(["category"]).over(["28d"]).gap("1d")"#
+)]
 pub struct PooledWindow {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -103,14 +108,6 @@ impl TimeAggregate {
             TimeAggregate::Max => "max_",
             TimeAggregate::Count => "count_",
         }
-    }
-}
-
-impl Default for PooledWindow {
-    fn default() -> Self {
-        let (columns, compute, by, over, gap, aggregate) = Default::default();
-        let (closed, min_periods, time, dtype) = Default::default();
-        PooledWindow { columns, compute, by, over, gap, aggregate, closed, min_periods, ddof: 1, time, dtype }
     }
 }
 

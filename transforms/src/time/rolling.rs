@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,12 @@ use crate::shared::bad_value;
 /// few for the statistic, the result is null. Every result is a function of the window's values
 /// alone. State per series: some 16 bytes for each row that the longest window holds. Follows
 /// pandas' `rolling`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn rolling(columns),
+    example = r#"rolling(["qty"]).compute([SeriesStatistic::Mean]).over(["7d", "28d"]).gap("1d")"#
+)]
 pub struct RollingWindow {
     /// Columns of numbers or booleans.
     pub columns: ColumnSelector,
@@ -64,14 +69,6 @@ pub struct RollingWindow {
 
 pub(super) fn one() -> u8 {
     1
-}
-
-impl Default for RollingWindow {
-    fn default() -> Self {
-        let (columns, compute, over, gap, closed, min_periods) = Default::default();
-        let (time, keys, gaps, names, dtype) = Default::default();
-        RollingWindow { columns, compute, over, gap, closed, min_periods, ddof: 1, time, keys, gaps, names, dtype }
-    }
 }
 
 /// Which ends of a window belong to it.
@@ -139,7 +136,7 @@ impl Transform for RollingWindow {
                         (Some(wanted), ..) => wanted.resolve_count(holds)?,
                         (None, _, SeriesStatistic::Count) => 0,
                         (None, LengthSpec::Rows(rows), _) => (*rows).min(self.closed.periods_held(*rows)),
-                        (None, LengthSpec::Time(..), _) => 1,
+                        (None, LengthSpec::Time(..) | LengthSpec::Unreadable(_), _) => 1,
                     };
                     let name = names.column_name(field.name(), format!("{}_{length}", statistic.word()), |names| {
                         let mut rest = format!("_window_size{}", names.periods(*length)?);

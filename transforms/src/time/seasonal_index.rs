@@ -3,6 +3,7 @@
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,12 @@ const SLOT: &str = "__slot";
 /// parent's table has some 60 bytes for each group, slot and time, and some 300 while it is made,
 /// spilled beyond the budget. It is learned from the rows that the step is fitted on; an artifact
 /// that is applied uses the table that it was made with.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn seasonal_index(columns, period),
+    example = r#"seasonal_index(["qty"], SeasonalPeriod::DayOfWeek).gap("1d")"#
+)]
 pub struct SeasonalIndex {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -62,8 +67,9 @@ pub struct SeasonalIndex {
 }
 
 /// Draws an index toward its parent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn shrinkage(strength))]
 pub struct IndexShrinkage {
     /// How many values the parent counts as.
     pub strength: f64,
@@ -75,14 +81,6 @@ pub struct IndexShrinkage {
 
 fn one() -> u64 {
     1
-}
-
-impl SeasonalIndex {
-    /// The index of these columns, without a gap.
-    pub fn new(columns: impl Into<ColumnSelector>, period: SeasonalPeriod) -> Self {
-        let (gap, shrink, time, keys, gaps, dtype) = Default::default();
-        SeasonalIndex { columns: columns.into(), period, gap, min_periods: 1, shrink, time, keys, gaps, dtype }
-    }
 }
 
 impl ConfiguredTransform for SeasonalIndex {

@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
 use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,12 @@ use crate::shared::bad_value;
 /// `min_periods`, or too few for the statistic, the result is null. State per series: some 16
 /// bytes for each row of `season * over`. Follows mlforecast's `SeasonalRollingMean` and others,
 /// whose lag is the gap.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(
+    fn seasonal_rolling(columns, season),
+    example = r#"seasonal_rolling(["qty"], "7d").compute([SeriesStatistic::Mean]).over([4]).gap("1d")"#
+)]
 pub struct SeasonalRolling {
     /// Columns of numbers or booleans.
     pub columns: ColumnSelector,
@@ -60,15 +65,6 @@ pub struct SeasonalRolling {
     /// The type of computed numbers.
     #[serde(default)]
     pub dtype: FloatType,
-}
-
-impl Default for SeasonalRolling {
-    fn default() -> Self {
-        let (columns, compute, over, gap, min_periods) = Default::default();
-        let (time, keys, gaps, names, dtype) = Default::default();
-        let (season, ddof) = (LengthSpec::Rows(1), 1);
-        SeasonalRolling { columns, compute, season, over, gap, min_periods, ddof, time, keys, gaps, names, dtype }
-    }
 }
 
 impl ConfiguredTransform for SeasonalRolling {

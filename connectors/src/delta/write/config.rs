@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_setters::Setters;
 use forebay_storage::Sink;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,10 +44,11 @@ pub enum AddedTableColumns {
 /// let sink = DeltaSink::at("s3://lake/features").mode(DeltaMode::Append).partition_by(["day"]);
 /// assert_eq!(sink.partition_by, ["day"]);
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaSink {
     /// The directory of the table, local or a URL.
+    #[setters(skip)]
     pub path: String,
     /// What a run does with the rows that the table has.
     #[serde(default)]
@@ -89,30 +91,6 @@ impl DeltaSink {
             group_rows_max: group_rows_max(),
             compression: ParquetCompression::default(),
         }
-    }
-
-    /// Replaces the rows of the table, or adds to them.
-    pub fn mode(mut self, mode: DeltaMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Divides the files by the values of columns.
-    pub fn partition_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
-        self.partition_by = columns.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Whether a run may add columns to the table.
-    pub fn added_columns(mut self, policy: AddedTableColumns) -> Self {
-        self.added_columns = policy;
-        self
-    }
-
-    /// Puts files of a partition together that are smaller, after each run.
-    pub fn compact_below_bytes(mut self, bytes: u64) -> Self {
-        self.compact_below_bytes = Some(bytes);
-        self
     }
 
     /// How its files are written.

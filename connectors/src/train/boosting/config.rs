@@ -5,6 +5,7 @@ use forebay_feed::{
 };
 use forebay_model::{ConfigError, ConfigResult, Fault, Result};
 use forebay_run::{PartContext, StepColumns, Trainer, TrainingContext, TrainingOutput};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ use crate::train::config::{MISSING_ID, OnNonFinite};
 /// let trees = BoostingConfig { label: Some("qty".into()), by: vec!["store_id".into()], ..BoostingConfig::default() };
 /// assert_eq!(trees.leaves, 31);
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct BoostingConfig {
     /// The directory of the model; a folder of the state directory when left out.
@@ -238,7 +239,7 @@ impl BoostingConfig {
         self.by.iter().map(String::as_str).chain(fallback).collect()
     }
 
-    pub(super) fn min_rows(&self) -> u64 {
+    pub(super) fn group_rows_min(&self) -> u64 {
         self.min_rows.unwrap_or(MIN_ROWS_DEFAULT)
     }
 
@@ -382,7 +383,7 @@ impl Trainer for BoostingConfig {
 
     fn identity(&self) -> Result<Value> {
         let mut identity = self.model_identity()?;
-        identity["by"] = json!([self.by, self.min_rows(), self.fallback]);
+        identity["by"] = json!([self.by, self.group_rows_min(), self.fallback]);
         if !self.strategy.is_default() {
             identity["strategy"] = json!(self.strategy);
         }

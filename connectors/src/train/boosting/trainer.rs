@@ -196,7 +196,7 @@ impl<'a> BoostingRun<'a> {
         fallbacks: &GroupFallbacks,
         limit: u64,
     ) -> Result<Vec<GroupResult>> {
-        let min_rows = self.config.min_rows();
+        let min_rows = self.config.group_rows_min();
         let rows: HashMap<&GroupName, u64> = above.names.iter().zip(above.rows.iter().copied()).collect();
         let small = groups.names.iter().zip(&groups.rows).filter(|(_, rows)| **rows < min_rows);
         let nearest = small.filter_map(|(name, _)| {
@@ -290,7 +290,7 @@ impl<'a> BoostingRun<'a> {
 
     fn train_group(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks) -> Result<GroupOutcome> {
         self.course.check()?;
-        let (count, min_rows) = (rows.learn.rows() as u64, self.config.min_rows());
+        let (count, min_rows) = (rows.learn.rows() as u64, self.config.group_rows_min());
         if count < min_rows {
             let reason = format!("{count} rows are fewer than `min_rows: {min_rows}`");
             return Ok(self.fallback(name, rows, fallbacks, reason));
@@ -323,7 +323,7 @@ impl<'a> BoostingRun<'a> {
         for (at, (number, rows)) in groups.iter().enumerate() {
             let name = &names[*number as usize];
             let sampled = sample_group(rows, self.config.sample_rows);
-            let is_small = (rows.learn.rows() as u64) < self.config.min_rows();
+            let is_small = (rows.learn.rows() as u64) < self.config.group_rows_min();
             let is_here = is_small || self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))?;
             outcomes.push(if is_here { Some(self.train_group(name, rows, fallbacks)?) } else { None });
             if !is_here {

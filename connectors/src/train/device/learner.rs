@@ -106,7 +106,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             plan,
             buffers,
             pace: StepSchedule { step: 0, rate: 0.0 },
-            loss: config.loss(),
+            loss: config.loss_function(),
             clip_norm: config.clip_norm,
             weight_decay: config.weight_decay,
             sent: VecDeque::new(),

@@ -108,7 +108,7 @@ impl DeviceTrial {
         ModelShape {
             dense: self.dense(),
             embeddings: vec![table("a", 1, IDS[0], 5), table("b", 2, IDS[1], 3)],
-            hidden: self.train.hidden(),
+            hidden: self.train.hidden_widths(),
             added,
         }
     }

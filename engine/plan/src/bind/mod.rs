@@ -209,8 +209,5 @@ fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
     let names = pipeline.nodes.iter().map(|node| &node.name);
     let names = names.chain(pipeline.sources.iter().map(|source| &source.name));
     let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
-    match nearest_word(name, names.map(String::as_str)) {
-        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-        None => fault,
-    }
+    fault.suggest(name, names.map(String::as_str), "")
 }

@@ -100,11 +100,11 @@ impl FeedSource {
 
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
     pub fn config(&self, seed: u64) -> Result<FeedOptions> {
-        let layout = BatchLayout::new(&self.features, self.config.batch_rows() as usize)?;
-        let order = self.config.order(seed, layout.window_row_bytes(&self.features));
+        let layout = BatchLayout::new(&self.features, self.config.rows_per_batch() as usize)?;
+        let order = self.config.sample_order(seed, layout.window_row_bytes(&self.features));
         let order = SampleOrder { mix: self.mix.clone(), ..order };
         let mut config = FeedOptions::new(self.blocks.clone(), self.features.clone(), order);
-        config.batch_rows = self.config.batch_rows();
+        config.batch_rows = self.config.rows_per_batch();
         config.last = self.config.last.unwrap_or(config.last);
         config.threads = self.threads;
         let rows_apart = self.features.series.is_none();
@@ -313,7 +313,7 @@ impl FeedPlanner<'_> {
             Some(series) => Arc::new(self.sequences(&source, &features, series)?),
             None => {
                 let readings = source.scan_plans(self, &features.columns(), false)?;
-                let layout = BatchLayout::new(&features, self.config.batch_rows() as usize)?;
+                let layout = BatchLayout::new(&features, self.config.rows_per_batch() as usize)?;
                 let rows_max = self.config.block_rows_max(layout.window_row_bytes(&features));
                 let blocks = cut_pieces(&self.io, &readings, rows_max)?;
                 let counts = self.block_row_counts(&readings, &blocks, &source)?;
@@ -359,7 +359,7 @@ impl FeedPlanner<'_> {
             let threads = self.session.options.threads.max(1);
             inspect_blocks(&io, &source.scan_plans(self, &known, true)?, &blocks, threads, &summarize_piece)
         })?;
-        let layout = BatchLayout::new(features, self.config.batch_rows() as usize)?;
+        let layout = BatchLayout::new(features, self.config.rows_per_batch() as usize)?;
         let window_rows = self.config.wanted_window(layout.window_row_bytes(features));
         let time = columns.len() - 1;
         let cut = SequenceCut { series, time, window_rows };

@@ -1,6 +1,7 @@
 //! What a spec says about a forecast.
 
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,15 +17,18 @@ use serde::{Deserialize, Serialize};
 /// series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and the
 /// summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no further than
 /// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct PredictConfig {
     /// The `train` sink whose model predicts.
+    #[setters(skip)]
     pub model: String,
     /// Which rows are predicted.
     #[serde(default)]
+    #[setters(skip)]
     pub r#where: PredictedRows,
     /// The directory of the forecast.
+    #[setters(skip)]
     pub path: String,
     /// The format of its files.
     #[serde(default)]

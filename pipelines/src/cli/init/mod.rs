@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use forebay_generate::{DemandOptions, FilePeriod, HistoryExtent, demand};
-use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
+use forebay_model::{Fault, Result, codes};
 use forebay_run::{PreviewOptions, SessionOptions};
-use forebay_storage::IgnoreEvents;
 
 use super::new::name_of;
-use super::options::read_spec;
 use super::usage;
 use crate::present::rows;
 use crate::settings::Settings;
@@ -131,23 +128,23 @@ fn write(path: &Path, text: &str, executable: bool) -> Result<()> {
 /// The features that the project's test compares with.
 fn expected(root: &Path, name: &str) -> Result<String> {
     let path = root.join(format!("{name}.yaml"));
-    let text = read_spec(&path)?;
+    let text = spec::read_text(&path)?;
     let params = BTreeMap::from([("data".to_owned(), root.join("data").display().to_string())]);
-    let pipeline = spec::parse(&text, &path.display().to_string(), &params, &Forebay::standard().spec_catalog())?;
+    let pipeline = spec::parse(&text, &path.display().to_string(), &params, &Forebay::new().spec_catalog())?;
     let settings = Settings::load()?;
     let session = SessionOptions {
         threads: settings.threads(None)?.value,
         memory_bytes: settings.memory_bytes(None)?.value,
-        batch_rows: BATCH_ROWS_DEFAULT,
         state: root.join(".forebay").display().to_string(),
-        run_id: None,
+        ..SessionOptions::default()
     };
-    let session = Forebay::standard().session(session, Arc::new(IgnoreEvents))?;
+    let session = Forebay::new().with_options(session).session()?;
     let options = PreviewOptions {
         step: Some("features".to_owned()),
         rows: EXPECTED_ROWS,
         condition: Some(EXPECTED_CONDITION.to_owned()),
         sample_rows: u64::from(DAYS) * SERIES,
+        ..PreviewOptions::default()
     };
     let preview = session.preview(&pipeline, &options)?;
     match preview.batches.iter().all(|batch| batch.num_rows() == 0) {

@@ -1,5 +1,6 @@
 //! `expect`: what the rows of a step must be.
 
+mod construct;
 mod rule;
 mod violations;
 
@@ -11,11 +12,13 @@ use arrow::compute::{is_not_null, nullif};
 use arrow::datatypes::Field;
 use forebay_model::{Fault, Result};
 use forebay_plan::{BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use self::violations::{Violations, add_quarantined_step};
+pub use self::construct::ExpectedRange;
+pub use self::violations::{Violations, add_quarantined_step, violations};
 
 use self::rule::BoundExpectation;
 use crate::shared::bad_value;
@@ -43,39 +46,51 @@ use crate::time::LengthSpec;
 /// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
 ///
 /// State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled beyond the budget.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(rename = "Expect")]
+#[setters(
+    fn expect(rules),
+    example = r#"expect([RowExpectation::not_null(["price"]), RowExpectation::range("qty", 0..=1000)])"#
+)]
 pub struct ExpectRows(pub Vec<RowExpectation>);
 
 /// One rule, and what happens when it does not hold.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct RowExpectation {
     /// Columns that have a value in every row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[setters(skip)]
     pub not_null: Vec<String>,
     /// Columns whose values together come once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[setters(skip)]
     pub unique: Vec<String>,
     /// The least and the greatest value by column: numbers, dates or timestamps; null for no bound.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[setters(skip)]
     pub range: IndexMap<String, [Option<ExpectedValue>; 2]>,
     /// The values that a column may have.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[setters(skip)]
     pub in_set: IndexMap<String, Vec<ExpectedValue>>,
     /// A condition that holds for every row. Where it is null, it counts as held.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "sql"))]
+    #[setters(skip)]
     pub sql: Option<String>,
     /// How many rows there are.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub rows: Option<ExpectedRows>,
     /// How old the last time of a column may be, such as `2d`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[setters(skip)]
     pub fresh: IndexMap<String, LengthSpec>,
     /// How far distributions may be from others.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
     pub drift: Option<ExpectedDrift>,
     /// What happens when the rule does not hold.
     pub policy: FailurePolicy,
@@ -146,8 +161,9 @@ pub enum OtherRun {
 }
 
 /// How far the distributions of columns may be from others.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn drift(columns, against))]
 pub struct ExpectedDrift {
     /// The columns.
     pub columns: Vec<String>,

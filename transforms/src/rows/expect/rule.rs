@@ -130,17 +130,17 @@ impl RowExpectation {
             for column in &self.unique {
                 scope.field(column)?;
             }
-            bound.push(self.unique());
+            bound.push(self.bind_unique());
         }
         if let Some(rows) = self.rows {
             bound.push(self.row_count(rows, scope)?);
         }
         for (column, age) in &self.fresh {
-            bound.push(self.fresh(column, *age, scope)?);
+            bound.push(self.bind_fresh(column, *age, scope)?);
         }
         if let Some(drift) = &self.drift {
             for column in &drift.columns {
-                bound.push(self.drift(column, drift, scope)?);
+                bound.push(self.bind_drift(column, drift, scope)?);
             }
         }
         Ok(bound)
@@ -177,7 +177,7 @@ impl RowExpectation {
     }
 
     /// Keys that come more than once.
-    fn unique(&self) -> BoundExpectation {
+    fn bind_unique(&self) -> BoundExpectation {
         let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", sql_name(name));
         let parts: Vec<String> = self.unique.iter().map(part).collect();
         let sql = format!("concat({})", parts.join(&format!(", '{DIVIDER}', ")));
@@ -241,7 +241,7 @@ impl RowExpectation {
         })
     }
 
-    fn fresh(&self, column: &str, age: LengthSpec, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+    fn bind_fresh(&self, column: &str, age: LengthSpec, scope: &BindScope<'_>) -> Result<BoundExpectation> {
         let field = scope.field(column)?;
         let Some(tick) = tick_nanoseconds(field.data_type()) else {
             let message = format!("`{column}` is {}, and only a date or a timestamp has an age", field.data_type());
@@ -269,7 +269,7 @@ impl RowExpectation {
     }
 
     /// The profile of a column, and that of the part that it is compared with.
-    fn drift(&self, column: &str, drift: &ExpectedDrift, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+    fn bind_drift(&self, column: &str, drift: &ExpectedDrift, scope: &BindScope<'_>) -> Result<BoundExpectation> {
         let ExpectedDrift { of, against, js, missing, .. } = drift;
         let field = scope.field(column)?;
         let requests = |part: Option<&str>| {

@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
 use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,9 @@ const VALUE: &str = "violating_value";
 /// `not_null`, `range`, `in_set` and `sql`.
 ///
 /// A sink with `quarantined: true` reads such a step of its own.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
+#[setters(fn violations(rules), example = r#"violations([RowExpectation::not_null(["price"])])"#)]
 pub struct Violations(pub Vec<RowExpectation>);
 
 impl ConfiguredTransform for Violations {

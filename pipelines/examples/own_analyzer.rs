@@ -1,7 +1,7 @@
 //! An analyzer and a transform of one's own, as another crate would write them: the geometric mean
 //! of a column, and a column as multiples of its geometric mean.
 //!
-//! `cargo run -p forebay --example custom` generates some demand, runs the pipeline from YAML and
+//! `cargo run -p forebay --example own_analyzer` generates some demand, runs the pipeline from YAML and
 //! from the builder, and prints what was learned.
 
 #![allow(clippy::print_stdout)] // Printing is what it is for.
@@ -106,8 +106,9 @@ impl Analyzer for GeometricMean {
 /// Columns of positive numbers as multiples of their geometric mean.
 ///
 /// Out: `float64`. Null and NaN stay as they are. Nothing seen: x unchanged.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
+#[setters(fn typical(columns))]
 pub struct TypicalScale {
     /// Columns of numbers.
     pub columns: ColumnSelector,
@@ -139,9 +140,7 @@ fn doubles(column: &ArrayRef) -> Result<Float64Array> {
 
 /// Everything that comes with Forebay, and the transform above.
 pub fn forebay() -> Forebay {
-    let mut forebay = Forebay::standard();
-    forebay.registry.register::<TypicalScale>();
-    forebay
+    Forebay::new().with_transform::<TypicalScale>()
 }
 
 /// The pipeline in YAML.
@@ -169,13 +168,11 @@ sinks:
 /// The same pipeline from the builder.
 pub fn from_builder(dir: &Path) -> Result<Pipeline> {
     let at = |name: &str| dir.join(name).display().to_string();
-    PipelineBuilder::new("typical")
-        .source("demand", ParquetSource::at(at("data")), |source| source)
-        .step("features", "demand", |step| {
-            step.apply(FilterRows("price > 0".into())).apply(TypicalScale { columns: ["price"].into() })
-        })
-        .sink("table", "features", ParquetSink::at(at("out")))
-        .build()
+    let pipeline = PipelineBuilder::new("typical");
+    let demand = pipeline.source("demand", ParquetSource::at(at("data")));
+    let features = pipeline.step("features", &demand).apply(filter("price > 0")).apply(typical(["price"]));
+    pipeline.sink("table", &features, ParquetSink::at(at("out")));
+    pipeline.build()
 }
 
 /// Generates demand in `dir`, runs both pipelines over it, and gives their reports and the artifact.
@@ -184,8 +181,8 @@ pub fn run(dir: &Path) -> Result<(RunReport, RunReport, Artifact)> {
     options.series = 50;
     demand(&options, &mut |_| {})?;
     let state = dir.join("state").display().to_string();
-    let options = SessionOptions { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
-    let session = forebay().session(options, Arc::new(IgnoreEvents))?;
+    let options = SessionOptions::default().threads(2).memory_bytes(256 << 20).state(state);
+    let session = forebay().with_options(options).session()?;
     let first = session.run(&from_yaml(dir)?)?;
     // The same pipeline has the same ids: the second run finds everything done.
     let second = session.run(&from_builder(dir)?)?;
@@ -195,7 +192,7 @@ pub fn run(dir: &Path) -> Result<(RunReport, RunReport, Artifact)> {
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::temp_dir().join(format!("forebay-custom-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("forebay-own-analyzer-{}", std::process::id()));
     let (first, second, artifact) = run(&dir)?;
     for learned in &artifact.findings {
         let mean = learned.finding.number("mean")?.unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! An analyzer and a transform of the user's own, from YAML and from the builder.
+//! The examples run, and do what they say.
 
 use std::sync::Arc;
 
@@ -8,9 +8,21 @@ use forebay::analyze::laws::check_laws;
 
 use crate::support::{TestDirectory, read};
 
-#[path = "../pipelines/examples/custom.rs"]
+#[path = "../pipelines/examples/own_analyzer.rs"]
 #[allow(dead_code)]
 mod example;
+#[path = "../pipelines/examples/feed_loop.rs"]
+#[allow(dead_code)]
+mod feed_loop;
+#[path = "../pipelines/examples/own_transform.rs"]
+#[allow(dead_code)]
+mod own_transform;
+#[path = "../pipelines/examples/run_pipeline.rs"]
+#[allow(dead_code)]
+mod run_pipeline;
+#[path = "../pipelines/examples/serve_row.rs"]
+#[allow(dead_code)]
+mod serve_row;
 
 use example::GeometricMean;
 
@@ -56,4 +68,44 @@ fn a_custom_transform_has_the_same_faults() {
     let fault = forebay::spec::parse(text, "t.yaml", &Default::default(), &forebay.spec_catalog()).unwrap_err();
     let text = forebay::present::fault::plain(&fault, None);
     assert!(text.contains("did you mean `typical`?") && text.contains("did you mean `columns`?"), "{text}");
+}
+
+#[test]
+fn a_pipeline_is_built_checked_and_run() {
+    let shop = TestDirectory::new();
+    let report = run_pipeline::run(&shop.path("demand")).unwrap();
+    assert_eq!(report.outputs.iter().map(|output| output.sink.as_str()).collect::<Vec<_>>(), ["table", "weekly"]);
+    assert!(report.outputs.iter().all(|output| output.rows > 0));
+}
+
+#[test]
+fn a_feed_trains_a_line() {
+    let shop = TestDirectory::new();
+    let losses = feed_loop::run(&shop.path("clicks")).unwrap();
+    assert!(losses.len() == 3 && losses.windows(2).all(|pair| pair[1] < pair[0]), "{losses:?}");
+}
+
+#[test]
+fn a_transform_divides_columns() {
+    let shop = TestDirectory::new();
+    let batches = own_transform::run(&shop.path("ratios")).unwrap();
+    let mut rows = 0;
+    for batch in &batches {
+        let doubles = |name: &str| arrow::compute::cast(&batch[name], &arrow::datatypes::DataType::Float64).unwrap();
+        let [qty, price, ratio] = ["qty", "price", "qty_by_price"].map(doubles);
+        let values = |column: &ArrayRef| column.as_primitive::<Float64Type>().iter().collect::<Vec<_>>();
+        for ((qty, price), ratio) in values(&qty).into_iter().zip(values(&price)).zip(values(&ratio)) {
+            assert_eq!(ratio, qty.zip(price).map(|(qty, price)| qty / price));
+            rows += 1;
+        }
+    }
+    assert!(rows > 0);
+}
+
+#[test]
+fn a_row_is_served() {
+    let shop = TestDirectory::new();
+    let row = serve_row::run(&shop.path("prices")).unwrap().unwrap();
+    assert_eq!(row["category"], serde_json::json!([1.0, 0.0, 0.0]), "{row:?}");
+    assert!(row["price"].is_number(), "{row:?}");
 }

@@ -1,0 +1,229 @@
+//! The rows of a step, computed into files of their own.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use forebay_commit::Artifact;
+use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch};
+use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source, literal_path};
+use serde_json::{Value, json};
+
+use crate::connector_registry::ConnectorRegistry;
+use crate::session::{Session, SessionOptions};
+
+/// The kind of step that selects rows.
+const FILTER: &str = "filter";
+
+/// The kind of step that stops a run for its rows.
+const EXPECT: &str = "expect";
+
+/// The name of what is computed; no step can be called so.
+const SHOWN: &str = "--where";
+
+/// What is computed.
+pub(crate) struct RowsRequest<'a> {
+    /// The step or source.
+    pub step: &'a str,
+    /// A SQL condition on its rows.
+    pub condition: Option<&'a str>,
+    /// The connectors that read the sources.
+    pub connectors: Arc<dyn ConnectorRegistry>,
+    /// What the steps have learned; they learn anew without it.
+    pub artifact: Option<&'a Artifact>,
+    /// Whether rules of `expect` stop the run and take out rows. Where steps have learned, they only warn.
+    pub enforces_rules: bool,
+}
+
+/// The rows of a step, batch by batch. They lie in files until this is dropped.
+pub struct StepRows {
+    schema: SchemaRef,
+    session: Session,
+    source: Arc<dyn Source>,
+    spans: std::vec::IntoIter<Span>,
+    chunks: Option<ChunkIterator>,
+    _scratch: ScratchDir,
+}
+
+impl StepRows {
+    /// The columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(chunk) = self.chunks.as_mut().and_then(Iterator::next) {
+                return Ok(Some(plain_batch(&self.schema, &chunk?.batch)?));
+            }
+            let Some(span) = self.spans.next() else { return Ok(None) };
+            let batch_rows = self.session.options.batch_rows;
+            let request = ScanRequest { batch_rows, ..ScanRequest::of_all_columns(&self.schema) };
+            self.chunks = Some(self.source.open(&self.session.io, &span, &request)?);
+        }
+    }
+}
+
+impl Iterator for StepRows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        self.next_batch().transpose()
+    }
+}
+
+impl Session {
+    /// The rows of a step or source. Its steps learn what they need anew, and nothing is published: the rows lie in
+    /// temporary files beside the state directory, so that memory stays within its limit.
+    pub fn rows(&self, pipeline: &Pipeline, step: &str) -> Result<StepRows> {
+        let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
+        let connectors = self.connectors.clone();
+        self.compute_rows(
+            pipeline,
+            RowsRequest { step, condition: None, connectors, artifact: None, enforces_rules: true },
+            scratch,
+        )
+    }
+
+    /// All rows of a step or source, in memory.
+    pub fn collect(&self, pipeline: &Pipeline, step: &str) -> Result<Vec<RecordBatch>> {
+        self.rows(pipeline, step)?.collect()
+    }
+
+    /// Computes the rows of a step in a temporary directory.
+    pub(crate) fn compute_rows(
+        &self,
+        pipeline: &Pipeline,
+        request: RowsRequest<'_>,
+        scratch: ScratchDir,
+    ) -> Result<StepRows> {
+        let step = known_step(pipeline, request.step)?;
+        let place = |name: &str| scratch.path().join(name).display().to_string();
+        let mut wanted = match request.artifact {
+            Some(artifact) => as_learned(pipeline, artifact, &step)?,
+            None => self.upstream_of(pipeline, &step)?,
+        };
+        if request.artifact.is_none() && !request.enforces_rules {
+            wanted.nodes.iter_mut().for_each(|node| node.steps.retain(|step| step.kind != EXPECT));
+        }
+        let mut from = step;
+        if let Some(condition) = request.condition {
+            let steps = vec![Step { kind: FILTER.to_owned(), config: Value::from(condition), at: None }];
+            let input = NodeInput::From(from);
+            from = SHOWN.to_owned();
+            wanted.nodes.push(PipelineNode::new(&from, input, steps));
+        }
+        let format = "parquet".to_owned();
+        wanted.sinks.push(PipelineSink {
+            name: SHOWN.to_owned(),
+            from,
+            config: self.connectors.canonical(&format, json!({ "path": place("rows") }))?,
+            format,
+            split: None,
+            optional: false,
+            at: None,
+        });
+        let options = SessionOptions { state: place("state"), run_id: None, ..self.options.clone() };
+        let (deadline, cluster, turn, claim, lease, carried) = Default::default();
+        let session = Session {
+            connectors: request.connectors,
+            options,
+            allow_empty: true,
+            deadline,
+            cluster,
+            turn,
+            claim,
+            lease,
+            carried,
+            ..self.clone()
+        };
+        let report = match request.artifact {
+            Some(artifact) => session.apply(&wanted, artifact)?,
+            None => session.run(&wanted)?,
+        };
+        let output = report.outputs.first().ok_or_else(|| Fault::internal("rows without an output"))?;
+        let source = self.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let dataset = source.discover(&session.io, &[])?;
+        let (schema, spans) = (dataset.schema, dataset.spans.into_iter());
+        Ok(StepRows { schema, session, source, spans, chunks: None, _scratch: scratch })
+    }
+
+    /// The sources that a step reads, itself or through others.
+    pub fn sources_of(&self, pipeline: &Pipeline, step: &str) -> Result<Vec<String>> {
+        let step = known_step(pipeline, step)?;
+        Ok(self.upstream_of(pipeline, &step)?.sources.into_iter().map(|source| source.name).collect())
+    }
+
+    /// A step, and what it reads: its own steps and sources, without sinks.
+    fn upstream_of(&self, pipeline: &Pipeline, step: &str) -> Result<Pipeline> {
+        let mut open = vec![step.to_owned()];
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        while let Some(name) = open.pop() {
+            if !names.insert(name.clone()) {
+                continue;
+            }
+            let Some(node) = pipeline.node(&name) else { continue };
+            match &node.input {
+                NodeInput::From(from) => open.push(from.clone()),
+                NodeInput::Union(all) => open.extend(all.iter().cloned()),
+                NodeInput::Sql(query) => open.extend(self.sql.tables(query)?),
+            }
+            // Any text may name another step; one too many does no harm.
+            node.steps.iter().for_each(|step| collect_texts(&step.config, &mut open));
+        }
+        let is_needed = |name: &String| names.contains(name);
+        let mut wanted = Pipeline {
+            sources: pipeline.sources.iter().filter(|source| is_needed(&source.name)).cloned().collect(),
+            nodes: pipeline.nodes.iter().filter(|node| is_needed(&node.name)).cloned().collect(),
+            name: pipeline.name.clone(),
+            ..Pipeline::default()
+        };
+        // Rows that have no column of the split learn from no part of it either.
+        wanted.split = pipeline.split.clone().filter(|_| wanted.nodes.iter().any(|node| node.fit_on.is_some()));
+        wanted.sources.iter_mut().for_each(|source| source.ready = None);
+        Ok(wanted)
+    }
+}
+
+/// The pipeline of an artifact, with its findings in force, over the sources of this one. Rules that rows must keep
+/// warn alone.
+fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pipeline> {
+    let mut learned = artifact.pipeline.clone();
+    known_step(&learned, step)?;
+    for source in &mut learned.sources {
+        if let Some(own) = pipeline.source(&source.name) {
+            (source.format, source.config) = (own.format.clone(), own.config.clone());
+        }
+        source.ready = None;
+    }
+    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == EXPECT) {
+        for rule in step.config.as_array_mut().into_iter().flatten() {
+            if rule.get("policy").is_some_and(|policy| policy == "fail") {
+                rule["policy"] = Value::from("warn");
+            }
+        }
+    }
+    let (sinks, trainings, predictions) = Default::default();
+    Ok(Pipeline { sinks, trainings, predictions, feed: None, deadline: None, ..learned })
+}
+
+fn collect_texts(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => texts.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
+        Value::Object(fields) => fields.values().for_each(|field| collect_texts(field, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The name of a step or source, if there is one of this name.
+pub(crate) fn known_step(pipeline: &Pipeline, name: &str) -> Result<String> {
+    let nodes = pipeline.nodes.iter().map(|node| node.name.as_str());
+    let names: Vec<&str> = nodes.chain(pipeline.sources.iter().map(|source| source.name.as_str())).collect();
+    if names.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+    Err(fault.suggest(name, names, "the steps and sources are"))
+}

@@ -1,0 +1,209 @@
+//! What runs pipelines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use forebay_connectors::BuiltInConnectors;
+use forebay_model::{Fault, Pipeline, Result};
+use forebay_plan::{ConfiguredTransform, ExplainProgram, SqlCompiler, TransformRegistry};
+use forebay_run::{
+    Artifact, PredictTransform, Preview, PreviewOptions, RowStream, RunReport, ServingModel, Session, SessionOptions,
+    StepRows, Task,
+};
+use forebay_storage::{EventListener, IgnoreEvents};
+
+use crate::spec;
+
+/// The transforms and formats that pipelines can use, and how they are run.
+///
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// let forebay = Forebay::new();
+/// let pipeline = forebay.read_spec("demand.yaml", [("as_of", "2016-05-22")])?;
+/// let report = forebay.run(&pipeline)?;
+/// println!("{} rows", report.outputs[0].rows);
+/// # Ok::<(), Fault>(())
+/// ```
+///
+/// Every call works on its own. What several calls should share, such as a deadline or workers, belongs to a
+/// [`Session`], which [`Forebay::session`] makes.
+#[derive(Clone)]
+pub struct Forebay {
+    /// Transforms by name.
+    pub registry: TransformRegistry,
+    /// Formats by name.
+    pub connectors: BuiltInConnectors,
+    options: SessionOptions,
+    listener: Arc<dyn EventListener>,
+}
+
+impl Default for Forebay {
+    fn default() -> Self {
+        Forebay {
+            registry: forebay_transforms::registry(),
+            connectors: BuiltInConnectors,
+            options: SessionOptions::default(),
+            listener: Arc::new(IgnoreEvents),
+        }
+    }
+}
+
+impl Forebay {
+    /// Everything that comes with Forebay, with default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with other options.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let forebay = Forebay::new().with_options(SessionOptions::default().memory_bytes(4 << 30).state("s3://bucket/state"));
+    /// # let _ = forebay;
+    /// ```
+    pub fn with_options(self, options: SessionOptions) -> Self {
+        Forebay { options, ..self }
+    }
+
+    /// The same, whose runs report to `listener`.
+    pub fn with_listener(self, listener: Arc<dyn EventListener>) -> Self {
+        Forebay { listener, ..self }
+    }
+
+    /// The same with one more transform, which pipelines and specs can then use.
+    pub fn with_transform<T: ConfiguredTransform>(mut self) -> Self {
+        self.registry.register::<T>();
+        self
+    }
+
+    /// What specs can name.
+    pub fn spec_catalog(&self) -> spec::SpecCatalog<'_> {
+        spec::SpecCatalog::new(
+            &self.registry,
+            forebay_connectors::source_formats(),
+            forebay_connectors::sink_formats(),
+            forebay_connectors::trainers(),
+            forebay_connectors::predictors(),
+        )
+    }
+
+    /// The pipeline of a spec, with values for its parameters.
+    pub fn read_spec(
+        &self,
+        path: impl AsRef<Path>,
+        params: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
+    ) -> Result<Pipeline> {
+        let path = path.as_ref();
+        let params: BTreeMap<String, String> =
+            params.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        spec::parse(&spec::read_text(path)?, &path.display().to_string(), &params, &self.spec_catalog())
+    }
+
+    /// A session, for several calls that share a deadline, workers or an interrupt.
+    pub fn session(&self) -> Result<Session> {
+        let mut registry = self.registry.clone();
+        registry.register::<PredictTransform>();
+        Session::new(registry, Arc::new(self.connectors), exact_sql(), self.options.clone(), self.listener.clone())
+    }
+
+    /// Learns everything, commits the artifact, and writes all sinks.
+    pub fn run(&self, pipeline: &Pipeline) -> Result<RunReport> {
+        self.session()?.run(pipeline)
+    }
+
+    /// Like [`Forebay::run`], on a thread of its own; await it in any `async` runtime. Dropping it asks the run to stop.
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// async fn nightly(pipeline: Pipeline) -> Result<RunReport> {
+    ///     Forebay::new().run_async(pipeline)?.await
+    /// }
+    /// ```
+    pub fn run_async(&self, pipeline: Pipeline) -> Result<Task<RunReport>> {
+        self.spawn(move |session| session.run(&pipeline))
+    }
+
+    /// Learns everything and commits the artifact.
+    pub fn fit(&self, pipeline: &Pipeline) -> Result<RunReport> {
+        self.session()?.fit(pipeline)
+    }
+
+    /// Everything that a run would refuse before it reads rows, at once; gives warnings.
+    pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Fault>> {
+        self.session()?.check(pipeline)
+    }
+
+    /// What a run would do.
+    pub fn explain(&self, pipeline: &Pipeline) -> Result<ExplainProgram> {
+        self.session()?.explain(pipeline, None)
+    }
+
+    /// Some rows of a step, computed from a sample.
+    pub fn preview(&self, pipeline: &Pipeline, options: &PreviewOptions) -> Result<Preview> {
+        self.session()?.preview(pipeline, options)
+    }
+
+    /// The rows of a step or source, batch by batch; see [`Session::rows`].
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// let pipeline = PipelineBuilder::new("demand");
+    /// let demand = pipeline.source("demand", ParquetSource::at("data/demand"));
+    /// let recent = pipeline.step("recent", &demand).apply(filter("date >= DATE '2016-05-01'"));
+    /// for batch in Forebay::new().rows(&pipeline.build()?, &recent)? {
+    ///     println!("{} rows", batch?.num_rows());
+    /// }
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn rows(&self, pipeline: &Pipeline, step: impl Into<String>) -> Result<StepRows> {
+        self.session()?.rows(pipeline, &step.into())
+    }
+
+    /// All rows of a step or source, in memory.
+    pub fn collect(&self, pipeline: &Pipeline, step: impl Into<String>) -> Result<Vec<RecordBatch>> {
+        self.session()?.collect(pipeline, &step.into())
+    }
+
+    /// The rows of a step or source as a `Stream` for `async` programs.
+    pub fn stream(&self, pipeline: &Pipeline, step: impl Into<String>) -> Result<RowStream> {
+        self.session()?.stream(pipeline, &step.into())
+    }
+
+    /// Does work of a session on a thread of its own.
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// async fn learned(pipeline: Pipeline) -> Result<RunReport> {
+    ///     Forebay::new().spawn(move |session| session.fit(&pipeline))?.await
+    /// }
+    /// ```
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Session) -> Result<T> + Send + 'static,
+    ) -> Result<Task<T>> {
+        self.session()?.spawn(work)
+    }
+
+    /// The artifact in a directory, such as [`RunReport::artifact_path`].
+    pub fn artifact(&self, directory: &str) -> Result<Artifact> {
+        let session = self.session()?;
+        Artifact::load(session.io(), &session.io().resolve(directory)?)
+    }
+
+    /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).
+    pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<ServingModel> {
+        ServingModel::new(artifact, &self.registry, &exact_sql(), node)
+    }
+}
+
+/// SQL whose sums do not depend on how rows are divided.
+fn exact_sql() -> SqlCompiler {
+    SqlCompiler::default().with_exact(forebay_transforms::relational::exact_aggregates())
+}

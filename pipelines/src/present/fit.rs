@@ -1,0 +1,87 @@
+//! Text that fits a narrow terminal.
+
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+/// Where the second cell of a line may begin so that continuations stand below it.
+const HANG_MAX: usize = 30;
+
+/// The text with lines of 80 columns at most: longer ones go on below their second cell, or indented. A word that is
+/// longer stays whole.
+pub(crate) fn fit(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match visible(line.trim_end_matches('\n')) <= WIDTH {
+            true => out.push_str(line),
+            false => wrap(line, &mut out),
+        }
+    }
+    out
+}
+
+fn wrap(line: &str, out: &mut String) {
+    let (line, end) = match line.strip_suffix('\n') {
+        Some(line) => (line, "\n"),
+        None => (line, ""),
+    };
+    let hang = " ".repeat(hang(line));
+    let (mut width, mut is_first) = (0, true);
+    // Words with the spaces before them: several of them align cells.
+    let mut rest = line;
+    while !rest.is_empty() {
+        let spaces = rest.len() - rest.trim_start_matches(' ').len();
+        let word = rest[spaces..].find(' ').map_or(rest.len(), |length| spaces + length);
+        let (gap, text) = (&rest[..spaces], &rest[spaces..word]);
+        if !is_first && width + spaces + visible(text) > WIDTH {
+            out.push('\n');
+            out.push_str(&hang);
+            width = hang.len();
+        } else {
+            out.push_str(gap);
+            width += spaces;
+        }
+        out.push_str(text);
+        width += visible(text);
+        // Cells that are empty at the end of a line leave nothing to go on with.
+        (is_first, rest) = (is_first && text.is_empty(), &rest[word..]);
+    }
+    out.push_str(end);
+}
+
+/// The column at which a line goes on.
+fn hang(line: &str) -> usize {
+    let plain = anstream::adapter::strip_str(line).to_string();
+    let indent = plain.len() - plain.trim_start().len();
+    let after_first = plain[indent..].find("  ").map(|at| indent + at);
+    let second = after_first.map(|at| at + plain[at..].len() - plain[at..].trim_start().len());
+    second.filter(|column| *column <= HANG_MAX).unwrap_or(indent + 2)
+}
+
+/// Columns that a text takes, without its colours.
+fn visible(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_go_on_below_their_second_cell() {
+        let words = "word ".repeat(20);
+        let cases = [
+            ("short\n", "short\n".to_owned()),
+            (
+                &format!("  why     {words}\n"),
+                format!("  why     {}\n          {}\n", "word ".repeat(14).trim_end(), "word ".repeat(6)),
+            ),
+            (&format!("a {words}x"), format!("a {}\n  {}x", "word ".repeat(15).trim_end(), "word ".repeat(5))),
+            (&format!("at {}", "p".repeat(90)), format!("at\n  {}", "p".repeat(90))),
+            ("", String::new()),
+        ];
+        for (text, expected) in cases {
+            let fitted = fit(text);
+            assert_eq!(fitted.trim_end(), expected.trim_end(), "{text}");
+        }
+    }
+}
