@@ -120,6 +120,8 @@ impl TestDirectory {
         // The token of this user, which workers and coordinators share.
         command.env_remove("FOREBAY_TOKEN").env("XDG_STATE_HOME", self.path(".user"));
         command.env("XDG_CONFIG_HOME", self.path(".config"));
+        // Output for pipes has no width, and logs are for those who ask.
+        command.env_remove("COLUMNS").env_remove("RUST_LOG");
         for name in ["MEMORY", "THREADS", "STATE", "WORKERS", "LOCAL_WORKERS"] {
             command.env_remove(format!("FOREBAY_{name}"));
         }

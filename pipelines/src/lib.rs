@@ -30,9 +30,127 @@ pub use forebay_connectors as connectors;
 pub use forebay_feed as feed;
 pub use forebay_model as model;
 pub use forebay_plan as plan;
-pub use forebay_run::{Artifact, FeedConfig, RunReport, ServingModel, Session, SessionOptions};
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// let artifact = Forebay::new().artifact(".forebay/artifacts/1c291ca3d5f0")?;
+/// for learned in &artifact.findings {
+///     println!("{} of {}", learned.analyzer, learned.columns.join(", "));
+/// }
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::Artifact;
+/// ```
+/// use forebay::prelude::*;
+///
+/// let feed = FeedConfig::default().from("features").split("train").label("qty").batch_rows(4096);
+/// assert_eq!(feed.rows_per_batch(), 4096);
+/// ```
+pub use forebay_run::FeedConfig;
+/// ```
+/// use forebay::prelude::*;
+///
+/// let options = PreviewOptions::default().step("features").rows(5).condition("qty > 10");
+/// assert_eq!(options.sample_rows, 100_000);
+/// ```
+pub use forebay_run::PreviewOptions;
+/// ```no_run
+/// use forebay::prelude::*;
+/// use futures::StreamExt;
+///
+/// async fn count(pipeline: &Pipeline) -> Result<usize> {
+///     let (mut rows, mut batches) = (0, Forebay::new().stream(pipeline, "features")?);
+///     while let Some(batch) = batches.next().await {
+///         rows += batch?.num_rows();
+///     }
+///     Ok(rows)
+/// }
+/// ```
+pub use forebay_run::RowStream;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// fn tell(report: &RunReport) {
+///     for output in &report.outputs {
+///         println!("{}: {} rows in {}", output.sink, output.rows, output.data);
+///     }
+/// }
+/// ```
+pub use forebay_run::RunReport;
+/// ```
+/// use forebay::RunSample;
+///
+/// assert_eq!("1%".parse(), Ok(RunSample::Share(0.01)));
+/// ```
+pub use forebay_run::RunSample;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// let forebay = Forebay::new();
+/// let model = forebay.model(&forebay.artifact(".forebay/artifacts/1c291ca3d5f0")?, Some("features"))?;
+/// let row = serde_json::json!({ "price": 4.5 });
+/// let features = row.as_object().map(|row| model.apply_row(row)).transpose()?;
+/// # let _ = features;
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::ServingModel;
+/// ```no_run
+/// use forebay::prelude::*;
+/// use forebay::run::{DeadlineSpec, Interval};
+///
+/// let forebay = Forebay::new();
+/// let pipeline = forebay.read_spec("demand.yaml", [("as_of", "2016-05-22")])?;
+/// let session = forebay.session()?.with_deadline(&DeadlineSpec::parse("06:30")?)?;
+/// session.run_interval(&pipeline, &Interval { from: "2016-05-21".into(), to: "2016-05-22".into() })?;
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::Session;
+pub use forebay_run::SessionOptions;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// # let pipeline = PipelineBuilder::new("demand").build()?;
+/// let rows = Forebay::new().rows(&pipeline, "features")?;
+/// println!("{:?}", rows.schema());
+/// let counted: Result<usize> = rows.map(|batch| Ok(batch?.num_rows())).sum();
+/// # counted?;
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::StepRows;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// async fn two(first: Pipeline, second: Pipeline) -> Result<()> {
+///     let forebay = Forebay::new();
+///     let (first, second) = (forebay.run_async(first)?, forebay.run_async(second)?);
+///     first.await?;
+///     second.await?;
+///     Ok(())
+/// }
+/// ```
+pub use forebay_run::Task;
 pub use forebay_setters::Setters;
-pub use forebay_storage::{Event, EventListener, IgnoreEvents};
+/// ```
+/// use std::sync::Arc;
+///
+/// use forebay::prelude::*;
+/// use forebay::{Event, EventListener};
+///
+/// struct Warnings;
+///
+/// impl EventListener for Warnings {
+///     fn on_event(&self, event: Event) {
+///         if let Event::Warning { message } = event {
+///             eprintln!("{message}");
+///         }
+///     }
+/// }
+///
+/// let forebay = Forebay::new().with_listener(Arc::new(Warnings));
+/// # let _ = forebay;
+/// ```
+pub use forebay_storage::EventListener;
+pub use forebay_storage::{Event, IgnoreEvents};
 pub use forebay_transforms as transforms;
 pub use predict::{ScoringRequest, TrainedModel};
 pub use visible::{VisibleDataset, VisibleFile};
@@ -52,12 +170,12 @@ pub mod run {
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
-        Artifact, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, RunReport, ScoringRequest, ServingModel, Session,
-        SessionOptions, Setters,
+        Artifact, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport, ScoringRequest,
+        ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::*;
     pub use forebay_model::{DataSplit, Fault, Pipeline, Result};
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
-    pub use forebay_run::{ForecastFormat, PredictConfig, PreviewOptions};
+    pub use forebay_run::{ForecastFormat, PredictConfig};
     pub use forebay_transforms::*;
 }

@@ -22,6 +22,18 @@ use serde_json::{Value, json};
 const NODE: &str = "predictions";
 
 /// A model that was trained, with the artifact that its features come from.
+///
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// let session = Forebay::new().session()?;
+/// let model = TrainedModel::load(session.io(), "out/net")?;
+/// let mut scoring = ScoringRequest { output: "out/predictions".into(), ..ScoringRequest::default() };
+/// scoring.sources.insert("demand".into(), "data/demand".into());
+/// let report = model.score(&session, &scoring)?;
+/// # let _ = report;
+/// # Ok::<(), Fault>(())
+/// ```
 pub struct TrainedModel {
     predictor: Arc<Predictor>,
     /// Keeps the model where steps find it.

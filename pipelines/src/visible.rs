@@ -27,6 +27,15 @@ pub struct VisibleFile {
 }
 
 /// The rows of an output or a table, of one version from beginning to end.
+///
+/// ```no_run
+/// use forebay::VisibleDataset;
+/// use forebay::run::StorageClient;
+///
+/// let features = VisibleDataset::open(&StorageClient::new()?, "s3://bucket/out/features")?;
+/// println!("{} files", features.files().len());
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 pub struct VisibleDataset {
     io: StorageClient,
     source: Arc<dyn Source>,

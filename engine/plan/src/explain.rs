@@ -16,6 +16,12 @@ const LOOKUP_TABLE: &str = "lookup table";
 /// Display name of a join that partitions both sides.
 const SHUFFLE_JOIN: &str = "shuffle join";
 
+/// What one row adds to a state at most, in bytes: a token of usual length with its count, its hash and its place.
+const ROW_STATE_BYTES: u64 = 256;
+
+/// A state of few rows has fixed parts beside them.
+const STATE_BYTES_MIN: u64 = 64 << 10;
+
 /// Explanation of a program.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainProgram {
@@ -150,7 +156,7 @@ pub struct ExplainState {
     pub step: String,
     /// Part of the split that it reads.
     pub part: Option<String>,
-    /// Upper bound of the state's memory in bytes.
+    /// Upper bound of the state's memory in bytes, by the rows of the data where they are known.
     pub memory_bytes_max: u64,
     /// Whether its finding is known from an earlier run.
     pub reused: bool,
@@ -195,6 +201,10 @@ impl ExplainProgram {
             let dataset = datasets.get(name)?;
             Some(dataset.bytes_of_columns(&scan.columns).unwrap_or_else(|| dataset.bytes()))
         };
+        let scan_rows = |scan: &ColumnScan| match &program.bound.bases[scan.base] {
+            BaseDataset::Source(name) => datasets.get(name)?.rows(),
+            BaseDataset::Gathered(_) => None,
+        };
         let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
             let ops = program.windows_of(scans);
             let ops = ops.into_iter().filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
@@ -237,6 +247,9 @@ impl ExplainProgram {
             match &pass.work {
                 PassWork::Learn(LearnWork { lanes, known }) => {
                     explained.lanes = lanes.len();
+                    let scans = || lanes.iter().flat_map(|lane| &lane.scans);
+                    let grows_to = scans().map(scan_rows).sum::<Option<u64>>().map(|rows| rows * ROW_STATE_BYTES);
+                    let grows_to = grows_to.unwrap_or(u64::MAX).max(STATE_BYTES_MIN);
                     let asks = lanes.iter().flat_map(|lane| &lane.asks).chain(known);
                     for ask_id in asks.collect::<std::collections::BTreeSet<_>>() {
                         let ask = &program.bound.asks[*ask_id];
@@ -247,7 +260,7 @@ impl ExplainProgram {
                             columns: ask.ask.inputs.clone(),
                             step: program.bound.ops[ask.op].label.clone(),
                             part: ask.part.as_deref().map(|part| crate::part_name(part).to_owned()),
-                            memory_bytes_max: analyzer.size_bytes_max(states_bytes) as u64,
+                            memory_bytes_max: (analyzer.size_bytes_max(states_bytes) as u64).min(grows_to),
                             reused: known.contains(ask_id),
                             continues: ask.carried.is_some(),
                             held: ask.held.is_some(),

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::options::RunArgs;
 use super::profile::profile_data;
-use super::write_stdout;
 use crate::present;
 
 /// Bytes of a file that are looked at to tell a profile from data.

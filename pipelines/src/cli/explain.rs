@@ -46,7 +46,7 @@ impl ExplainCommand {
         let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
         let form = if self.options.json { ExplainFormat::Json } else { self.format };
         super::write_stdout(&match form {
-            ExplainFormat::Text => present::fit(&present::explain::text(&explain)),
+            ExplainFormat::Text => present::fit(&present::explain::text(&explain), present::output_columns()),
             ExplainFormat::Json => present::explain::json(&explain)?,
             ExplainFormat::Mermaid => present::explain::mermaid(&explain),
         })?;

@@ -107,7 +107,10 @@ impl FeedCommand {
         };
         let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
         let told = feed::FeedReport { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
-        write_stdout(&if self.options.json { feed::json(&told) } else { feed::feed_summary(&told) })?;
+        match self.options.json {
+            true => write_stdout(&feed::json(&told))?,
+            false => super::write_text(&feed::feed_summary(&told))?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 

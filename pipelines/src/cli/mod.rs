@@ -219,9 +219,9 @@ pub(crate) fn write_stdout(text: &str) -> Result<()> {
     write_all(&mut anstream::stdout().lock(), text.as_bytes())
 }
 
-/// Writes text for people to standard output, in lines of 80 columns.
+/// Writes text for people to standard output, in lines that fit the terminal.
 pub(crate) fn write_text(text: &str) -> Result<()> {
-    write_stdout(&present::fit(text))
+    write_stdout(&present::fit(text, present::output_columns()))
 }
 
 /// Writes bytes to standard output as they are.

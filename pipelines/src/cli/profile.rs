@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::new::{data_pipeline, name_of};
 use super::options::{RunArgs, SpecArgs};
-use super::{usage, write_stdout};
+use super::usage;
 use crate::page::{PageArgs, profile_page};
 use crate::present;
 

@@ -96,7 +96,7 @@ impl RunCommand {
         let explain = session.explain(&pipeline, interval.as_ref())?;
         super::write_stdout(&match self.options.json {
             true => present::explain::json(&explain)?,
-            false => present::fit(&present::explain::text(&explain)),
+            false => present::fit(&present::explain::text(&explain), present::output_columns()),
         })?;
         Ok(ExitCode::SUCCESS)
     }

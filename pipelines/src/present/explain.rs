@@ -8,13 +8,10 @@ use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
 use forebay_plan::{ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow, StepRefit};
 
-use super::units;
+use super::{TERMINAL_COLUMNS, units};
 
 /// Characters of an id that are shown: enough to tell a program's ids apart.
 const ID_CHARS_SHOWN: usize = 8;
-
-/// Columns to fill before a list is continued on the next line.
-const LINE_CHARS: usize = 80;
 
 const TITLE: Style = AnsiColor::Blue.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -175,7 +172,7 @@ fn list(out: &mut String, label: &str, items: &[String]) {
     let mut empty = true;
     for (index, item) in items.iter().enumerate() {
         let comma = if index + 1 < items.len() { "," } else { "" };
-        if !empty && current.chars().count() + item.chars().count() + 2 > LINE_CHARS {
+        if !empty && current.chars().count() + item.chars().count() + 2 > TERMINAL_COLUMNS {
             let _ = writeln!(out, "{}", current.trim_end());
             current = " ".repeat(19);
         }

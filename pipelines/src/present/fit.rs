@@ -1,25 +1,38 @@
 //! Text that fits a narrow terminal.
 
-/// Columns of a terminal.
-const WIDTH: usize = 80;
+use std::io::IsTerminal;
+
+/// Columns of text that is laid out for no terminal in particular.
+pub(crate) const TERMINAL_COLUMNS: usize = 80;
 
 /// Where the second cell of a line may begin so that continuations stand below it.
 const HANG_MAX: usize = 30;
 
-/// The text with lines of 80 columns at most: longer ones go on below their second cell, or indented. A word that is
-/// longer stays whole.
-pub(crate) fn fit(text: &str) -> String {
+/// The columns of the terminal that standard output goes to, or those that the variable `COLUMNS` tells. Output that
+/// goes to a file or a pipe has no width.
+pub(crate) fn output_columns() -> Option<usize> {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let seen = || terminal_size::terminal_size().map(|(columns, _)| usize::from(columns.0));
+    let columns = told.or_else(|| std::io::stdout().is_terminal().then(seen).flatten());
+    // Nothing can be laid out in less.
+    columns.map(|columns: usize| columns.max(40))
+}
+
+/// The text with lines of so many columns at most: longer ones go on below their second cell, or indented. A word that
+/// is longer stays whole.
+pub(crate) fn fit(text: &str, columns: Option<usize>) -> String {
+    let Some(columns) = columns else { return text.to_owned() };
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        match visible(line.trim_end_matches('\n')) <= WIDTH {
+        match visible(line.trim_end_matches('\n')) <= columns {
             true => out.push_str(line),
-            false => wrap(line, &mut out),
+            false => wrap(line, columns, &mut out),
         }
     }
     out
 }
 
-fn wrap(line: &str, out: &mut String) {
+fn wrap(line: &str, columns: usize, out: &mut String) {
     let (line, end) = match line.strip_suffix('\n') {
         Some(line) => (line, "\n"),
         None => (line, ""),
@@ -32,7 +45,7 @@ fn wrap(line: &str, out: &mut String) {
         let spaces = rest.len() - rest.trim_start_matches(' ').len();
         let word = rest[spaces..].find(' ').map_or(rest.len(), |length| spaces + length);
         let (gap, text) = (&rest[..spaces], &rest[spaces..word]);
-        if !is_first && width + spaces + visible(text) > WIDTH {
+        if !is_first && width + spaces + visible(text) > columns {
             out.push('\n');
             out.push_str(&hang);
             width = hang.len();
@@ -80,8 +93,9 @@ mod tests {
             ("", String::new()),
         ];
         for (text, expected) in cases {
-            let fitted = fit(text);
+            let fitted = fit(text, Some(80));
             assert_eq!(fitted.trim_end(), expected.trim_end(), "{text}");
+            assert_eq!(fit(text, None), text);
         }
     }
 }

@@ -22,4 +22,4 @@ pub(crate) mod top;
 mod training;
 pub mod units;
 
-pub(crate) use fit::fit;
+pub(crate) use fit::{TERMINAL_COLUMNS, fit, output_columns};

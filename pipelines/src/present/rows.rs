@@ -6,14 +6,16 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Result, logical_type};
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::units;
+use super::{output_columns, units};
 
 /// Characters of a value that a table shows.
 const VALUE_CHARS_MAX: usize = 32;
 
-/// A table with names, types and values; numbers stand to the right.
+/// A table with names, types and values; numbers stand to the right. Columns that do not fit beside each other
+/// in a terminal stand in blocks of their own below.
 pub fn table(batches: &[RecordBatch]) -> Result<String> {
     let Some(first) = batches.first() else { return Ok("no rows\n".to_owned()) };
     let mut columns: Vec<Vec<String>> =
@@ -30,17 +32,36 @@ pub fn table(batches: &[RecordBatch]) -> Result<String> {
         columns.iter().map(|texts| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)).collect();
     let lines = columns.first().map_or(0, Vec::len);
     let mut out = String::new();
-    for line in 0..lines {
-        let cells = columns.iter().zip(&widths).zip(&numeric).map(|((texts, width), right)| match right {
-            true => format!("{:>width$}", texts[line]),
-            false => format!("{:width$}", texts[line]),
-        });
-        out += cells.collect::<Vec<_>>().join("  ").trim_end();
-        out.push('\n');
+    for (number, block) in blocks(&widths, output_columns().unwrap_or(usize::MAX)).into_iter().enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
+        for line in 0..lines {
+            let cells = block.clone().map(|column| match (&columns[column][line], widths[column], numeric[column]) {
+                (text, width, true) => format!("{text:>width$}"),
+                (text, width, false) => format!("{text:width$}"),
+            });
+            out += cells.collect::<Vec<_>>().join("  ").trim_end();
+            out.push('\n');
+        }
     }
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     out += &format!("{}\n", units::rows(rows as u64));
     Ok(out)
+}
+
+/// Columns that fit beside each other; the others stand below.
+fn blocks(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
+    let (mut blocks, mut from, mut width) = (Vec::new(), 0, 0);
+    for (column, own) in widths.iter().enumerate() {
+        if column > from && width + 2 + own > columns {
+            blocks.push(from..column);
+            (from, width) = (column, 0);
+        }
+        width += if column == from { *own } else { own + 2 };
+    }
+    blocks.push(from..widths.len());
+    blocks
 }
 
 /// CSV with a header.
