@@ -88,7 +88,11 @@ impl MachineRequest {
             state: settings.state(self.state.as_deref()).value,
             run_id: self.run_id.clone(),
         };
-        let mut session = Forebay::new().with_options(options).with_listener(listener.clone()).session()?.allowing_empty(self.allow_empty);
+        let mut session = Forebay::new()
+            .with_options(options)
+            .with_listener(listener.clone())
+            .session()?
+            .allowing_empty(self.allow_empty);
         if let Some(deadline) = &self.deadline {
             session = session.with_deadline(&DeadlineSpec::parse(deadline)?)?;
         }
@@ -187,7 +191,13 @@ impl CommandRequest {
             }
             PyCommand::Preview { step, rows, condition, sample_rows } => {
                 let (step, condition) = (step.clone(), condition.clone());
-                let wanted = PreviewOptions { step, rows: *rows, condition, sample_rows: *sample_rows, ..PreviewOptions::default() };
+                let wanted = PreviewOptions {
+                    step,
+                    rows: *rows,
+                    condition,
+                    sample_rows: *sample_rows,
+                    ..PreviewOptions::default()
+                };
                 let preview = session.preview(&self.pipeline()?, &wanted)?;
                 let schema = preview.batches.first().map_or_else(|| Arc::new(Schema::empty()), |batch| batch.schema());
                 Ok(Answer::Rows(Table::new(concat_batches(&schema, &preview.batches)?)))
