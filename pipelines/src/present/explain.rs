@@ -413,11 +413,12 @@ pass 2  gather, level 1, done already  2a2b3c4d
 pass 3  write, level 1  3a2b3c4d
   why     sink `table` is written
   reads   joined.join (gathered), 12 spans
-          columns  column_0, column_1, column_2, column_3, column_4, column_5, column_6, column_7,
-                   column_8, column_9, column_10, column_11, column_12, column_13, column_14,
-                   column_15, column_16, column_17, column_18, column_19, column_20, column_21,
-                   column_22, column_23, column_24, column_25, column_26, column_27, column_28,
-                   column_29
+          columns  column_0, column_1, column_2, column_3, column_4, column_5,
+                   column_6, column_7, column_8, column_9, column_10,
+                   column_11, column_12, column_13, column_14, column_15,
+                   column_16, column_17, column_18, column_19, column_20,
+                   column_21, column_22, column_23, column_24, column_25,
+                   column_26, column_27, column_28, column_29
           steps    cleaned.filter, features.standardize
   windows windows.rolling  in order of time  it reads spans that follow each other in time
   gives   table
