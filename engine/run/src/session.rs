@@ -369,7 +369,7 @@ impl Session {
         explain: &mut ExplainProgram,
     ) -> Result<()> {
         let costs = self.cost_history(&run.pipeline.name)?;
-        let planned = planned_passes(&run.program, run.pipeline, datasets, None, &run.known);
+        let planned = planned_passes(&run.program, run.pipeline, datasets, None, &run.state);
         for (pass, mut planned) in explain.passes.iter_mut().zip(planned) {
             planned.read = match pass.spans_to_read {
                 _ if pass.reused => Some(0),

@@ -67,7 +67,7 @@ impl RunCommand {
         let report = self.spec.pipeline().and_then(|pipeline| {
             let (session, pipeline) = match sample {
                 Some(sample) => session.sampled(&pipeline, sample)?,
-                None => (session, pipeline),
+                None => (session.clone(), pipeline),
             };
             let report = match self.interval.as_deref() {
                 Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),

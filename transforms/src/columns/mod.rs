@@ -10,7 +10,7 @@ mod select;
 pub use cast::{CastColumns, OnCastError, TypeName, cast};
 pub use derive::{DeriveColumns, derive};
 pub use drop::{DropColumns, drop_columns};
-pub use profile::{ProfileColumns, profile};
 pub(crate) use profile::profile_requests;
+pub use profile::{ProfileColumns, profile};
 pub use rename::{RenameColumns, rename};
 pub use select::{SelectColumns, select};
