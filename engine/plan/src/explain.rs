@@ -19,6 +19,9 @@ const SHUFFLE_JOIN: &str = "shuffle join";
 /// What one row adds to a state at most, in bytes: a token of usual length with its count, its hash and its place.
 const ROW_STATE_BYTES: u64 = 256;
 
+/// What one stored byte adds at most, where rows are not known.
+const STORED_STATE_BYTES: u64 = 64;
+
 /// A state of few rows has fixed parts beside them.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
@@ -249,7 +252,9 @@ impl ExplainProgram {
                     explained.lanes = lanes.len();
                     let scans = || lanes.iter().flat_map(|lane| &lane.scans);
                     let grows_to = scans().map(scan_rows).sum::<Option<u64>>().map(|rows| rows * ROW_STATE_BYTES);
-                    let grows_to = grows_to.unwrap_or(u64::MAX).max(STATE_BYTES_MIN);
+                    let stored =
+                        || scans().map(scan_bytes).sum::<Option<u64>>().map(|bytes| bytes * STORED_STATE_BYTES);
+                    let grows_to = grows_to.or_else(stored).unwrap_or(u64::MAX).max(STATE_BYTES_MIN);
                     let asks = lanes.iter().flat_map(|lane| &lane.asks).chain(known);
                     for ask_id in asks.collect::<std::collections::BTreeSet<_>>() {
                         let ask = &program.bound.asks[*ask_id];
