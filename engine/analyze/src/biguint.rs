@@ -28,6 +28,25 @@ pub(crate) fn multiply(a: &[u64], b: &[u64]) -> Vec<u64> {
     product
 }
 
+/// `a += b`.
+pub(crate) fn add(a: &mut Vec<u64>, b: &[u64]) {
+    a.resize(a.len().max(b.len()) + 1, 0);
+    let mut carry = false;
+    for (i, limb) in a.iter_mut().enumerate() {
+        let (sum, over) = limb.overflowing_add(b.get(i).copied().unwrap_or(0));
+        let (sum, over_too) = sum.overflowing_add(u64::from(carry));
+        *limb = sum;
+        carry = over | over_too;
+    }
+}
+
+/// Whether `a < b`.
+pub(crate) fn is_less(a: &[u64], b: &[u64]) -> bool {
+    let limb = |n: &[u64], i: usize| n.get(i).copied().unwrap_or(0);
+    let highest = (0..a.len().max(b.len())).rev().find(|&i| limb(a, i) != limb(b, i));
+    highest.is_some_and(|i| limb(a, i) < limb(b, i))
+}
+
 /// `a -= b`, where `a >= b`.
 pub(crate) fn subtract(a: &mut [u64], b: &[u64]) {
     let mut borrow = false;

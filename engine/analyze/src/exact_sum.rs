@@ -197,6 +197,39 @@ pub(crate) fn variance(n: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
     biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
 }
 
+/// The population covariance of `n` pairs: `(n * P - X * Y) / n^2`, where `P` is the sum of products and `X` and `Y` are
+/// the sums, rounded once.
+pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f64 {
+    let (p_negative, p, p_low) = products.magnitude();
+    let [(x_negative, x, x_low), (y_negative, y, y_low)] = sums.map(ExactSum::magnitude);
+    let negative = x_negative != y_negative;
+    let is_zero = [p.is_empty(), x.is_empty() || y.is_empty()];
+    let (p_low, s_low) = match is_zero {
+        [true, true] => return 0.0,
+        [true, false] => (x_low + y_low, x_low + y_low),
+        [false, true] => (p_low, p_low),
+        [false, false] => (p_low, x_low + y_low),
+    };
+    let low = p_low.min(s_low);
+    // As for the variance.
+    let extra = 4;
+    let mut of_products = biguint::shift_limbs(&biguint::multiply(&p, &[n]), (p_low - low) as usize + extra);
+    let mut of_sums = biguint::shift_limbs(&biguint::multiply(&x, &y), (s_low - low) as usize + extra);
+    let (is_negative, mut spread) = if p_negative != negative {
+        biguint::add(&mut of_products, &of_sums);
+        (if is_zero[0] { !negative } else { p_negative }, of_products)
+    } else if biguint::is_less(&of_products, &of_sums) {
+        biguint::subtract(&mut of_sums, &of_products);
+        (!negative, of_sums)
+    } else {
+        of_products.resize(of_products.len().max(of_sums.len()), 0);
+        biguint::subtract(&mut of_products, &of_sums);
+        (p_negative, of_products)
+    };
+    let rest = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
+    signed(is_negative, biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0))
+}
+
 fn signed(negative: bool, value: f64) -> f64 {
     if negative { -value } else { value }
 }
@@ -204,6 +237,42 @@ fn signed(negative: bool, value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn covariances_have_signs_and_are_exact() {
+        let add = |sum: &mut ExactSum, value: i64| sum.add_signed(0, i128::from(value));
+        let of = |pairs: &[(i64, i64)]| {
+            let (mut x, mut y, mut products) = (ExactSum::default(), ExactSum::default(), ExactSum::default());
+            for (a, b) in pairs {
+                add(&mut x, *a);
+                add(&mut y, *b);
+                products.add_signed(0, i128::from(*a) * i128::from(*b));
+            }
+            covariance(pairs.len() as u64, [&x, &y], &products)
+        };
+        let naive = |pairs: &[(i64, i64)]| {
+            let n = pairs.len() as i128;
+            let sum = |of: &dyn Fn(&(i64, i64)) -> i128| pairs.iter().map(of).sum::<i128>();
+            let spread = n * sum(&|(a, b)| i128::from(*a) * i128::from(*b))
+                - sum(&|(a, _)| i128::from(*a)) * sum(&|(_, b)| i128::from(*b));
+            spread as f64 / (n * n) as f64
+        };
+        let cases: [&[(i64, i64)]; 8] = [
+            &[(1, 2), (2, 4), (4, 8)],
+            &[(1, -2), (2, -4), (4, -8)],
+            &[(-1, 5), (1, 5)],
+            &[(1, -1), (-1, 1)],
+            &[(1, 1), (-1, -1), (3, 3)],
+            &[(1, 0), (0, 1)],
+            &[(-5, 3), (-6, 3), (-9, 1)],
+            &[(7, 7)],
+        ];
+        for pairs in cases {
+            assert_eq!(of(pairs), naive(pairs), "{pairs:?}");
+        }
+        let far = 1 << 40;
+        assert_eq!(of(&[(far, far), (far + 1, far + 1)]), 0.25);
+    }
 
     #[test]
     fn signs_carries_and_windows() {

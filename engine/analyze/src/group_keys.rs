@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, Int64Builder, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
-use forebay_model::{Fault, Result, StringColumn, TextRef, codes};
+use forebay_model::{Fault, Result, StringColumn, TextRef, codes, logical_type};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Whether keys of this type are encoded as 64-bit integers; all others are encoded as text.
@@ -148,6 +148,21 @@ impl KeyTable {
         };
         self.columns.into_iter().map(column).collect()
     }
+}
+
+/// The first value of a key, of this type, and the others; each as it is encoded.
+pub(crate) fn split_key<'a>(key: &'a [u8], first: &DataType) -> Result<(&'a [u8], &'a [u8])> {
+    let length = match key.split_first() {
+        None => return Err(corrupt()),
+        Some((0, _)) => 1,
+        Some(_) if is_integer(&logical_type(first)) => 1 + size_of::<u64>(),
+        Some((_, text)) => {
+            // A zero byte that 255 follows is part of the text.
+            let ends = |at: usize| text[at] == 0 && text.get(at + 1) != Some(&255);
+            2 + (0..text.len()).find(|at| ends(*at)).ok_or_else(corrupt)?
+        }
+    };
+    key.split_at_checked(length).ok_or_else(corrupt)
 }
 
 fn unescape(key: &[u8]) -> Result<(String, &[u8])> {

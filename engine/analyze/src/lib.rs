@@ -5,6 +5,8 @@
 //! disk, and samples are chosen by row keys.
 
 mod biguint;
+mod category_association;
+mod column_correlation;
 mod column_moments;
 mod count;
 mod dictionary_counts;
@@ -24,6 +26,7 @@ mod numeric_column;
 mod quantile_request;
 mod ranking;
 mod sampled_quantiles;
+mod series_shape;
 mod short_key_map;
 mod spill_map;
 mod spill_runs;
@@ -31,6 +34,8 @@ mod text_index;
 mod value_shape;
 mod vocabulary;
 
+pub use category_association::{CategoryAssociation, CategoryAssociationState};
+pub use column_correlation::{ColumnCorrelation, ColumnCorrelationState};
 pub use column_moments::{ColumnMoments, ColumnMomentsState};
 pub use count::{ColumnCounts, ColumnCountsState};
 pub use exact_quantiles::{ExactQuantiles, ExactQuantilesState};
@@ -43,6 +48,7 @@ pub use latest_rows::{LatestRows, LatestRowsState};
 pub use moment_accumulator::MomentAccumulator;
 pub use quantile_request::QuantileRequest;
 pub use sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
+pub use series_shape::{SeriesShape, SeriesShapeState};
 pub use text_index::TextIndex;
 pub use value_shape::{ValueShape, ValueShapeState};
 pub use vocabulary::{TokenVocabulary, TokenVocabularyState, VocabularyOrder, continue_vocabulary};

@@ -142,6 +142,11 @@ impl MomentAccumulator {
         std::mem::take(&mut self.near).flush(&mut self.sum, &mut self.squares);
     }
 
+    /// The sum of the finite values, as of the last flush.
+    pub(crate) fn sum(&self) -> &ExactSum {
+        &self.sum
+    }
+
     /// Number of values that are neither null nor NaN.
     pub fn count(&self) -> u64 {
         self.finite + self.infinities()

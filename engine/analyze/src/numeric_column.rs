@@ -89,6 +89,14 @@ pub(crate) fn single_column<'a>(input: &AnalyzerInput<'a>) -> Result<&'a ArrayRe
     }
 }
 
+/// The input columns of an analyzer of two columns.
+pub(crate) fn two_columns<'a>(input: &AnalyzerInput<'a>) -> Result<[&'a ArrayRef; 2]> {
+    match input.columns {
+        [first, second] => Ok([first, second]),
+        other => Err(Fault::internal(format!("an analyzer of two columns received {} columns", other.len()))),
+    }
+}
+
 /// Bits that sort like the doubles (NaN excluded); -0.0 equals 0.0.
 pub(crate) fn ordered_bits(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();

@@ -169,6 +169,42 @@ proptest! {
     }
 
     #[test]
+    fn pairs_of_columns(columns in number_columns(), words in words(300), seed in any::<u64>()) {
+        for (first, second) in [(0, 1), (0, 3), (2, 4), (3, 5), (2, 2)] {
+            let rows = columns[first].len().min(columns[second].len());
+            let data = [&columns[first], &columns[second]].map(|column| column.slice(0, rows));
+            check_laws(&ColumnCorrelation, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+        }
+        for text in layouts(&words) {
+            for other in [&columns[3], &columns[5]] {
+                let rows = text.len().min(other.len());
+                let data = [&text, other].map(|column| column.slice(0, rows));
+                let analyzer = CategoryAssociation { types: [text.data_type().clone(), other.data_type().clone()] };
+                check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+                let turned = [data[1].clone(), data[0].clone()];
+                let analyzer = CategoryAssociation { types: [other.data_type().clone(), text.data_type().clone()] };
+                check_laws(&analyzer, &[batch(&turned)], seed).map_err(TestCaseError::fail)?;
+            }
+        }
+    }
+
+    #[test]
+    fn series(columns in number_columns(), words in words(300), seed in any::<u64>()) {
+        for (time, value) in [(3, 0), (2, 2)] {
+            for text in layouts(&words) {
+                let rows = columns[time].len().min(columns[value].len()).min(text.len());
+                let data: Vec<ArrayRef> =
+                    [&columns[time], &columns[value], &text].map(|column| column.slice(0, rows)).to_vec();
+                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: true };
+                check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: false };
+                let data = [data[0].clone(), data[2].clone()];
+                check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+            }
+        }
+    }
+
+    #[test]
     fn layouts_do_not_matter(words in words(400)) {
         for analyzer in of_words() {
             let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, std::slice::from_ref(c))).collect();

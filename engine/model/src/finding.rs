@@ -81,6 +81,15 @@ impl Finding {
         }))
     }
 
+    /// The first value of a column of `i64`; `None` where there is none.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
+        let column = self.column(name)?;
+        let column = column
+            .as_primitive_opt::<Int64Type>()
+            .ok_or_else(|| Fault::internal(format!("finding column `{name}` is not Int64")))?;
+        Ok(column.iter().next().flatten())
+    }
+
     /// The `f64` values of a column without nulls.
     pub fn numbers(&self, name: &str) -> Result<Vec<f64>> {
         let column = self.column(name)?;

@@ -1,0 +1,100 @@
+//! Findings about pairs of columns and about series beside plain computations.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::DataType;
+use forebay_analyze::laws::compute_finding;
+use forebay_analyze::*;
+use forebay_model::{AnyAnalyzer, Finding};
+
+/// Small enough that some thousand keys spill.
+const BUDGET_SMALL: usize = 64 << 10;
+
+fn ask(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef], budget: usize) -> Finding {
+    let named = columns.iter().enumerate().map(|(i, column)| (format!("c{i}"), column.clone(), true));
+    let batch = RecordBatch::try_from_iter_with_nullable(named).unwrap();
+    compute_finding(analyzer, &[batch], budget).unwrap()
+}
+
+fn floats(values: &[Option<f64>]) -> ArrayRef {
+    Arc::new(Float64Array::from(values.to_vec()))
+}
+
+fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+#[test]
+fn correlations_leave_out_what_is_missing() {
+    let correlation = |x: &[Option<f64>], y: &[Option<f64>]| {
+        let finding = ask(&ColumnCorrelation, &[floats(x), floats(y)], 1 << 20);
+        (finding.number("count").unwrap().unwrap(), finding.number("correlation").unwrap())
+    };
+    let some = |values: &[f64]| values.iter().map(|value| Some(*value)).collect::<Vec<_>>();
+    assert_eq!(correlation(&some(&[1.0, 2.0, 3.0]), &some(&[2.0, 4.0, 6.0])), (3.0, Some(1.0)));
+    assert_eq!(correlation(&some(&[1.0, 2.0, 3.0]), &some(&[-2.0, -4.0, -6.0])), (3.0, Some(-1.0)));
+    let gaps = [Some(1.0), None, Some(f64::NAN), Some(2.0), Some(4.0)];
+    assert_eq!(correlation(&gaps, &some(&[1.0, 9.0, 9.0, 2.0, 4.0])), (3.0, Some(1.0)));
+    assert_eq!(correlation(&some(&[1.0, 1.0]), &some(&[1.0, 2.0])).1, None);
+    assert_eq!(correlation(&some(&[f64::INFINITY, 1.0]), &some(&[1.0, 2.0])).1, None);
+    assert_eq!(correlation(&[None], &some(&[1.0])), (0.0, None));
+    // Large values with small differences, as sums of doubles would lose them; and squares beyond the doubles.
+    let far = [1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0, 1e15 + 5.0];
+    assert_eq!(correlation(&some(&far), &some(&[1.0, 2.0, 3.0, 5.0])).1, Some(1.0));
+}
+
+#[test]
+fn associations_are_exact_where_they_spill() {
+    // 40,000 pairs: the second value follows from the first.
+    let rows = 40_000;
+    let (first, second) =
+        (texts((0..rows).map(|row| format!("{row}"))), texts((0..rows).map(|row| format!("{}", row % 3))));
+    let analyzer = CategoryAssociation { types: [DataType::Utf8, DataType::Utf8] };
+    for budget in [BUDGET_SMALL, 64 << 20] {
+        let finding = ask(&analyzer, &[first.clone(), second.clone()], budget);
+        let number = |name: &str| finding.number(name).unwrap().unwrap();
+        assert_eq!((number("first"), number("second"), number("count")), (f64::from(rows), 3.0, f64::from(rows)));
+        assert!((number("cramers_v") - 1.0).abs() < 1e-9, "{}", number("cramers_v"));
+    }
+    let independent =
+        [texts((0..12).map(|row| format!("{}", row % 3))), texts((0..12).map(|row| format!("{}", row / 3)))];
+    let finding = ask(&analyzer, &independent, 1 << 20);
+    assert!(finding.number("cramers_v").unwrap().unwrap() < 1e-7);
+    let constant = [texts((0..4).map(|_| "x\0y".to_owned())), texts((0..4).map(|row| format!("{row}")))];
+    assert_eq!(ask(&analyzer, &constant, 1 << 20).number("cramers_v").unwrap(), None);
+}
+
+#[test]
+fn the_period_is_that_of_all_series() {
+    let shape = |rows: &[(i64, &str)]| {
+        let times: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
+        let keys = texts(rows.iter().map(|row| row.1.to_owned()));
+        let finding = ask(&SeriesShape { keys: vec![DataType::Utf8], has_value: false }, &[times, keys], 1 << 20);
+        let count = |name: &str| finding.number(name).unwrap().unwrap() as u64;
+        (finding.integer("period").unwrap(), count("gaps"), count("series"), count("intermittent"))
+    };
+    // Weeks that begin on different days have no period of a day.
+    assert_eq!(shape(&[(0, "a"), (7, "a"), (21, "a"), (3, "b"), (10, "b")]), (Some(7), 1, 2, 1));
+    assert_eq!(shape(&[(0, "a"), (7, "a"), (3, "b"), (5, "b"), (6, "b")]), (Some(1), 6 + 1, 2, 2));
+    assert_eq!(shape(&[(5, "a"), (9, "b")]), (None, 0, 2, 0));
+    assert_eq!(shape(&[]), (None, 0, 0, 0));
+    assert_eq!(shape(&[(i64::MIN, "a"), (i64::MAX, "a")]).2, 1);
+}
+
+#[test]
+fn series_are_the_same_where_they_spill() {
+    let rows = 60_000;
+    let times: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row / 20_000 * 2)));
+    let keys = texts((0..rows).map(|row| format!("series {}", row % 20_000)));
+    let qty: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row % 2)));
+    let analyzer = SeriesShape { keys: vec![DataType::Utf8], has_value: true };
+    let of = |budget| ask(&analyzer, &[times.clone(), qty.clone(), keys.clone()], budget);
+    let (small, large) = (of(BUDGET_SMALL), of(64 << 20));
+    assert_eq!(small.table(), large.table());
+    let count = |name: &str| small.number(name).unwrap().unwrap() as u64;
+    assert_eq!((count("series"), count("rows_min"), count("rows_max"), count("gaps")), (20_000, 3, 3, 0));
+    assert_eq!(count("intermittent"), 10_000);
+}
