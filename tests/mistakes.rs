@@ -72,7 +72,9 @@ fn answer(case: &MistakeCase) -> String {
             text += &format!("{stream}:\n{said}");
         }
     }
-    without_times(&text.replace(&shop.at(""), "[DIR]/")) + "\n"
+    let directory = shop.at("");
+    let text = text.replace(&directory, "[DIR]/").replace(directory.trim_end_matches('/'), "[DIR]");
+    without_times(&text) + "\n"
 }
 
 /// Events without the time at which they came.

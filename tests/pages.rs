@@ -55,6 +55,12 @@ fn the_page_of_a_run_tells_what_it_did() {
         assert!(text.contains(part), "no `{part}` in the page");
     }
     assert!(text.contains("&lt;b&gt;") && !text.contains("<b>"), "texts of the spec are escaped");
+    // With those before it, where there are some.
+    assert!(!text.contains("Cost of the last runs"));
+    shop.write("spec.yaml", &SPEC.replace("- standardize", "- derive: { half: \"qty / 2\" }\n      - standardize"));
+    shop.forebay(&["run", "spec.yaml", "--report=again.html"]).expect(0);
+    let again = page(&shop, "again.html");
+    assert!(again.contains("Cost of the last runs") && again.contains("longest pass"), "{again}");
     // A page that cannot be written.
     let call = shop.forebay(&["run", "spec.yaml", "--report=nowhere/run.html"]);
     assert!(call.code != 0 && call.stderr.contains("nowhere/run.html"), "{}", call.stderr);

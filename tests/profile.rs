@@ -49,8 +49,12 @@ fn columns(profile: &Value) -> BTreeMap<String, Value> {
 }
 
 fn close(found: &Value, expected: f64) {
+    close_to(found, expected, 1e-12);
+}
+
+fn close_to(found: &Value, expected: f64, error: f64) {
     let found = found.as_f64().unwrap();
-    assert!((found - expected).abs() <= 1e-12 * expected.abs(), "{found} instead of {expected}");
+    assert!((found - expected).abs() <= error * expected.abs(), "{found} instead of {expected}");
 }
 
 #[test]
@@ -140,6 +144,14 @@ fn a_step_is_profiled_as_its_rows_are() {
     assert_eq!(found(&["scaled", "--param=least=890"])["word"]["rows"], 10);
     assert_eq!(found(&[])["n"]["numeric"]["min"], -100.0);
     assert!(!shop.path("out").exists());
+    // Each part by itself, side by side.
+    let call = profile(&["scaled", "--parts", "--report=parts.html"]).expect(0);
+    let parts = call.summary()["profiles"].clone();
+    let told: Vec<&Value> = parts.as_array().unwrap().iter().map(|profile| &profile["part"]).collect();
+    assert_eq!(told, ["train", "test"]);
+    assert_eq!(columns(&parts[0])["n"], scaled["n"]);
+    let page = std::fs::read_to_string(shop.path("parts.html")).unwrap();
+    assert!(page.contains("Columns by part of the split") && page.contains("train 500 rows"), "{page}");
     let refused = |args: &[&str], code: i32, message: &str| {
         let call = profile(args).expect(code);
         assert!(call.stderr.contains(message), "{}", call.stderr);
@@ -181,4 +193,142 @@ fn drift_names_the_columns_and_why() {
     let broken = shop.write("broken.json", "{ \"format\": 9 }");
     let call = shop.forebay(&["drift", &broken, "after.parquet"]);
     assert!(call.code != 0 && call.stderr.contains("broken.json"), "{}", call.stderr);
+}
+
+/// Rows of a shop: `store` sells on some of 30 days.
+struct ShopDays {
+    rows: Vec<(usize, i32, Option<f64>, f64)>,
+}
+
+impl ShopDays {
+    /// Store 0 sells each day, store 1 each second day, store 2 twice, store 3 sells nothing on most days.
+    fn new() -> ShopDays {
+        let mut rows = Vec::new();
+        for day in 0..30 {
+            for store in 0..4 {
+                let is_there = [true, day % 2 == 0, day == 3 || day == 20, day != 7][store];
+                let qty = match store {
+                    3 if day % 5 != 0 => Some(0.0),
+                    _ if day == 11 => None,
+                    _ => Some(f64::from(day * 3 % 7) + 1.0),
+                };
+                if is_there {
+                    rows.push((store, day, qty, f64::from(day) * 0.37 - f64::from(day * day % 11)));
+                }
+            }
+        }
+        ShopDays { rows }
+    }
+
+    fn word(&self, row: usize) -> &'static str {
+        let (store, day, ..) = self.rows[row];
+        if day % 3 == 0 { "a" } else { ["b", "c", "a", "b"][store] }
+    }
+
+    fn write(&self, shop: &TestDirectory, name: &str, rows: std::ops::Range<usize>) {
+        let these = &self.rows[rows.clone()];
+        let columns: [(&str, ArrayRef); 5] = [
+            ("store", Arc::new(StringArray::from_iter_values(these.iter().map(|row| format!("s{}", row.0))))),
+            ("day", Arc::new(Date32Array::from_iter_values(these.iter().map(|row| row.1)))),
+            ("qty", Arc::new(Float64Array::from_iter(these.iter().map(|row| row.2)))),
+            ("price", Arc::new(Float64Array::from_iter_values(these.iter().map(|row| row.3)))),
+            ("word", Arc::new(StringArray::from_iter_values(rows.map(|row| self.word(row))))),
+        ];
+        write(shop, name, columns);
+    }
+
+    /// Pearson's correlation of quantity and price, in two passes.
+    fn correlation(&self) -> f64 {
+        let pairs: Vec<(f64, f64)> = self.rows.iter().filter_map(|row| Some((row.2?, row.3))).collect();
+        let n = pairs.len() as f64;
+        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
+        let (x, y) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
+        let spread = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(a, b)| of(a - x, b - y)).sum::<f64>();
+        spread(&|a, b| a * b) / (spread(&|a, _| a * a) * spread(&|_, b| b * b)).sqrt()
+    }
+
+    /// Cramér's V of store and word, by its definition.
+    fn association(&self) -> f64 {
+        let mut counts: BTreeMap<(usize, &str), f64> = BTreeMap::new();
+        (0..self.rows.len()).for_each(|row| *counts.entry((self.rows[row].0, self.word(row))).or_default() += 1.0);
+        let n = self.rows.len() as f64;
+        let sum = |holds: &dyn Fn(&(usize, &str)) -> bool| -> f64 {
+            counts.iter().filter(|(key, _)| holds(key)).map(|(_, count)| count).sum()
+        };
+        let mut chi = 0.0;
+        for store in 0..4 {
+            for word in ["a", "b", "c"] {
+                let expected = sum(&|key| key.0 == store) * sum(&|key| key.1 == word) / n;
+                chi += (counts.get(&(store, word)).copied().unwrap_or(0.0) - expected).powi(2) / expected;
+            }
+        }
+        (chi / n / 2.0).sqrt()
+    }
+}
+
+#[test]
+fn series_and_pairs_are_profiled_on_workers_too() {
+    let shop = TestDirectory::new();
+    let data = ShopDays::new();
+    std::fs::create_dir(shop.path("data")).unwrap();
+    let (half, all) = (data.rows.len() / 2, data.rows.len());
+    data.write(&shop, "data/a.parquet", 0..half);
+    data.write(&shop, "data/b.parquet", half..all);
+    let profile = |more: &[&str]| {
+        let args = ["profile", "data", "--json", "--time=day", "--keys=store", "--demand=qty"];
+        shop.forebay(&[&args, more].concat()).expect(0).summary()["profile"].clone()
+    };
+    let found = profile(&["--threads=2", "--pairs"]);
+    let series = &found["series"];
+    assert_eq!((&series["keys"], &series["time"]), (&json!(["store"]), &json!("day")));
+    assert_eq!((&series["series"], &series["period"]), (&json!(4), &json!("1d")));
+    assert_eq!((&series["first"], &series["last"]), (&json!("1970-01-01"), &json!("1970-01-30")));
+    assert_eq!(series["rows_per_series"], json!([2.0, all as f64 / 4.0, 30.0]));
+    close(&series["rows_per_period"], all as f64 / 30.0);
+    // Store 1 lacks 14 days of 29, store 2 lacks 16 of 18, store 3 lacks one.
+    assert_eq!((&series["gaps"], &series["series_with_gaps"]), (&json!(14 + 16 + 1), &json!(3)));
+    assert_eq!((&series["intermittent"], &series["intermittent_share"]), (&json!(3), &json!(0.75)));
+    let pair = |first: &str, second: &str| {
+        let mut pairs = found["pairs"].as_array().unwrap().iter();
+        let is_it = |pair: &&Value| pair["first"] == first && pair["second"] == second;
+        pairs.find(is_it).unwrap_or_else(|| panic!("no pair of {first} and {second}")).clone()
+    };
+    assert_eq!(found["pairs"].as_array().unwrap().len(), 2);
+    let correlation = pair("qty", "price");
+    close_to(&correlation["correlation"], data.correlation(), 1e-13);
+    assert_eq!(correlation["rows"], data.rows.iter().filter(|row| row.2.is_some()).count());
+    close_to(&pair("store", "word")["cramers_v"], data.association(), 1e-13);
+
+    // The same bits from one file, one thread, and workers.
+    data.write(&shop, "all.parquet", 0..all);
+    let args = ["profile", "all.parquet", "--json", "--time=day", "--keys=store", "--demand=qty", "--pairs"];
+    let one = shop.forebay(&[&args[..], &["--threads=1", "--state=one"]].concat()).expect(0).summary();
+    for part in ["columns", "series", "pairs"] {
+        assert_eq!(one["profile"][part], found[part], "{part}");
+    }
+    assert_eq!(profile(&["--local-workers=2", "--state=away", "--memory=512MiB", "--pairs"]), found);
+    let named = profile(&["--pairs=price,qty", "--state=named"]);
+    assert_eq!(named["pairs"].as_array().unwrap().len(), 1);
+    let text = shop.forebay(&["profile", "data", "--time=day", "--keys=store", "--demand=qty", "--pairs"]).expect(0);
+    for part in ["4 series, 2 to 30 rows each", "periods of 1d", "intermittent by qty: 3 (75.0 %)", "store, word: Cram"]
+    {
+        assert!(text.stdout.contains(part), "no `{part}` in:\n{}", text.stdout);
+    }
+    shop.forebay(&["profile", "data", "--time=day", "--keys=store", "--report=page.html", "--pairs"]).expect(0);
+    let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
+    assert!(page.contains("periods of 1d") && page.contains("Pairs of columns"), "{page}");
+    let call = shop.forebay(&["profile", "data", "--time=day", "--keys=store", "--demand=word"]).expect(78);
+    assert!(call.stderr.contains("word"), "{}", call.stderr);
+}
+
+#[test]
+fn a_sample_is_a_first_look() {
+    let shop = TestDirectory::new();
+    table(&shop, "all.parquet", 0..ROWS);
+    let call = shop.forebay(&["profile", "all.parquet", "--limit=200", "--json"]).expect(0);
+    let profile = &call.summary()["profile"];
+    assert_eq!((&profile["rows"], &columns(profile)["n"]["numeric"]["max"]), (&json!(200), &json!(99.0)));
+    // It leaves no state behind that another profile would take.
+    let whole = shop.forebay(&["profile", "all.parquet", "--json"]).expect(0).summary();
+    assert_eq!(whole["profile"]["rows"], ROWS);
 }

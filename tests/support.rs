@@ -122,6 +122,11 @@ impl TestDirectory {
         command.env("XDG_CONFIG_HOME", self.path(".config"));
         // Output for pipes has no width, and logs are for those who ask.
         command.env_remove("COLUMNS").env_remove("RUST_LOG");
+        // Where other runs of this user are told of.
+        for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OPENLINEAGE_URL"] {
+            command.env_remove(name);
+        }
+        command.env_remove("MLFLOW_TRACKING_URI").env_remove("TRACEPARENT");
         for name in ["MEMORY", "THREADS", "STATE", "WORKERS", "LOCAL_WORKERS"] {
             command.env_remove(format!("FOREBAY_{name}"));
         }

@@ -12,6 +12,7 @@ mod cycles;
 mod forebay;
 mod infer_expectations;
 mod metrics;
+mod observe;
 mod page;
 mod predict;
 pub mod present;

@@ -57,6 +57,9 @@ struct TaskState {
     unreached: u32,
 }
 
+/// The outcome of an attempt that ended by itself and well.
+const DONE: &str = "done";
+
 struct RunningAttempt {
     task: TaskId,
     worker: WorkerId,
@@ -215,14 +218,19 @@ impl Coordinator {
         for task in group.tasks {
             self.tasks.remove(&task);
             for attempt in self.schedule.cancel(task) {
-                self.end_attempt(attempt);
+                self.end_attempt(attempt, "cancelled");
             }
         }
     }
 
-    fn end_attempt(&mut self, attempt: AttemptId) -> Option<RunningAttempt> {
+    /// Ends an attempt. `outcome` is that of the event.
+    fn end_attempt(&mut self, attempt: AttemptId, outcome: &'static str) -> Option<RunningAttempt> {
         let under = self.attempts.remove(&attempt)?;
-        under.abort.abort();
+        // One that is done sends nothing more.
+        if outcome != DONE {
+            under.abort.abort();
+        }
+        self.watch.on_event(Event::TaskEnded { task: attempt, outcome, rows: under.progress.rows });
         Some(under)
     }
 
@@ -345,8 +353,8 @@ impl Coordinator {
             WorkerMessage::Done { gaps, progress } => {
                 self.record_progress(attempt, progress);
                 let Some(others) = self.schedule.complete(task, attempt, self.now()) else { return };
-                self.attempts.remove(&attempt);
-                others.into_iter().for_each(|other| drop(self.end_attempt(other)));
+                self.end_attempt(attempt, DONE);
+                others.into_iter().for_each(|other| drop(self.end_attempt(other, "cancelled")));
                 self.notify_group(group, StageUpdate::Said(TaskEvent::Done { task: index, gaps }));
                 let Some(known) = self.groups.get_mut(&group) else { return };
                 known.left -= 1;
@@ -357,14 +365,14 @@ impl Coordinator {
             }
             WorkerMessage::HandedBack => {
                 self.schedule.drain_worker(worker);
-                self.end_attempt(attempt);
+                self.end_attempt(attempt, "handed_back");
                 self.schedule.attempt_failed(task, attempt, false);
                 self.update_availability();
             }
             WorkerMessage::Failed { fault, order_failure } => {
                 let address = self.members.get(&worker).map(|member| member.address.clone()).unwrap_or_default();
                 let fault = Fault::from(*fault).worker(address);
-                self.end_attempt(attempt);
+                self.end_attempt(attempt, "failed");
                 self.schedule.attempt_failed(task, attempt, false);
                 let tries = self.tasks.get_mut(&task).map_or(TRIES_MAX, |task| {
                     task.tries += 1;
@@ -417,7 +425,7 @@ impl Coordinator {
             self.mark_away(&member.address, AGAIN_AFTER, why.to_owned());
         }
         for (task, attempt) in self.schedule.remove_worker(worker) {
-            let heard = self.end_attempt(attempt).is_some_and(|under| under.heard);
+            let heard = self.end_attempt(attempt, "lost").is_some_and(|under| under.heard);
             let verdict = self.schedule.attempt_failed(task, attempt, blamed && heard);
             let Some(assigned) = self.tasks.get_mut(&task) else { continue };
             assigned.unreached += u32::from(!heard);
@@ -482,6 +490,8 @@ impl Coordinator {
                 let _ = to.send(CoordinatorEvent::Over(attempt, ended));
             });
             let (abort, moved) = (spawned.abort_handle(), Instant::now());
+            let (address, kind) = (member.address.clone(), assigned.what.kind(self.about.1).what);
+            self.watch.on_event(Event::TaskStarted { task: attempt, worker: address, kind });
             let under = RunningAttempt { task, worker, abort, progress: TaskProgress::default(), moved, heard: false };
             self.attempts.insert(attempt, under);
         }

@@ -29,6 +29,7 @@ mod shuffle_plan;
 mod status;
 mod task_control;
 mod task_exec;
+mod task_tally;
 mod token;
 mod worker_client;
 
@@ -52,5 +53,6 @@ pub use shuffle_plan::{ShufflePlan, run_range};
 pub use status::{ClusterStatus, WorkerStatus};
 pub use task_control::{TaskControl, TaskOutcome};
 pub use task_exec::{MessageSink, RequestHandler, TaskExecCodec};
+pub use task_tally::{TaskCounts, TaskTally};
 pub use token::ClusterToken;
 pub use worker_client::{ROWS_BYTES_MAX, protocol_version};

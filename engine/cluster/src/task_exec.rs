@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::protocol::{TaskProgress, WorkerMessage, WorkerRequest};
 use crate::task_control::TaskOutcome;
+use crate::task_tally::TaskTally;
 
 /// Messages that wait to be sent: few, since those with rows are large.
 const MESSAGES_MAX: usize = 4;
@@ -48,9 +49,16 @@ pub trait RequestHandler: Send + Sync + fmt::Debug {
 pub struct MessageSink {
     to: mpsc::Sender<WorkerOutput>,
     stop: Arc<AtomicBool>,
+    /// Counts outcomes, where the worker wants them counted.
+    tally: Option<Arc<TaskTally>>,
 }
 
 impl MessageSink {
+    /// The same, with outcomes counted.
+    pub fn with_tally(self, tally: Arc<TaskTally>) -> MessageSink {
+        MessageSink { tally: Some(tally), ..self }
+    }
+
     /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
     /// outside the runtime.
     pub fn send(&self, message: WorkerMessage) -> bool {
@@ -69,6 +77,9 @@ impl MessageSink {
         progress: TaskProgress,
         order_failure: impl FnOnce() -> Option<OpId>,
     ) {
+        if let Some(tally) = &self.tally {
+            tally.count(&ended, progress);
+        }
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
             Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
@@ -169,7 +180,7 @@ impl ExecutionPlan for TaskExec {
         let host = host.ok_or_else(|| DataFusionError::Internal("only workers execute tasks".to_owned()))?;
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone() });
+        host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone(), tally: None });
         Ok(Box::pin(MessageStream { from, stop }))
     }
 }

@@ -153,6 +153,19 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// The folder that holds all its files, if it has any; `.` for that of relative paths.
+    pub fn folder(&self) -> Option<String> {
+        let pieces = self.spans.iter().flat_map(|span| &span.pieces);
+        let folders = pieces.map(|piece| piece.path.rsplit_once('/').map_or(".", |(folder, _)| folder));
+        let (first, last) = folders.fold(None, |ends: Option<(&str, &str)>, folder| match ends {
+            None => Some((folder, folder)),
+            Some((first, last)) => Some((first.min(folder), last.max(folder))),
+        })?;
+        let shared = first.split('/').zip(last.split('/')).take_while(|(a, b)| a == b).map(|(part, _)| part);
+        let shared = shared.collect::<Vec<_>>().join("/");
+        Some(if shared.is_empty() { "/".to_owned() } else { shared })
+    }
+
     /// Turns every piece into a span of its own and sorts the spans by the time column. Returns true if all extents
     /// are known and do not overlap, except for one value shared by consecutive spans. Otherwise returns false and
     /// leaves the spans unchanged. One span per file makes an added, removed or changed file affect one span only.

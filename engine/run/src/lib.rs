@@ -44,12 +44,12 @@ pub use backtest::{
     GroupScore, IntervalScore, QuantileScore, StepScore,
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
-pub use deadline::{DeadlineSpec, parse_duration};
+pub use deadline::{DeadlineSpec, RunCost, parse_duration};
 pub use expectations::ExpectationReport;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
-    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TlsFiles, WorkerStatus,
-    set_worker_program,
+    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, LocalWorkers, TaskCounts, TaskTally,
+    TlsFiles, WorkerStatus, set_worker_program,
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, FileContent, IntervalEntry,
@@ -68,8 +68,8 @@ pub use predict::{
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{
-    ColumnDrift, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin, LengthProfile,
-    NumericProfile, TimeProfile, compare_profiles,
+    ColumnDrift, ColumnPair, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin,
+    LengthProfile, NumericProfile, ProfileOptions, SeriesProfile, TimeProfile, compare_profiles,
 };
 pub use refit::parse_refit;
 pub use report::{

@@ -11,7 +11,7 @@ use jiff::Zoned;
 use serde_json::{Value, json};
 
 use crate::attempt::RunAttempt;
-use crate::deadline::{DeadlineMonitor, DeadlineSpec, RunSignals, Webhook};
+use crate::deadline::{DeadlineMonitor, DeadlineSpec, RunCost, RunSignals, Webhook};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::Session;
 
@@ -27,6 +27,11 @@ pub(crate) enum RunMode<'a> {
 }
 
 impl Session {
+    /// What the last runs of a pipeline cost, oldest first: at most 30.
+    pub fn run_costs(&self, pipeline: &str) -> Result<Vec<RunCost>> {
+        Ok(self.cost_history(pipeline)?.totals())
+    }
+
     /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
     /// by then is not done again.
     pub(crate) fn run_with_deadline(

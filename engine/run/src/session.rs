@@ -245,6 +245,7 @@ impl Session {
                         spans: input.dataset.spans.len(),
                         rows: input.dataset.rows(),
                         bytes: input.dataset.bytes(),
+                        folder: input.dataset.folder(),
                     });
                     inputs.insert(source.name.clone(), input);
                 }

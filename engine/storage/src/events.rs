@@ -22,6 +22,9 @@ pub enum Event {
         rows: Option<u64>,
         /// Stored bytes.
         bytes: u64,
+        /// The folder that holds all its files, if there are files.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        folder: Option<String>,
     },
     /// A run of this id began before, and may still be at work; this one takes over.
     TakenOver {
@@ -121,6 +124,25 @@ pub enum Event {
         spilled_bytes: u64,
         /// CPU seconds since the last one.
         cpu_seconds: f64,
+    },
+    /// A worker was given a task. A task that another worker is given again is another task here.
+    TaskStarted {
+        /// Tells it from all others of this process.
+        task: u64,
+        /// The worker's address.
+        worker: String,
+        /// What is done, such as `parts` or `merge`.
+        kind: &'static str,
+    },
+    /// A task of a worker ended.
+    TaskEnded {
+        /// As at its start.
+        task: u64,
+        /// How: `done`, `failed`, `handed_back` where the worker leaves, `cancelled` where its result is no longer
+        /// wanted, or `lost` with its worker.
+        outcome: &'static str,
+        /// Rows that it read.
+        rows: u64,
     },
     /// A pass ended.
     PassDone {

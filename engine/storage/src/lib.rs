@@ -12,6 +12,7 @@ mod metadata_cache;
 pub mod scratch;
 mod table_log;
 pub mod timestamp;
+mod web;
 
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use cancellation::CancellationToken;
@@ -22,9 +23,11 @@ pub use connector::{
 pub use events::{AttemptOrigin, EpochReport, Event, EventListener, IgnoreEvents};
 pub use io::{
     COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads, RangeFetch,
-    StorageClient, StorageLocation, StorageUsage, VersionedObject, storage_wait, time_disk_wait,
+    RequestListener, StorageClient, StorageLocation, StorageRequest, StorageUsage, VersionedObject, storage_wait,
+    time_disk_wait,
 };
 pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;
 pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};
+pub use web::{WebAnswer, WebClient};

@@ -128,6 +128,7 @@ __all__ = [
     "PredictConfig",
     "PredictedRows",
     "Profile",
+    "ProfileSeries",
     "QuantileRanks",
     "Ready",
     "RemainderPolicy",
@@ -1049,6 +1050,17 @@ Profile = TypedDict(
     "Profile",
     {
         "columns": "ColumnSelector",
+        "pairs": "ColumnSelector | None",
+        "series": "ProfileSeries | None",
+    },
+    total=False,
+)
+
+
+ProfileSeries = TypedDict(
+    "ProfileSeries",
+    {
+        "demand": "str | None",
     },
     total=False,
 )

@@ -921,6 +921,8 @@ def pooled(
 def profile(
     *,
     columns: spec.ColumnSelector | None = None,
+    pairs: spec.ColumnSelector | None = None,
+    series: spec.ProfileSeries | None = None,
 ) -> spec.AnyTransform:
     """Learns what columns hold, for `forebay profile` and drift: rows stay as they are.
 
@@ -930,9 +932,19 @@ def profile(
     (HyperLogLog, 0.8 %); of texts, booleans and integers of one byte the 100 most frequent values with exact
     counts.
 
-    State: some 650 KiB per numeric column; distinct texts with their counts, spilled beyond the budget.
+    With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's
+    V where both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.
+
+    With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period,
+    the gaps, and how many are intermittent (1.32 periods a demand and more; Syntetos, Boylan and Croston, 2005).
+
+    State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 100
+    bytes per series, spilled beyond the budget.
 
     columns: The columns. Default: ["*"].
+    pairs: Columns of which each two are compared: at most 40.
+    series: Whether and how series are measured. Rows whose source declares no `time` and no `keys`, or that no
+        longer have these columns, have no series.
     """
     return made("profile", locals())
 

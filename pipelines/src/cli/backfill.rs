@@ -13,6 +13,7 @@ use serde_json::json;
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::usage;
 use super::workers::WorkersArgs;
+use crate::observe::{ObserveArgs, RunObservers};
 use crate::present::report::RunReporter;
 use crate::present::units;
 
@@ -47,6 +48,8 @@ pub(crate) struct BackfillCommand {
     deadline: DeadlineArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// What is done about an interval.
@@ -74,10 +77,17 @@ struct IntervalOutcome {
 impl BackfillCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
+        let mut observers = self.observe.observers()?;
+        let watch = observers.listen(reporter.watch());
+        let session = self.deadline.apply(self.options.session(watch.clone())?)?;
+        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let mut done = Vec::new();
-        let filled = self.run_intervals(&session, &reporter, &mut done);
+        let filled = self.run_intervals(&session, &reporter, &observers, &mut done);
+        if let Err(fault) = &filled {
+            observers.run_ends(Err(fault));
+        }
+        let filled = observers.close(filled);
         let body = json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
         match filled {
             Err(fault) => reporter.failed(fault, body),
@@ -86,7 +96,13 @@ impl BackfillCommand {
         }
     }
 
-    fn run_intervals(&self, session: &Session, reporter: &RunReporter, done: &mut Vec<IntervalOutcome>) -> Result<()> {
+    fn run_intervals(
+        &self,
+        session: &Session,
+        reporter: &RunReporter,
+        observers: &RunObservers,
+        done: &mut Vec<IntervalOutcome>,
+    ) -> Result<()> {
         if self.beside == Some(0) {
             return Err(usage("`--beside` must be at least 1"));
         }
@@ -100,6 +116,8 @@ impl BackfillCommand {
         let all = self.plan_intervals(session, &pipeline)?;
         let wanted = all.iter().filter(|(_, todo)| *todo != IntervalAction::Skip).map(|(interval, _)| interval.clone());
         let wanted: Vec<Interval> = wanted.collect();
+        observers.metrics.name_pipeline(&pipeline.name);
+        observers.metrics.own().set_intervals(wanted.len());
         let mut say = |interval: Interval, skipped: bool, rows: u64| -> Result<()> {
             let filled = IntervalOutcome { interval, skipped, rows };
             if !reporter.json() {
@@ -110,7 +128,10 @@ impl BackfillCommand {
         };
         let mut all = all.into_iter().peekable();
         let beside = self.beside.unwrap_or(usize::MAX);
-        let filled = session.backfill(&pipeline, &wanted, beside, &mut |_, report| {
+        let filled = session.backfill(&pipeline, &wanted, beside, &mut |interval, report| {
+            // Intervals are told of as they end: several are at work at a time.
+            observers.run_begins(&pipeline, Some(interval));
+            observers.run_ends(Ok(&report));
             let rows = report.outputs.iter().map(|output| output.rows).sum();
             // Those between that are there already come first.
             for (interval, todo) in all.by_ref() {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use forebay_feed::{Feed as Batches, FeedStats, OrderMode, RemainderPolicy};
-use forebay_model::Result;
+use forebay_model::{Pipeline, Result};
 use forebay_run::{FeedConfig, FeedOrder, FeedSource, Session};
 use forebay_storage::{EventListener, IgnoreEvents};
 
-use super::options::{RunArgs, SpecArgs};
+use super::options::{MetricsArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use super::write_stdout;
+use crate::metrics::{CommandMetrics, FeedMetrics};
 use crate::present::feed;
 
 /// Deliver an epoch of mini-batches, as training gets them, and tell how fast they come and what
@@ -24,6 +25,8 @@ pub(crate) struct FeedCommand {
     options: RunArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Deliver the rows of this part of the split only.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
@@ -80,38 +83,56 @@ enum RemainderArg {
 
 impl FeedCommand {
     pub fn run(self) -> Result<ExitCode> {
+        let mut metrics = self.metrics.metrics::<FeedMetrics>()?;
         let pipeline = self.spec.pipeline()?;
-        let session = self.options.silent_session()?;
-        let watch: Arc<dyn EventListener> = Arc::new(IgnoreEvents);
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
-        let config = self.config(FeedConfig::from_pipeline(&pipeline)?);
-        let fed = session.feed(&pipeline, None, &config)?;
+        metrics.name_pipeline(&pipeline.name);
+        let watch: Arc<dyn EventListener> = metrics.watch(Arc::new(IgnoreEvents));
+        let session = self.options.session(watch.clone())?;
+        metrics.serve(&session)?;
+        let told = self.feed(&pipeline, session, &watch, &metrics);
+        // A fault of the feed is the one to tell.
+        let written = metrics.write();
+        match self.options.json {
+            true => write_stdout(&told?)?,
+            false => super::write_text(&told?)?,
+        }
+        written.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Delivers the epoch; gives what there is to tell of it.
+    fn feed(
+        &self,
+        pipeline: &Pipeline,
+        session: Session,
+        watch: &Arc<dyn EventListener>,
+        metrics: &CommandMetrics<FeedMetrics>,
+    ) -> Result<String> {
+        let (_workers, session) = self.workers.apply(session, &self.options, watch)?;
+        let config = self.config(FeedConfig::from_pipeline(pipeline)?);
+        let fed = session.feed(pipeline, None, &config)?;
         let mut batches = self.start(&fed)?;
         let quality = batches.sequence().quality(self.epoch);
         let shuffled = matches!(batches.sequence().order().mode, OrderMode::Shuffled { .. });
         if !self.options.json {
             super::write_text(&feed::feed_header(&fed, &batches, self.epoch))?;
         }
-        let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show })?;
+        let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show }, metrics.own())?;
+        metrics.own().count_epoch(&stats, fed.cache());
         let memory_bytes = batches.memory_bytes();
         drop(batches);
         let straight = match self.bench {
             true => {
                 // Blocks are those of the order, too.
                 let config = FeedConfig { order: FeedOrder::Sequential, ..config };
-                let fed = session.feed(&pipeline, None, &config)?;
+                let fed = session.feed(pipeline, None, &config)?;
                 let mut batches = self.start(&fed)?;
-                Some(self.deliver(&session, &mut batches, 0)?)
+                Some(self.deliver(&session, &mut batches, 0, metrics.own())?)
             }
             false => None,
         };
         let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
         let told = feed::FeedReport { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
-        match self.options.json {
-            true => write_stdout(&feed::json(&told))?,
-            false => super::write_text(&feed::feed_summary(&told))?,
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(if self.options.json { feed::json(&told) } else { feed::feed_summary(&told) })
     }
 
     fn config(&self, mut config: FeedConfig) -> FeedConfig {
@@ -141,10 +162,12 @@ impl FeedCommand {
         Batches::start(config)
     }
 
-    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64) -> Result<FeedStats> {
-        for batch in batches.by_ref() {
-            let batch = batch?;
+    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64, metrics: &FeedMetrics) -> Result<FeedStats> {
+        loop {
+            let was_ready = batches.is_ready();
+            let Some(batch) = batches.next().transpose()? else { break };
             session.interrupt().check()?;
+            metrics.count_batch(&batch, was_ready);
             if batch.step() < show && !self.options.json {
                 super::write_text(&feed::batch(&batch))?;
             }

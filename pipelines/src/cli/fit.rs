@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::Args;
 use forebay_model::Result;
 
-use super::options::{DeadlineArgs, MetricsArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
+use crate::observe::ObserveArgs;
 
 /// Learn everything and commit the artifact; write no output.
 #[derive(Debug, Args)]
@@ -20,7 +21,7 @@ pub(crate) struct FitCommand {
     #[command(flatten)]
     workers: WorkersArgs,
     #[command(flatten)]
-    metrics: MetricsArgs,
+    observe: ObserveArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -29,12 +30,16 @@ pub(crate) struct FitCommand {
 impl FitCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let mut metrics = self.metrics.metrics()?;
-        let watch = metrics.watch(reporter.watch());
+        let mut observers = self.observe.observers()?;
+        let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
-        metrics.serve(&session)?;
+        let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
+        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
-        let report = self.spec.pipeline().and_then(|pipeline| session.fit(&pipeline));
-        super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+        let report = pipeline.and_then(|pipeline| {
+            observers.run_begins(&pipeline, None);
+            session.fit(&pipeline)
+        });
+        super::report_run(&reporter, observers.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

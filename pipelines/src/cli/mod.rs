@@ -43,6 +43,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use forebay_model::{Fault, FaultCode, FaultDomain, Result, codes};
 use forebay_run::RunReport;
 
+pub(crate) use self::options::MetricsArgs;
 use crate::present;
 use crate::present::report::RunReporter;
 

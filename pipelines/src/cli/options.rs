@@ -11,7 +11,7 @@ use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::signals::stop_on_signals;
 use super::{log, usage};
-use crate::metrics::RunMetrics;
+use crate::metrics::{CommandMetrics, MetricSet};
 use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::parse_bytes;
 use crate::settings::Settings;
@@ -99,19 +99,19 @@ fn parse_deadline(text: &str) -> Result<DeadlineSpec, String> {
 /// Where metrics go.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Serve metrics for Prometheus at this address while the run is at work, such as 127.0.0.1:9464; port 0 takes a
+    /// Serve metrics for Prometheus at this address while the command is at work, such as 127.0.0.1:9464; port 0 takes a
     /// free one. Who can reach it can read them.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
-    /// Write metrics to this file when the run ends, well or not, for node_exporter's textfile collector.
+    /// Write metrics to this file when the command ends, well or not, for node_exporter's textfile collector.
     #[arg(long, value_name = "FILE")]
     pub metrics_file: Option<PathBuf>,
 }
 
 impl MetricsArgs {
-    /// The metrics of a run.
-    pub fn metrics(&self) -> Result<RunMetrics> {
-        RunMetrics::new(self.metrics.clone(), self.metrics_file.clone())
+    /// The metrics of a command.
+    pub fn metrics<M: MetricSet>(&self) -> Result<CommandMetrics<M>> {
+        CommandMetrics::new(self.metrics.clone(), self.metrics_file.clone())
     }
 }
 

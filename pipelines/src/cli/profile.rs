@@ -5,14 +5,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Fault, Pipeline, Result};
-use forebay_run::{DatasetProfile, Session};
+use forebay_run::{DatasetProfile, ProfileOptions, RunSample, Session};
 use serde_json::json;
 
 use super::new::{data_pipeline, name_of};
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
-use crate::page::{PageArgs, profile_page};
+use super::workers::WorkersArgs;
+use crate::page::{PageArgs, parts_page, profile_page};
 use crate::present;
+use crate::present::report::RunReporter;
 
 /// Tell what the columns of some data, or of a step, hold: types, nulls, distinct values, quantiles, frequent values.
 ///
@@ -30,6 +32,30 @@ pub(crate) struct ProfileCommand {
     /// Profile the rows of this part of the spec's split only.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
+    /// Profile each part of the spec's split by itself; the page shows them side by side.
+    #[arg(long, conflicts_with_all = ["split", "output"])]
+    parts: bool,
+    /// Compare each two of these columns, too: the correlation of numbers, Cramér's V of categories; all columns where
+    /// none is named.
+    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    #[arg(default_missing_value = "*")]
+    pairs: Option<Vec<String>>,
+    /// The column of times of data that no spec describes.
+    #[arg(long, value_name = "COLUMN", requires = "keys")]
+    time: Option<String>,
+    /// The columns that tell its series apart.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "time")]
+    keys: Vec<String>,
+    /// The column of numbers by which series are intermittent: values other than 0 are demands [default: the label of
+    /// the spec, else each row is a demand]
+    #[arg(long, value_name = "COLUMN")]
+    demand: Option<String>,
+    /// Profile a share of the series of each source, such as 1% (of the rows, where a source declares no keys).
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["limit", "workers", "local_workers"])]
+    sample: Option<RunSample>,
+    /// Profile the first N rows of each source.
+    #[arg(long, value_name = "N", conflicts_with_all = ["workers", "local_workers"])]
+    limit: Option<u64>,
     /// Write the profile to this file or URL, as JSON, for `forebay drift`.
     #[arg(long, value_name = "FILE")]
     output: Option<String>,
@@ -37,25 +63,62 @@ pub(crate) struct ProfileCommand {
     page: PageArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
 }
 
 impl ProfileCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let session = self.options.session(reporter.watch())?;
-        let profile = match self.profile(&session) {
-            Ok(profile) => profile,
+        let watch = reporter.watch();
+        let session = self.options.session(watch.clone())?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let profiles = match self.profiles(&session) {
+            Ok(profiles) => profiles,
             Err(fault) => return reporter.failed(fault, json!({})),
         };
+        let [profile] = profiles.as_slice() else { return self.finish_parts(&reporter, &profiles) };
         if let Some(path) = &self.output {
-            write_profile(&session, &profile, path)?;
+            write_profile(&session, profile, path)?;
         }
-        self.page.write(|| Ok(profile_page(&profile)))?;
+        self.page.write(|| Ok(profile_page(profile)))?;
         if reporter.json() {
             return reporter.done(&json!({ "profile": profile }));
         }
-        super::write_text(&present::profile::text(&profile))?;
+        super::write_text(&present::profile::text(profile))?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Tells of the parts of a split.
+    fn finish_parts(&self, reporter: &RunReporter, profiles: &[DatasetProfile]) -> Result<ExitCode> {
+        let of = profiles.first().map_or("", |profile| &profile.of);
+        self.page.write(|| Ok(parts_page(of, profiles)))?;
+        if reporter.json() {
+            return reporter.done(&json!({ "profiles": profiles }));
+        }
+        let texts: Vec<String> = profiles.iter().map(present::profile::text).collect();
+        super::write_text(&texts.join("\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// One profile, or one for each part of the split.
+    fn profiles(&self, session: &Session) -> Result<Vec<DatasetProfile>> {
+        if !self.parts {
+            return Ok(vec![self.profile(session)?]);
+        }
+        if !is_spec(&self.data) {
+            return Err(usage("`--parts` are those of a spec's split").hint("give a spec (.yaml) with a split"));
+        }
+        let (pipeline, step) = self.spec_step()?;
+        let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+        if parts.len() < 2 {
+            return Err(usage("`--parts` needs a spec with a split"));
+        }
+        let profile = |part: &&str| {
+            let options = ProfileOptions { part: Some((*part).to_owned()), ..self.profile_options() };
+            session.profile_with(&pipeline, &step, &options)
+        };
+        parts.iter().map(profile).collect()
     }
 
     fn profile(&self, session: &Session) -> Result<DatasetProfile> {
@@ -64,14 +127,34 @@ impl ProfileCommand {
                 return Err(usage(format!("`{step}` is a step, and `{}` is no spec", self.data))
                     .hint("give a spec (.yaml) before the name of its step"));
             }
-            return profile_data(session, &self.data);
+            let name = name_of(&self.data);
+            let mut pipeline = data_pipeline(&name, &self.data)?;
+            for source in &mut pipeline.sources {
+                source.time.clone_from(&self.time);
+                source.keys.clone_from(&self.keys);
+            }
+            return session.profile_with(&pipeline, &name, &self.profile_options());
         }
+        if self.time.is_some() {
+            return Err(usage("`--time` and `--keys` are for data that no spec describes"));
+        }
+        let (pipeline, step) = self.spec_step()?;
+        session.profile_with(&pipeline, &step, &self.profile_options())
+    }
+
+    /// The spec, and the step of it that is profiled.
+    fn spec_step(&self) -> Result<(Pipeline, String)> {
         let pipeline = SpecArgs { spec: PathBuf::from(&self.data), params: self.params.clone() }.pipeline()?;
         let step = match &self.step {
             Some(step) => step.clone(),
             None => first_source(&pipeline)?,
         };
-        session.profile(&pipeline, &step, self.split.as_deref())
+        Ok((pipeline, step))
+    }
+
+    fn profile_options(&self) -> ProfileOptions {
+        let sample = self.sample.or(self.limit.map(RunSample::Rows));
+        ProfileOptions { part: self.split.clone(), pairs: self.pairs.clone(), demand: self.demand.clone(), sample }
     }
 }
 

@@ -6,8 +6,9 @@ use clap::Args;
 use forebay_model::Result;
 use forebay_run::{Interval, RunSample};
 
-use super::options::{DeadlineArgs, MetricsArgs, PublishArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
+use crate::observe::ObserveArgs;
 use crate::page::PageArgs;
 use crate::present;
 
@@ -25,7 +26,7 @@ pub(crate) struct RunCommand {
     #[command(flatten)]
     workers: WorkersArgs,
     #[command(flatten)]
-    metrics: MetricsArgs,
+    observe: ObserveArgs,
     #[command(flatten)]
     page: PageArgs,
     /// Exit with 99 when everything was known already.
@@ -53,10 +54,11 @@ impl RunCommand {
             return self.plan();
         }
         let reporter = self.options.reporter();
-        let mut metrics = self.metrics.metrics()?;
-        let (watch, page) = self.page.listen(metrics.watch(reporter.watch()));
+        let mut observers = self.observe.observers()?;
+        let (watch, page) = self.page.listen(observers.listen(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
-        metrics.serve(&session)?;
+        let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
+        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
         let (_workers, session) = match sample {
             None => self.workers.apply(session, &self.options, &watch)?,
@@ -64,36 +66,41 @@ impl RunCommand {
             Some(_) => (None, session),
         };
         let session = session.allowing_empty(self.publish.allow_empty);
-        let report = self.spec.pipeline().and_then(|pipeline| {
+        let interval = self.interval();
+        let report = pipeline.and_then(|pipeline| {
             let (session, pipeline) = match sample {
                 Some(sample) => session.sampled(&pipeline, sample)?,
                 None => (session.clone(), pipeline),
             };
-            let report = match self.interval.as_deref() {
-                Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
-                _ => session.run(&pipeline),
+            observers.run_begins(&pipeline, interval.as_ref());
+            let report = match &interval {
+                Some(interval) => session.run_interval(&pipeline, interval),
+                None => session.run(&pipeline),
             }?;
             if let Some(page) = &page {
-                page.write(&pipeline, &report, session.memory_bytes())?;
+                page.write(&pipeline, &report, &session)?;
             }
             Ok(report)
         });
         // Workers that come or go are told of before the summary, which is the last line.
         drop(session);
-        super::report_run(&reporter, metrics.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(&reporter, observers.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+    }
+
+    fn interval(&self) -> Option<Interval> {
+        match self.interval.as_deref() {
+            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+            _ => None,
+        }
     }
 
     fn plan(&self) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
-        let interval = match self.interval.as_deref() {
-            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
-            _ => None,
-        };
         let (session, pipeline) = match self.sample.or(self.limit.map(RunSample::Rows)) {
             Some(sample) => self.options.silent_session()?.sampled(&pipeline, sample)?,
             None => (self.options.silent_session()?, pipeline),
         };
-        let explain = session.explain(&pipeline, interval.as_ref())?;
+        let explain = session.explain(&pipeline, self.interval().as_ref())?;
         super::write_stdout(&match self.options.json {
             true => present::explain::json(&explain)?,
             false => present::fit(&present::explain::text(&explain), present::output_columns()),

@@ -7,9 +7,11 @@ use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 use forebay_run::{SessionOptions, WorkerServer};
 
+use super::MetricsArgs;
 use super::signals::stop_on_signals;
 use super::workers::SecurityArgs;
 use crate::Forebay;
+use crate::metrics::WorkerMetrics;
 use crate::present::units::parse_bytes;
 use crate::settings::Settings;
 
@@ -32,6 +34,8 @@ pub(crate) struct WorkerCommand {
     attached: bool,
     #[command(flatten)]
     security: SecurityArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl WorkerCommand {
@@ -44,8 +48,9 @@ impl WorkerCommand {
         let listener = super::bind_listener(&self.listen)?;
         let address = listener.local_addr().map_err(failed)?;
         let settings = Settings::load()?;
+        let threads = settings.threads(self.threads)?.value;
         let options = SessionOptions {
-            threads: settings.threads(self.threads)?.value,
+            threads,
             memory_bytes: settings.memory_bytes(self.memory)?.value,
             batch_rows: BATCH_ROWS_DEFAULT,
             state: String::new(),
@@ -63,8 +68,12 @@ impl WorkerCommand {
                 flag.store(true, Ordering::Relaxed);
             });
         }
+        let mut metrics = self.metrics.metrics::<WorkerMetrics>()?;
+        metrics.serve(&session)?;
+        let server = WorkerServer::new(session, security, self.attached)?;
+        metrics.own().observe(threads, server.tally());
         super::write_stdout(&format!("listening at {address}\n"))?;
-        WorkerServer::new(session, security, self.attached)?.serve(listener, &leave)?;
+        server.serve(listener, &leave).and_then(|()| metrics.write())?;
         Ok(ExitCode::SUCCESS)
     }
 }

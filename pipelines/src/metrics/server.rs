@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::MetricSet;
+use super::MetricsText;
 
 /// Connections that are answered at a time; others wait.
 const CONNECTIONS_MAX: usize = 16;
@@ -41,7 +41,7 @@ impl Drop for MetricsServer {
 
 impl MetricsServer {
     /// Listens at an address; port 0 takes a free one.
-    pub fn start(address: &str, gauges: Arc<MetricSet>, runtime: &Handle) -> Result<MetricsServer> {
+    pub fn start(address: &str, metrics: Arc<dyn MetricsText>, runtime: &Handle) -> Result<MetricsServer> {
         let failed = |error| {
             let fault = Fault::new(codes::STORAGE, format!("metrics cannot be served at {address}"));
             fault.cause(error).hint("give another address to `--metrics`, such as 127.0.0.1:9464")
@@ -52,21 +52,21 @@ impl MetricsServer {
         let entered = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         drop(entered);
-        let task = runtime.spawn(serve(listener, gauges));
+        let task = runtime.spawn(serve(listener, metrics));
         Ok(MetricsServer { address, task })
     }
 }
 
-async fn serve(listener: TcpListener, gauges: Arc<MetricSet>) {
+async fn serve(listener: TcpListener, metrics: Arc<dyn MetricsText>) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = connections.clone().acquire_owned().await else { return };
         // A connection that broke before it was taken says nothing about the next.
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let gauges = gauges.clone();
+        let metrics = metrics.clone();
         tokio::spawn(async move {
             let answer = service_fn(move |request| {
-                let answer = respond(&request, &gauges);
+                let answer = respond(&request, metrics.as_ref());
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
@@ -78,9 +78,9 @@ async fn serve(listener: TcpListener, gauges: Arc<MetricSet>) {
     }
 }
 
-fn respond(request: &Request<Incoming>, gauges: &MetricSet) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, metrics: &dyn MetricsText) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => match gauges.text() {
+        (&Method::GET, "/metrics") => match metrics.text() {
             Ok(text) => (StatusCode::OK, text),
             Err(fault) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{}\n", fault.message())),
         },

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use forebay_model::{Fault, Pipeline, Result, catch_panic};
-use forebay_run::RunReport;
+use forebay_run::{RunReport, Session};
 use forebay_storage::EventListener;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::replace_file::replace_file;
 
 pub(crate) use self::backtest::backtest_page;
-pub(crate) use self::profile::profile_page;
+pub(crate) use self::profile::{parts_page, profile_page};
 use self::run::run_page;
 use self::timeline::Timeline;
 
@@ -44,8 +44,13 @@ pub(crate) struct RunPage {
 
 impl RunPage {
     /// Writes it, when the run has ended.
-    pub fn write(&self, pipeline: &Pipeline, report: &RunReport, memory_limit: u64) -> Result<()> {
-        run_page(pipeline, report, &self.timeline, memory_limit).write(&self.path)
+    pub fn write(&self, pipeline: &Pipeline, report: &RunReport, session: &Session) -> Result<()> {
+        let mut page = run_page(pipeline, report, &self.timeline, session.memory_bytes());
+        for (of, profile) in session.learned_profiles(pipeline, report)? {
+            page.add_profile(&of, &profile);
+        }
+        page.add_costs(&session.run_costs(&pipeline.name)?);
+        page.write(&self.path)
     }
 }
 

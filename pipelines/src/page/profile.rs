@@ -1,10 +1,13 @@
 //! The page of a profile.
 
-use forebay_run::{ColumnProfile, DatasetProfile};
+use forebay_run::{ColumnPair, ColumnProfile, DatasetProfile, SeriesProfile};
 
-use super::{Block, ColumnCard, Page, charts, drawn};
+use super::{Block, Cell, ColumnCard, Page, charts, drawn};
 use crate::present;
 use crate::present::units;
+
+/// Pairs of columns that are shown.
+const PAIRS_SHOWN: usize = 100;
 
 /// A page with a card for each column.
 pub(crate) fn profile_page(profile: &DatasetProfile) -> Page {
@@ -16,7 +19,67 @@ pub(crate) fn profile_page(profile: &DatasetProfile) -> Page {
         ..Page::default()
     };
     page.add("columns", "Columns", vec![Block::Columns { columns: profile.columns.iter().map(card).collect() }]);
+    if let Some(series) = &profile.series {
+        page.add("series", "Series", series_blocks(series));
+    }
+    if !profile.pairs.is_empty() {
+        page.add("pairs", "Pairs", vec![pairs_table(&profile.pairs)]);
+    }
     page
+}
+
+/// A page with the cards of each column side by side, one for each part of the split.
+pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
+    let rows: Vec<String> =
+        profiles.iter().map(|profile| format!("{} {}", part(profile), units::rows(profile.rows))).collect();
+    let mut page = Page { title: of.to_owned(), subtitle: rows.join(", "), ..Page::default() };
+    let mut blocks = Vec::new();
+    for column in profiles.first().iter().flat_map(|profile| &profile.columns) {
+        blocks.push(Block::Heading { text: format!("{}, {}", column.name, column.r#type) });
+        let columns = profiles.iter().filter_map(|profile| {
+            let found = profile.column(&column.name)?;
+            Some(ColumnCard { name: part(profile).to_owned(), ..card(found) })
+        });
+        blocks.push(Block::Columns { columns: columns.collect() });
+    }
+    page.add("columns", "Columns by part of the split", blocks);
+    page
+}
+
+fn part(profile: &DatasetProfile) -> &str {
+    profile.part.as_deref().unwrap_or("all rows")
+}
+
+impl Page {
+    /// Adds a profile that a run has learned.
+    pub(super) fn add_profile(&mut self, of: &str, profile: &DatasetProfile) {
+        let mut blocks = vec![
+            Block::Heading { text: format!("{of}, {}: {}", part(profile), units::rows(profile.rows)) },
+            Block::Columns { columns: profile.columns.iter().map(card).collect() },
+        ];
+        blocks.extend(profile.series.iter().flat_map(series_blocks));
+        if !profile.pairs.is_empty() {
+            blocks.push(pairs_table(&profile.pairs));
+        }
+        match self.sections.iter_mut().find(|section| section.id == "profiles") {
+            Some(section) => section.blocks.extend(blocks),
+            None => self.add("profiles", "Profiles", blocks),
+        }
+    }
+}
+
+fn series_blocks(series: &SeriesProfile) -> Vec<Block> {
+    present::profile::series_lines(series).into_iter().map(Block::text).collect()
+}
+
+fn pairs_table(pairs: &[ColumnPair]) -> Block {
+    let row = |pair: &ColumnPair| {
+        let number = |value: Option<f64>| Cell::number(value.map_or_else(String::new, |value| format!("{value:.3}")));
+        let (first, second) = (Cell::text(&*pair.first), Cell::text(&*pair.second));
+        vec![first, second, number(pair.correlation), number(pair.cramers_v), Cell::number(units::grouped(pair.rows))]
+    };
+    let head = ["column", "column", "#correlation", "#Cram\u{e9}r's V", "#rows"];
+    Block::table("Pairs of columns, the strongest first", &head, pairs.iter().take(PAIRS_SHOWN).map(row).collect())
 }
 
 fn card(column: &ColumnProfile) -> ColumnCard {

@@ -1,7 +1,7 @@
 //! The page of a run.
 
 use forebay_model::Pipeline;
-use forebay_run::{ModelReport, RunReport};
+use forebay_run::{ModelReport, RunCost, RunReport};
 
 use super::charts::{self, Line};
 use super::timeline::TimelineRecord;
@@ -37,6 +37,34 @@ pub(crate) fn run_page(pipeline: &Pipeline, report: &RunReport, timeline: &Timel
     page.add("models", "Models", report.models.iter().flat_map(model_blocks).collect());
     page.add("forecasts", "Forecasts", forecast_blocks(report));
     page
+}
+
+impl Page {
+    /// Adds what the last runs cost, this one the last, where there were others.
+    pub(super) fn add_costs(&mut self, costs: &[RunCost]) {
+        if costs.len() < 2 {
+            return;
+        }
+        let ago = |at: usize| (at as f64) + 1.0 - costs.len() as f64;
+        let line = Line {
+            name: "seconds".to_owned(),
+            points: costs.iter().enumerate().map(|(at, cost)| (ago(at), cost.seconds)).collect(),
+        };
+        let chart = drawn(|| charts::lines("runs, this one at 0", "seconds", &[line]));
+        let label = "Seconds of the passes of each run".to_owned();
+        let mut blocks: Vec<Block> = chart.map(|svg| Block::Chart { label, class: "chart", svg }).into_iter().collect();
+        let rows = costs.iter().enumerate().rev().map(|(at, cost)| {
+            let longest = cost.longest.as_ref().map(|(pass, seconds)| format!("{pass} ({seconds:.2} s)"));
+            vec![
+                Cell::number(format!("{}", ago(at))),
+                Cell::number(format!("{:.2}", cost.seconds)),
+                Cell::number(units::bytes(cost.read_bytes)),
+                Cell::text(longest.unwrap_or_default()),
+            ]
+        });
+        blocks.push(Block::table("Runs", &["#run", "#seconds", "#read", "longest pass"], rows.collect()));
+        self.add("costs", "Cost of the last runs", blocks);
+    }
 }
 
 fn run_blocks(report: &RunReport, record: &TimelineRecord, memory_limit: u64) -> Vec<Block> {

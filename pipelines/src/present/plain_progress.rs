@@ -131,7 +131,7 @@ impl ProgressLines {
                     (self.write)(&format!("{}: done, {what}", pass.name));
                 }
             }
-            (Event::Discovered { source, spans, rows, bytes }, _) if self.verbose => {
+            (Event::Discovered { source, spans, rows, bytes, .. }, _) if self.verbose => {
                 let rows = rows.map_or_else(String::new, |rows| format!("{}, ", units::rows(rows)));
                 let spans = units::counted(spans as u64, "span");
                 (self.write)(&format!("source `{source}`: {rows}{} in {spans}", units::bytes(bytes)));
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn verbose_lines_tell_of_sources_and_of_what_passes_came_to() {
-        let found = Event::Discovered { source: "sales".into(), spans: 2, rows: Some(1200), bytes: 3000 };
+        let found = Event::Discovered { source: "sales".into(), spans: 2, rows: Some(1200), bytes: 3000, folder: None };
         let done = |reused| Some(Event::PassDone { number: 1, reused, rows: 1200, filtered: 0 });
         let script = vec![(0, Some(found)), (0, begins(1)), (1, done(false)), (1, begins(2)), (1, done(true))];
         let expected = [

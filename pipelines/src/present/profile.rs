@@ -1,11 +1,14 @@
 //! Profiles, for people.
 
-use forebay_run::{ColumnProfile, DatasetProfile, NumericProfile};
+use forebay_run::{ColumnPair, ColumnProfile, DatasetProfile, NumericProfile, SeriesProfile};
 
 use super::units;
 
 /// Frequent values of a column that are shown.
 const VALUES_SHOWN: usize = 5;
+
+/// Pairs of columns that are shown.
+const PAIRS_SHOWN: usize = 20;
 
 /// Letters of a value that are shown.
 const VALUE_LETTERS: usize = 24;
@@ -19,7 +22,45 @@ pub(crate) fn text(profile: &DatasetProfile) -> String {
     let columns = units::counted(profile.columns.len() as u64, "column");
     let mut text = format!("{}{part}: {}, {columns}\n", profile.of, units::rows(profile.rows));
     profile.columns.iter().for_each(|column| text += &column_text(column));
+    if let Some(series) = &profile.series {
+        text += &format!("\nseries of {} by {}\n", series.time, series.keys.join(", "));
+        series_lines(series).iter().for_each(|line| text += &format!("  {line}\n"));
+    }
+    if !profile.pairs.is_empty() {
+        text += "\npairs\n";
+        profile.pairs.iter().take(PAIRS_SHOWN).for_each(|pair| text += &format!("  {}\n", pair_line(pair)));
+    }
     text
+}
+
+/// What the series are like.
+pub(crate) fn series_lines(series: &SeriesProfile) -> Vec<String> {
+    let [least, mean, most] = series.rows_per_series;
+    let length = format!("{} to {} rows each, mean {}", number(least), number(most), number(mean));
+    let mut lines = vec![format!("{} series, {length}", units::grouped(series.series))];
+    if let (Some(first), Some(last)) = (&series.first, &series.last) {
+        lines.push(format!("{first} to {last}"));
+    }
+    if let Some(period) = &series.period {
+        let rows = series.rows_per_period.map_or_else(String::new, |rows| format!(", {} rows each", number(rows)));
+        let gaps =
+            format!("{} missing in {}", units::grouped(series.gaps), share(series.series_with_gaps, series.series));
+        lines.push(format!("periods of {period}{rows}, {gaps} series"));
+    }
+    let demand = series.demand.as_ref().map_or_else(String::new, |demand| format!(" by {demand}"));
+    lines.push(format!("intermittent{demand}: {} series", share(series.intermittent, series.series)));
+    lines
+}
+
+/// Two columns, and how they hang together.
+pub(crate) fn pair_line(pair: &ColumnPair) -> String {
+    let ColumnPair { first, second, correlation, cramers_v, .. } = pair;
+    let measure = match (correlation, cramers_v) {
+        (Some(correlation), _) => format!("correlation {correlation:.3}"),
+        (None, Some(association)) => format!("Cram\u{e9}r's V {association:.3}"),
+        (None, None) => "nothing to compare".to_owned(),
+    };
+    format!("{first}, {second}: {measure}")
 }
 
 fn column_text(column: &ColumnProfile) -> String {

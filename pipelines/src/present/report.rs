@@ -427,6 +427,8 @@ impl EventListener for JsonWatch {
                 self.print_progress();
                 event
             }
+            // A run may have many thousands: they are for metrics and traces.
+            Event::TaskStarted { .. } | Event::TaskEnded { .. } => return,
             other => other,
         };
         self.print(&event);

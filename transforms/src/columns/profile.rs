@@ -2,10 +2,10 @@
 
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{
-    ColumnCounts, ColumnMoments, DistinctCount, QuantileRequest, SampledQuantiles, TokenVocabulary, ValueShape,
-    VocabularyOrder,
+    CategoryAssociation, ColumnCorrelation, ColumnCounts, ColumnMoments, DistinctCount, QuantileRequest,
+    SampledQuantiles, SeriesShape, TokenVocabulary, ValueShape, VocabularyOrder,
 };
-use forebay_model::{Result, logical_type};
+use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_plan::{AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -27,7 +27,14 @@ const FREQUENT_VALUES: usize = 100;
 /// rank, exact up to 18,136 rows); of texts and lists the lengths; the number of distinct values (HyperLogLog, 0.8 %); of
 /// texts, booleans and integers of one byte the 100 most frequent values with exact counts.
 ///
-/// State: some 650 KiB per numeric column; distinct texts with their counts, spilled beyond the budget.
+/// With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's V where
+/// both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.
+///
+/// With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period, the
+/// gaps, and how many are intermittent (1.32 periods a demand and more; Syntetos, Boylan and Croston, 2005).
+///
+/// State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 100 bytes per
+/// series, spilled beyond the budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Profile")]
@@ -36,7 +43,26 @@ pub struct ProfileColumns {
     /// The columns.
     #[serde(default = "all_columns")]
     pub columns: ColumnSelector,
+    /// Columns of which each two are compared: at most 40.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<ColumnSelector>,
+    /// Whether and how series are measured. Rows whose source declares no `time` and no `keys`, or that no longer have
+    /// these columns, have no series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<ProfileSeries>,
 }
+
+/// How series are measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSeries {
+    /// The column of numbers whose values other than 0 are demands; without it, each row is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand: Option<String>,
+}
+
+/// Columns that are compared with each other at most: their pairs are 780.
+const PAIRED_COLUMNS_MAX: usize = 40;
 
 fn all_columns() -> ColumnSelector {
     ["*"].into_iter().collect()
@@ -48,9 +74,64 @@ impl ConfiguredTransform for ProfileColumns {
 
 impl Transform for ProfileColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let asks: Vec<AnalyzerRequest> = scope.columns(&self.columns)?.into_iter().flat_map(profile_requests).collect();
+        let mut asks: Vec<AnalyzerRequest> =
+            scope.columns(&self.columns)?.into_iter().flat_map(profile_requests).collect();
+        if let Some(pairs) = &self.pairs {
+            asks.extend(pair_requests(&scope.columns(pairs)?)?);
+        }
+        if let Some(series) = &self.series {
+            asks.extend(series_request(series, scope)?);
+        }
         Ok(vec![PlanOp::Map(MapOp::asking(asks))])
     }
+}
+
+fn is_category(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::Boolean | DataType::Int8 | DataType::UInt8)
+}
+
+/// What is asked about each two columns.
+fn pair_requests(columns: &[&Field]) -> Result<Vec<AnalyzerRequest>> {
+    let kind = |field: &Field| logical_type(field.data_type());
+    let is_paired = |field: &&&Field| kind(field).is_numeric() || is_category(&kind(field));
+    let columns: Vec<&&Field> = columns.iter().filter(is_paired).collect();
+    if columns.len() > PAIRED_COLUMNS_MAX {
+        let message = format!("{} columns have too many pairs", columns.len());
+        let hint = format!("name the columns to compare, at most {PAIRED_COLUMNS_MAX}");
+        return Err(Fault::new(codes::LIMIT, message).hint(hint));
+    }
+    let mut requests = Vec::new();
+    for (number, first) in columns.iter().enumerate() {
+        for second in &columns[number + 1..] {
+            let (kinds, names) = ([kind(first), kind(second)], [first.name(), second.name()]);
+            if kinds.iter().all(DataType::is_numeric) {
+                requests.push(AnalyzerRequest::new(ColumnCorrelation, names));
+            }
+            if kinds.iter().all(is_category) {
+                requests.push(AnalyzerRequest::new(CategoryAssociation { types: kinds }, names));
+            }
+        }
+    }
+    Ok(requests)
+}
+
+/// What is asked about series, where the rows have some.
+fn series_request(series: &ProfileSeries, scope: &BindScope<'_>) -> Result<Option<AnalyzerRequest>> {
+    let (Some(time), Some(keys)) = (&scope.series.time, &scope.series.keys) else { return Ok(None) };
+    let is_there = |name: &String| scope.schema.field_with_name(name).is_ok();
+    if keys.is_empty() || !keys.iter().chain([time]).all(is_there) {
+        return Ok(None);
+    }
+    let is_time = |data_type: &DataType| data_type.is_temporal() || data_type.is_integer();
+    if !is_time(&logical_type(scope.field(time)?.data_type())) {
+        return Ok(None);
+    }
+    let types = keys.iter().map(|key| Ok(logical_type(scope.field(key)?.data_type()))).collect::<Result<Vec<_>>>()?;
+    if let Some(demand) = &series.demand {
+        scope.numeric_columns(&[demand.as_str()].into_iter().collect())?;
+    }
+    let analyzer = SeriesShape { keys: types, has_value: series.demand.is_some() };
+    Ok(Some(AnalyzerRequest::new(analyzer, [time].into_iter().chain(&series.demand).chain(keys).cloned())))
 }
 
 /// What is asked about a column.
@@ -75,7 +156,7 @@ pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
     if is_number || is_text {
         requests.push(AnalyzerRequest::new(DistinctCount::default(), name));
     }
-    if is_text || matches!(data_type, DataType::Boolean | DataType::Int8 | DataType::UInt8) {
+    if is_category(&data_type) {
         let frequent =
             TokenVocabulary { min_count: 1, top_k: Some(FREQUENT_VALUES), order: VocabularyOrder::CountThenValue };
         requests.push(AnalyzerRequest::new(frequent, name));

@@ -8,8 +8,8 @@ use crate::deadline::progress_curve::ProgressCurve;
 /// The version of these records. Other versions are ignored.
 const FORMAT: u32 = 1;
 
-/// The number of runs that are kept: enough for a night of each kind, full and incremental.
-const RUNS_MAX: usize = 20;
+/// The number of runs that are kept: a month of nights.
+const RUNS_MAX: usize = 30;
 
 /// The number of passes of a run that are kept.
 const PASSES_MAX: usize = 200;
@@ -30,6 +30,17 @@ pub(crate) struct PassCost {
     /// Its time by its rows.
     #[serde(default)]
     pub course: ProgressCurve,
+}
+
+/// The cost of an earlier run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunCost {
+    /// Seconds of its passes.
+    pub seconds: f64,
+    /// Stored bytes that they read.
+    pub read_bytes: u64,
+    /// The pass that took longest, and its seconds.
+    pub longest: Option<(String, f64)>,
 }
 
 /// A pass of a plan.
@@ -78,6 +89,19 @@ impl CostHistory {
     /// The bytes that [`CostHistory::from_json`] reads.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
+    }
+
+    /// What each run came to, oldest first.
+    pub fn totals(&self) -> Vec<RunCost> {
+        let total = |passes: &Vec<PassCost>| RunCost {
+            seconds: passes.iter().map(|pass| pass.seconds).sum(),
+            read_bytes: passes.iter().map(|pass| pass.read).sum(),
+            longest: passes
+                .iter()
+                .max_by(|a, b| a.seconds.total_cmp(&b.seconds))
+                .map(|pass| (pass.pass.clone(), pass.seconds)),
+        };
+        self.runs.iter().map(total).collect()
     }
 
     /// Whether any run is remembered.
@@ -170,7 +194,7 @@ mod tests {
             costs.push((0..1000).map(|pass| cost(&format!("learn {pass}"), run, run, 1.0)).collect());
         }
         costs.push(Vec::new());
-        assert_eq!((costs.runs.len(), costs.runs[19].len(), costs.runs[0][0].total), (20, 200, 30));
+        assert_eq!((costs.runs.len(), costs.runs[29].len(), costs.runs[0][0].total), (30, 200, 20));
         let text = costs.to_json().unwrap();
         assert_eq!(CostHistory::from_json(&text), costs);
         assert_eq!(CostHistory::from_json(b"{\"format\": 7, \"runs\": []}"), CostHistory::default());

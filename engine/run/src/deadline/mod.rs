@@ -12,6 +12,7 @@ mod pass_plan;
 mod progress_curve;
 mod spec;
 
+pub use cost::RunCost;
 pub(crate) use cost::{CostHistory, PlannedPass};
 pub(crate) use forecast::PlanOption;
 pub(crate) use monitor::{DeadlineMonitor, RunSignals};

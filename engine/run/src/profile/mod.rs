@@ -6,6 +6,8 @@
 mod column;
 mod distribution;
 mod drift;
+mod pairs;
+mod series;
 
 use std::collections::BTreeMap;
 
@@ -14,11 +16,15 @@ use forebay_model::{Fault, Finding, NodeInput, Pipeline, PipelineNode, Result, S
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::report::RunReport;
+use crate::sample::RunSample;
 use crate::session::Session;
 
 pub use self::column::{ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile};
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
 pub(crate) use self::drift::{compare_columns, jensen_shannon};
+pub use self::pairs::ColumnPair;
+pub use self::series::SeriesProfile;
 
 /// The name of the transform that learns a profile.
 const STEP: &str = "profile";
@@ -43,6 +49,25 @@ pub struct DatasetProfile {
     pub rows: u64,
     /// In the order of the columns.
     pub columns: Vec<ColumnProfile>,
+    /// Its series, where its rows have a time and keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<SeriesProfile>,
+    /// Pairs of columns, where they were asked for: the strongest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<ColumnPair>,
+}
+
+/// What is profiled.
+#[derive(Debug, Clone, Default)]
+pub struct ProfileOptions {
+    /// The part of the split; all rows without it.
+    pub part: Option<String>,
+    /// Columns of which each two are compared.
+    pub pairs: Option<Vec<String>>,
+    /// The column of numbers whose values other than 0 are demands of series [default: the label].
+    pub demand: Option<String>,
+    /// What of the sources is read; everything without it.
+    pub sample: Option<RunSample>,
 }
 
 impl DatasetProfile {
@@ -68,6 +93,13 @@ impl DatasetProfile {
 impl Session {
     /// Profiles the rows of a step or source: all of them, or those of a part of the split.
     pub fn profile(&self, pipeline: &Pipeline, from: &str, part: Option<&str>) -> Result<DatasetProfile> {
+        let options = ProfileOptions { part: part.map(str::to_owned), ..ProfileOptions::default() };
+        self.profile_with(pipeline, from, &options)
+    }
+
+    /// The same with options.
+    pub fn profile_with(&self, pipeline: &Pipeline, from: &str, options: &ProfileOptions) -> Result<DatasetProfile> {
+        let part = options.part.as_deref();
         if pipeline.node(from).is_none() && pipeline.source(from).is_none() {
             let names = pipeline.nodes.iter().map(|node| &node.name);
             let names: Vec<&str> =
@@ -91,19 +123,49 @@ impl Session {
         while own.node(&name).is_some() || own.source(&name).is_some() {
             name.push('_');
         }
-        let steps = vec![Step { kind: STEP.to_owned(), config: json!({}), at: None }];
+        let label = || pipeline.label.as_ref().map(|label| label.column.clone());
+        let demand = options.demand.clone().or_else(label);
+        let mut config = json!({ "series": {} });
+        if let Some(demand) = demand {
+            config["series"]["demand"] = demand.into();
+        }
+        if let Some(pairs) = &options.pairs {
+            config["pairs"] = json!(pairs);
+        }
+        let steps = vec![Step { kind: STEP.to_owned(), config, at: None }];
         let node = PipelineNode::new(&name, NodeInput::From(from.to_owned()), steps);
         own.nodes.push(PipelineNode { fit_on: part.map(str::to_owned), ..node });
-        let report = self.fit(&own)?;
+        let sampled = options.sample.map(|sample| self.sampled(&own, sample)).transpose()?;
+        let report = match &sampled {
+            Some((session, own)) => session.fit(own)?,
+            None => self.fit(&own)?,
+        };
         let path = report.artifact_path.ok_or_else(|| Fault::internal("a profile without an artifact"))?;
         let artifact = Artifact::load(&self.io, &self.io.resolve(&path)?)?;
         self.read_profile(&artifact, &name, from, part)
     }
 
-    /// The profile that a step of an artifact has learned.
+    /// The profiles that a run has learned of the rows that a node or source gives: those of nodes that begin with a
+    /// `profile` step.
+    pub fn learned_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<(String, DatasetProfile)>> {
+        let begins = |node: &PipelineNode| match (&node.input, node.steps.first()) {
+            (NodeInput::From(from), Some(step)) if step.kind == STEP => Some((node.clone(), from.clone())),
+            _ => None,
+        };
+        let nodes: Vec<(PipelineNode, String)> = pipeline.nodes.iter().filter_map(begins).collect();
+        let Some(path) = report.artifact_path.as_deref().filter(|_| !nodes.is_empty()) else { return Ok(Vec::new()) };
+        let artifact = Artifact::load(&self.io, &self.io.resolve(path)?)?;
+        let profile = |(node, from): (PipelineNode, String)| {
+            let profile = self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
+            Ok((from, profile))
+        };
+        nodes.into_iter().map(profile).collect()
+    }
+
+    /// The profile that the step of a node of an artifact has learned of the rows of another node or source.
     fn read_profile(&self, artifact: &Artifact, node: &str, of: &str, part: Option<&str>) -> Result<DatasetProfile> {
         let bound = artifact.bind(&self.registry, &self.sql)?;
-        let flow = bound.flows.get(node).ok_or_else(|| Fault::internal("a profile of no step"))?;
+        let flow = bound.flows.get(of).ok_or_else(|| Fault::internal("a profile of no step"))?;
         let mut findings: BTreeMap<&str, BTreeMap<&str, &Finding>> = BTreeMap::new();
         let step = format!("{node}.{STEP}");
         for learned in artifact.findings.iter().filter(|learned| learned.step == step) {
@@ -119,6 +181,17 @@ impl Session {
             .map(|field| ColumnProfile::read(field, findings.get(field.name().as_str()).unwrap_or(&none)))
             .collect::<Result<_>>()?;
         let rows = columns.iter().map(|column| column.rows).max().unwrap_or(0);
-        Ok(DatasetProfile { format: FORMAT, of: of.to_owned(), part: part.map(str::to_owned), rows, columns })
+        let own = || artifact.findings.iter().filter(|learned| learned.step == step);
+        let pairs = own().filter_map(|learned| ColumnPair::read(learned).transpose());
+        let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
+        pairs.sort_by(|a, b| b.strength().total_cmp(&a.strength()));
+        let series = own().find(|learned| learned.analyzer == "series_shape").map(|learned| {
+            let fields = learned.columns.iter().map(|name| flow.schema.field_with_name(name));
+            let fields = fields.collect::<std::result::Result<Vec<_>, _>>()?;
+            let keys = flow.series.keys.as_ref().map_or(0, Vec::len);
+            SeriesProfile::read(&learned.finding, &fields, keys)
+        });
+        let (of, part, series) = (of.to_owned(), part.map(str::to_owned), series.transpose()?);
+        Ok(DatasetProfile { format: FORMAT, of, part, rows, columns, series, pairs })
     }
 }

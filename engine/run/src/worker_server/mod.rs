@@ -15,8 +15,8 @@ use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_cluster::{
     AuthLayer, ClusterSecurity, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec, TaskExecCodec,
-    TaskOutcome, TaskProgress, TaskRequest, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest, protocol_version,
-    with_heartbeat,
+    TaskOutcome, TaskProgress, TaskRequest, TaskTally, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest,
+    protocol_version, with_heartbeat,
 };
 use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
@@ -65,6 +65,7 @@ struct WorkerState {
     task_threads: Arc<ThreadPool>,
     /// Tasks that are running.
     busy: Mutex<usize>,
+    tally: Arc<TaskTally>,
     fewer: Condvar,
     leaves: AtomicBool,
     stages: Mutex<BTreeMap<StageKey, StageSession>>,
@@ -95,6 +96,7 @@ impl WorkerServer {
             security,
             task_threads: Arc::new(task_threads),
             busy: Mutex::default(),
+            tally: Arc::default(),
             fewer: Condvar::new(),
             leaves: AtomicBool::new(false),
             stages: Mutex::default(),
@@ -102,6 +104,11 @@ impl WorkerServer {
             inputs: Mutex::default(),
             attached,
         })))
+    }
+
+    /// Counts its tasks.
+    pub fn tally(&self) -> Arc<TaskTally> {
+        self.0.tally.clone()
     }
 
     /// Serves until `ended` is set and all tasks are done or handed back.
@@ -175,6 +182,7 @@ impl WorkerServer {
 
 impl RequestHandler for WorkerState {
     fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink) {
+        let out = out.with_tally(self.tally.clone());
         // Neither sending nor working may hold up the runtime.
         tokio::task::spawn_blocking(move || match request {
             WorkerRequest::Hello => {
@@ -351,13 +359,17 @@ impl SlotGuard {
             busy = inner.fewer.wait_timeout(busy, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
         *busy += 1;
+        inner.tally.set_running(*busy);
         Some(SlotGuard(inner.clone()))
     }
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        *self.0.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        *busy -= 1;
+        self.0.tally.set_running(*busy);
+        drop(busy);
         self.0.fewer.notify_all();
     }
 }

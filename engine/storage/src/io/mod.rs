@@ -9,6 +9,7 @@ mod list;
 mod location;
 mod read_cache;
 mod read_scheduler;
+mod requests;
 mod retry;
 mod stores;
 mod stragglers;
@@ -48,6 +49,7 @@ pub use coalesce::COALESCE_BYTES_DEFAULT;
 pub use disk_cache::{CacheStats, DiskCache};
 pub use fetch::{FetchedParts, PlannedReads, RangeFetch};
 pub use location::StorageLocation;
+pub use requests::{RequestListener, StorageRequest};
 pub use usage::StorageUsage;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
@@ -173,6 +175,11 @@ impl StorageClient {
     /// What stops waiting for storage, some seconds after it was asked to.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.interrupt
+    }
+
+    /// Tells a listener of each request to an object store from now on. Only the first listener counts.
+    pub fn listen(&self, listener: Arc<dyn RequestListener>) {
+        let _ = self.inner.counters.listener.set(listener);
     }
 
     /// What was asked of object stores so far.

@@ -16,6 +16,7 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::read_scheduler::ReadScheduler;
+use super::requests::OpenRequest;
 use super::stores::is_refreshable;
 use super::usage::UsageCounters;
 use crate::io::error::{FailedRequest, find_cause, is_session_expired};
@@ -159,8 +160,12 @@ impl HttpService for CountingService {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         };
+        let mut open = counters.listener.get().map(|listener| OpenRequest::new(listener.clone(), &request));
         let answer = self.client.execute(request).await.inspect_err(|_| count())?;
         let (parts, body) = answer.into_parts();
+        if let Some(open) = &mut open {
+            open.answered(parts.status.as_u16());
+        }
         if parts.status.is_server_error() || matches!(parts.status.as_u16(), 408 | 429) {
             count();
         }
@@ -168,7 +173,11 @@ impl HttpService for CountingService {
             self.scheduler.refuse();
         }
         let body = http_body_util::BodyExt::map_frame(body, move |frame| {
-            counters.count_read(frame.data_ref().map_or(0, bytes::Bytes::len));
+            let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
+            counters.count_read(bytes);
+            if let Some(open) = &mut open {
+                open.count_read(bytes as u64);
+            }
             frame
         });
         let body = http_body_util::BodyExt::map_err(body, move |error| {

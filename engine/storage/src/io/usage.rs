@@ -1,9 +1,12 @@
 //! What was asked of object stores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
+
+use super::requests::RequestListener;
 
 /// Counts of a process.
 #[derive(Debug, Default)]
@@ -13,6 +16,8 @@ pub struct UsageCounters {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     wait_nanos: AtomicU64,
+    /// Hears of each request, where one wants to.
+    pub listener: OnceLock<Arc<dyn RequestListener>>,
 }
 
 /// What was asked of object stores.

@@ -1,0 +1,243 @@
+//! Lineage events in the shape of OpenLineage 2-0-2: <https://openlineage.io/spec/2-0-2/OpenLineage.json>.
+//!
+//! A run tells its START, and then COMPLETE, FAIL or ABORT. Inputs are the folders of its sources, outputs the
+//! directories of its sinks.
+
+mod datasets;
+mod facets;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use forebay_model::{ContentId, Fault, Interval, Pipeline, Result, codes};
+use forebay_run::{DatasetProfile, RunReport, Session};
+use forebay_storage::timestamp::format_utc;
+use forebay_storage::{Event, StorageClient, WebClient};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use serde_json::{Value, json};
+
+use self::datasets::{EventData, SeenSource};
+use self::facets::{Facets, PRODUCER, event_schema};
+use self::settings::{LineageSettings, LineageTarget, ParentRun};
+use super::outbox::Outbox;
+use super::{ObservedSession, RunObserver};
+
+/// Tells of runs as OpenLineage events.
+pub(super) struct LineageObserver {
+    settings: LineageSettings,
+    out: Outbox<Value>,
+    session: OnceLock<Session>,
+    /// The name that the user gave to the run.
+    run_id: OnceLock<String>,
+    current: Mutex<Option<CurrentRun>>,
+    /// Sources as they were found last. Of intervals side by side, only the first one tells.
+    seen: Mutex<BTreeMap<String, SeenSource>>,
+}
+
+/// The run at work.
+struct CurrentRun {
+    id: String,
+    pipeline: Pipeline,
+    interval: Option<Interval>,
+}
+
+impl LineageObserver {
+    /// Where lineage is asked for.
+    pub fn new(flag: Option<&str>) -> Result<Option<LineageObserver>> {
+        let Some(settings) = LineageSettings::resolve(flag)? else { return Ok(None) };
+        let (session, run_id) = (OnceLock::new(), OnceLock::new());
+        let (current, seen) = Default::default();
+        Ok(Some(LineageObserver { settings, out: Outbox::new(), session, run_id, current, seen }))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<CurrentRun>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, SeenSource>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, kind: &str, run: &CurrentRun, ended: Option<Result<&RunReport, &Fault>>) -> Value {
+        let report = ended.and_then(Result::ok);
+        let session = self.session.get();
+        let known = |report: &RunReport| {
+            let place = report.artifact_path.as_deref()?;
+            artifact_columns(session?.io(), place).ok()
+        };
+        let columns = report.and_then(known).unwrap_or_default();
+        let seen = self.seen().clone();
+        let profiles = report.and_then(|report| source_profiles(session?, &run.pipeline, report).ok());
+        let data = EventData {
+            pipeline: &run.pipeline,
+            seen: &seen,
+            columns: &columns,
+            profiles: &profiles.unwrap_or_default(),
+            report,
+        };
+        let mut facets = Facets::default();
+        let engine = json!({ "version": env!("CARGO_PKG_VERSION"), "name": "forebay" });
+        facets.add("processing_engine", engine);
+        let interval = run.interval.as_ref().and_then(|interval| instant(&interval.from).zip(instant(&interval.to)));
+        if let Some((from, to)) = interval {
+            facets.add("nominalTime", json!({ "nominalStartTime": from, "nominalEndTime": to }));
+        }
+        if let Some(ParentRun { namespace, job, run }) = &self.settings.parent {
+            let job = json!({ "namespace": namespace, "name": job });
+            facets.add("parent", json!({ "run": { "runId": run }, "job": job }));
+        }
+        if let Some(Err(fault)) = ended {
+            let message = format!("{}: {}", fault.code().name, fault.message());
+            facets.add("errorMessage", json!({ "message": message, "programmingLanguage": "RUST" }));
+        }
+        let mut job = Facets::default();
+        job.add("jobType", json!({ "processingType": "BATCH", "integration": "FOREBAY", "jobType": "PIPELINE" }));
+        json!({
+            "eventType": kind,
+            "eventTime": format_utc(Timestamp::now()),
+            "run": { "runId": run.id, "facets": facets.into_value() },
+            "job": { "namespace": self.settings.namespace, "name": run.pipeline.name, "facets": job.into_value() },
+            "inputs": data.inputs(),
+            "outputs": data.outputs(),
+            "producer": PRODUCER,
+            "schemaURL": event_schema(),
+        })
+    }
+}
+
+impl RunObserver for LineageObserver {
+    fn begin(&self, observed: &ObservedSession<'_>) -> Result<()> {
+        let _ = self.session.set(observed.session.clone());
+        if let Some(run_id) = observed.run_id {
+            let _ = self.run_id.set(run_id.to_owned());
+        }
+        match self.settings.to.clone() {
+            LineageTarget::Service { url, headers } => {
+                let client = WebClient::new(observed.session.io(), "the lineage service", headers)?;
+                self.out.start(observed.watch, move |events: Vec<Value>| {
+                    let post = |event: &Value| client.post(&url, "application/json", event.to_string().into_bytes());
+                    events.iter().try_for_each(|event| post(event).map(drop))
+                })
+            }
+            LineageTarget::File(path) => self.out.start(observed.watch, move |events: Vec<Value>| {
+                let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+                let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+                let file = folder.and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path));
+                let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
+                written.map_err(|error| Fault::disk("the file of lineage events cannot be written", error))
+            }),
+        }
+    }
+
+    fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
+        let id = run_uuid(self.run_id.get(), &pipeline.name, interval);
+        let run = CurrentRun { id, pipeline: pipeline.clone(), interval: interval.cloned() };
+        self.out.send(self.event("START", &run, None));
+        *self.current() = Some(run);
+    }
+
+    fn on_event(&self, event: &Event) {
+        let Event::Discovered { source, spans, rows, bytes, folder } = event else { return };
+        let seen = SeenSource { folder: folder.clone(), spans: *spans, rows: *rows, bytes: *bytes };
+        self.seen().insert(source.clone(), seen);
+    }
+
+    fn run_ends(&self, ended: Result<&RunReport, &Fault>) {
+        let Some(run) = self.current().take() else { return };
+        let kind = match ended {
+            Ok(_) => "COMPLETE",
+            Err(fault) if fault.code() == codes::INTERRUPTED => "ABORT",
+            Err(_) => "FAIL",
+        };
+        self.out.send(self.event(kind, &run, Some(ended)));
+    }
+
+    fn finish(&self) {
+        self.out.close();
+    }
+}
+
+/// A UUID: of a run that the user named, the same whenever it is asked for; else a random one.
+fn run_uuid(run_id: Option<&String>, pipeline: &str, interval: Option<&Interval>) -> String {
+    let bits = match run_id {
+        Some(run_id) => {
+            let id = ContentId::of(json!([run_id, pipeline, interval]).to_string().as_bytes()).to_string();
+            u128::from_str_radix(&id, 16).unwrap_or_default()
+        }
+        None => fastrand::u128(..),
+    };
+    // Version 8 where a content decides, version 4 where chance does (RFC 9562).
+    let version: u128 = if run_id.is_some() { 8 } else { 4 };
+    let bits = bits & !(0xf << 76) & !(0x3 << 62) | version << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// An end of an interval as an instant: dates and times without a zone are in UTC. `None` where times are numbers.
+fn instant(text: &str) -> Option<String> {
+    let civil = |text: &str| text.parse::<DateTime>().ok().map(|time| format!("{time}Z"));
+    text.parse::<Timestamp>().ok().map(format_utc).or_else(|| civil(text))
+}
+
+/// The columns of an artifact's sources, with their types.
+fn artifact_columns(io: &StorageClient, artifact: &str) -> Result<BTreeMap<String, Vec<(String, String)>>> {
+    let bytes = io.get(&io.resolve(artifact)?.join("artifact.json"))?.unwrap_or_default();
+    let artifact: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let text = |kind: &Value| kind.as_str().map_or_else(|| kind.to_string(), str::to_owned);
+    let columns = |source: &Value| -> Vec<(String, String)> {
+        let columns = source["columns"].as_object().into_iter().flatten();
+        columns.map(|(name, kind)| (name.clone(), text(kind))).collect()
+    };
+    let sources = artifact["sources"].as_object().into_iter().flatten();
+    Ok(sources.map(|(name, source)| (name.clone(), columns(source))).collect())
+}
+
+/// Profiles that the run has learned of sources as they are: those of `profile` steps that come first.
+fn source_profiles(
+    session: &Session,
+    pipeline: &Pipeline,
+    report: &RunReport,
+) -> Result<BTreeMap<String, DatasetProfile>> {
+    let mut profiles = BTreeMap::new();
+    for (source, profile) in session.learned_profiles(pipeline, report)? {
+        if pipeline.source(&source).is_some() {
+            profiles.entry(source).or_insert(profile);
+        }
+    }
+    Ok(profiles)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_with_a_name_have_the_same_uuid_again() {
+        let interval = |to: &str| Interval { from: "2016-05-21".to_owned(), to: to.to_owned() };
+        let named = |name: &str, to: &str| run_uuid(Some(&name.to_owned()), "demand", Some(&interval(to)));
+        let id = named("night", "2016-05-22");
+        assert_eq!(named("night", "2016-05-22"), id);
+        assert_ne!(named("night", "2016-05-23"), id);
+        assert_ne!(named("other", "2016-05-22"), id);
+        assert_ne!(run_uuid(None, "demand", None), run_uuid(None, "demand", None));
+        let parts: Vec<usize> = id.split('-').map(str::len).collect();
+        assert!(parts == [8, 4, 4, 4, 12] && &id[14..15] == "8" && "89ab".contains(&id[19..20]), "{id}");
+    }
+
+    #[test]
+    fn intervals_become_instants() {
+        for (text, expected) in [
+            ("2016-05-21", Some("2016-05-21T00:00:00Z")),
+            ("2016-05-21T06:00:00", Some("2016-05-21T06:00:00Z")),
+            ("2016-05-21 06:00:00", Some("2016-05-21T06:00:00Z")),
+            ("2016-05-21T06:00:00Z", Some("2016-05-21T06:00:00Z")),
+            ("2016-05-21T06:00:00+02:00", Some("2016-05-21T04:00:00Z")),
+            ("17", None),
+        ] {
+            assert_eq!(instant(text).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The side of MLflow's REST API that tracks runs.
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Fault, Result, codes};
+use forebay_storage::WebClient;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::TrackingMessage;
+
+/// Metrics of a request at most, as the server says.
+const METRICS_MAX: usize = 1000;
+
+/// The tag by which a training is found that is taken up again.
+const TRAINING_TAG: &str = "forebay.training";
+
+/// A training that begins.
+pub(super) struct TrackedRun {
+    pub sink: String,
+    /// The id of the training.
+    pub training: String,
+    pub experiment: String,
+    pub millis: i64,
+    pub parameters: Vec<(String, String)>,
+    pub tags: Vec<(String, String)>,
+}
+
+/// Speaks to a server.
+pub(super) struct TrackingClient {
+    web: WebClient,
+    base: String,
+    /// By name.
+    experiments: BTreeMap<String, String>,
+    /// The run of each sink.
+    runs: BTreeMap<String, String>,
+}
+
+fn pairs(of: &[(String, String)]) -> Vec<Value> {
+    of.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
+}
+
+fn text(answer: &Value, pointer: &str) -> Result<String> {
+    let found = answer.pointer(pointer).and_then(Value::as_str);
+    found.map(str::to_owned).ok_or_else(|| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood"))
+}
+
+impl TrackingClient {
+    pub fn new(web: WebClient, url: &str) -> TrackingClient {
+        let base = format!("{}/api/2.0/mlflow", url.trim_end_matches('/'));
+        TrackingClient { web, base, experiments: BTreeMap::new(), runs: BTreeMap::new() }
+    }
+
+    /// Tells the server of these messages, in order; metrics that follow each other go together.
+    pub fn handle(&mut self, messages: Vec<TrackingMessage>) -> Result<()> {
+        let mut metrics: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for message in messages {
+            match message {
+                TrackingMessage::Metrics { sink, step, millis, values } => {
+                    // JSON has neither NaN nor infinities.
+                    let values = values.into_iter().filter(|(_, value)| value.is_finite());
+                    let metric =
+                        |(key, value)| json!({ "key": key, "value": value, "timestamp": millis, "step": step });
+                    metrics.entry(sink).or_default().extend(values.map(metric));
+                }
+                TrackingMessage::Begin(run) => {
+                    self.log_metrics(std::mem::take(&mut metrics))?;
+                    self.begin(run)?;
+                }
+                TrackingMessage::End { status, millis, tags } => {
+                    self.log_metrics(std::mem::take(&mut metrics))?;
+                    self.end(status, millis, &tags)?;
+                }
+            }
+        }
+        self.log_metrics(metrics)
+    }
+
+    fn begin(&mut self, run: TrackedRun) -> Result<()> {
+        let TrackedRun { sink, training, experiment, millis, parameters, mut tags } = run;
+        let experiment_id = self.experiment(&experiment)?;
+        if let Some(id) = self.interrupted_run(&experiment_id, &training)? {
+            self.post("runs/update", &json!({ "run_id": id, "status": "RUNNING" }))?;
+            self.runs.insert(sink, id);
+            return Ok(());
+        }
+        tags.push((TRAINING_TAG.to_owned(), training));
+        let create = json!({
+            "experiment_id": experiment_id,
+            "run_name": sink,
+            "start_time": millis,
+            "tags": pairs(&tags),
+        });
+        let id = text(&self.post("runs/create", &create)?, "/run/info/run_id")?;
+        self.post("runs/log-batch", &json!({ "run_id": id, "params": pairs(&parameters) }))?;
+        self.runs.insert(sink, id);
+        Ok(())
+    }
+
+    fn log_metrics(&self, metrics: BTreeMap<String, Vec<Value>>) -> Result<()> {
+        for (sink, metrics) in metrics {
+            let Some(id) = self.runs.get(&sink) else { continue };
+            for metrics in metrics.chunks(METRICS_MAX) {
+                self.post("runs/log-batch", &json!({ "run_id": id, "metrics": metrics }))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, status: &str, millis: i64, tags: &[(String, Vec<(String, String)>)]) -> Result<()> {
+        for (sink, id) in std::mem::take(&mut self.runs) {
+            if let Some((_, tags)) = tags.iter().find(|(of, _)| *of == sink) {
+                self.post("runs/log-batch", &json!({ "run_id": id, "tags": pairs(tags) }))?;
+            }
+            self.post("runs/update", &json!({ "run_id": id, "status": status, "end_time": millis }))?;
+        }
+        Ok(())
+    }
+
+    /// The id of an experiment, which is created where there is none.
+    fn experiment(&mut self, name: &str) -> Result<String> {
+        if let Some(id) = self.experiments.get(name) {
+            return Ok(id.clone());
+        }
+        let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
+        let url = format!("{}/experiments/get-by-name?experiment_name={encoded}", self.base);
+        let answer = self.web.send("GET", &url, "application/json", Vec::new())?;
+        let id = match answer.status {
+            404 => text(&self.post("experiments/create", &json!({ "name": name }))?, "/experiment_id")?,
+            200..=299 => text(&parse(&answer.body)?, "/experiment/experiment_id")?,
+            status => return Err(Fault::new(codes::STORAGE, format!("MLflow answered {status}"))),
+        };
+        self.experiments.insert(name.to_owned(), id.clone());
+        Ok(id)
+    }
+
+    /// The run of a training that was cut off.
+    fn interrupted_run(&self, experiment: &str, training: &str) -> Result<Option<String>> {
+        let filter = format!("tags.`{TRAINING_TAG}` = '{training}' AND attributes.status != 'FINISHED'");
+        let search = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
+        let found = self.post("runs/search", &search)?;
+        Ok(found.pointer("/runs/0/info/run_id").and_then(Value::as_str).map(str::to_owned))
+    }
+
+    fn post(&self, what: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}/{what}", self.base);
+        parse(&self.web.post(&url, "application/json", body.to_string().into_bytes())?)
+    }
+}
+
+fn parse(body: &[u8]) -> Result<Value> {
+    match body {
+        [] => Ok(Value::Null),
+        body => serde_json::from_slice(body)
+            .map_err(|error| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood").cause(error)),
+    }
+}

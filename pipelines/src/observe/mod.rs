@@ -1,0 +1,142 @@
+//! What a run tells other systems: metrics, traces, lineage, and the course of trainings.
+//!
+//! An observer never fails a run. Its first failure is a warning, and then it is silent.
+
+mod fan_out;
+mod lineage;
+mod mlflow;
+mod outbox;
+mod tensorboard;
+mod traces;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use forebay_model::{Interval, Pipeline, Result};
+use forebay_run::{RunReport, Session};
+use forebay_storage::{Event, EventListener};
+
+use self::fan_out::FanOut;
+use self::lineage::LineageObserver;
+use self::mlflow::MlflowObserver;
+use self::tensorboard::TensorBoardObserver;
+use self::traces::TraceObserver;
+use crate::cli::MetricsArgs;
+use crate::metrics::{CommandMetrics, RunMetrics};
+
+/// Where a run is told of.
+#[derive(Debug, Args)]
+pub(crate) struct ObserveArgs {
+    #[command(flatten)]
+    metrics: MetricsArgs,
+    /// Send traces in OpenTelemetry's protocol (OTLP over HTTP) to this collector, such as http://127.0.0.1:4318:
+    /// passes, tasks and requests to object stores are spans [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    traces: Option<String>,
+    /// Send OpenLineage events to this URL, or append them to this file [default: OPENLINEAGE_URL]
+    #[arg(long, value_name = "URL|FILE", hide_short_help = true)]
+    lineage: Option<String>,
+    /// Write event files of trainings for TensorBoard below this directory.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    tensorboard: Option<PathBuf>,
+    /// Track trainings in MLflow at this URL [default: MLFLOW_TRACKING_URI]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    mlflow: Option<String>,
+    /// The experiment in MLflow [default: MLFLOW_EXPERIMENT_NAME, or the name of the pipeline]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    mlflow_experiment: Option<String>,
+}
+
+/// What an observer is given before a run begins.
+pub(crate) struct ObservedSession<'a> {
+    pub session: &'a Session,
+    /// Where it says that it failed.
+    pub watch: &'a Arc<dyn EventListener>,
+    pub run_id: Option<&'a str>,
+}
+
+/// Observer of runs. Events come from many threads; handling them must not block.
+pub(crate) trait RunObserver: Send + Sync {
+    /// The session is there: from now on, services can be spoken to.
+    fn begin(&self, observed: &ObservedSession<'_>) -> Result<()>;
+
+    /// A run of a pipeline begins.
+    fn run_begins(&self, _pipeline: &Pipeline, _interval: Option<&Interval>) {}
+
+    /// Something happened.
+    fn on_event(&self, _event: &Event) {}
+
+    /// The run that has begun ended.
+    fn run_ends(&self, _ended: Result<&RunReport, &forebay_model::Fault>) {}
+
+    /// The command ends: what waits is sent.
+    fn finish(&self) {}
+}
+
+/// Everything that observes a command that runs pipelines.
+pub(crate) struct RunObservers {
+    pub metrics: CommandMetrics<RunMetrics>,
+    observers: Arc<[Box<dyn RunObserver>]>,
+}
+
+impl ObserveArgs {
+    /// The observers that are asked for. Nothing is sent before `begin`.
+    pub fn observers(&self) -> Result<RunObservers> {
+        let mut observers: Vec<Box<dyn RunObserver>> = Vec::new();
+        let mut add = |observer: Option<Box<dyn RunObserver>>| observers.extend(observer);
+        add(TraceObserver::new(self.traces.as_deref())?.map(|observer| Box::new(observer) as _));
+        add(LineageObserver::new(self.lineage.as_deref())?.map(|observer| Box::new(observer) as _));
+        add(self.tensorboard.clone().map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
+        let mlflow = MlflowObserver::new(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
+        add(mlflow.map(|observer| Box::new(observer) as _));
+        Ok(RunObservers { metrics: self.metrics.metrics()?, observers: observers.into() })
+    }
+}
+
+impl RunObservers {
+    /// A listener that tells the observers what it hears, and passes it on.
+    pub fn listen(&self, inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
+        let inner = self.metrics.watch(inner);
+        match self.observers.is_empty() {
+            true => inner,
+            false => Arc::new(FanOut { inner, observers: self.observers.clone() }),
+        }
+    }
+
+    /// Begins to serve and to send.
+    pub fn begin(&mut self, session: &Session, watch: &Arc<dyn EventListener>, run_id: Option<&str>) -> Result<()> {
+        self.metrics.serve(session)?;
+        let observed = ObservedSession { session, watch, run_id };
+        self.observers.iter().try_for_each(|observer| observer.begin(&observed))
+    }
+
+    /// Tells that a run of a pipeline begins.
+    pub fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
+        self.metrics.name_pipeline(&pipeline.name);
+        self.observers.iter().for_each(|observer| observer.run_begins(pipeline, interval));
+    }
+
+    /// Tells how a run of several ended.
+    pub fn run_ends(&self, ended: Result<&RunReport, &forebay_model::Fault>) {
+        if let Ok(report) = ended {
+            self.metrics.own().set_report(report);
+        }
+        self.observers.iter().for_each(|observer| observer.run_ends(ended));
+    }
+
+    /// Tells that all has ended, and how. A fault of the run comes before one of its observers.
+    pub fn close<T>(self, ended: Result<T>) -> Result<T> {
+        self.observers.iter().for_each(|observer| observer.finish());
+        self.metrics.own().set_end(ended.is_ok());
+        let written = self.metrics.write();
+        let ended = ended?;
+        written.map(|()| ended)
+    }
+
+    /// The end of a command of one run.
+    pub fn finish(self, ended: Result<RunReport>) -> Result<RunReport> {
+        self.run_ends(ended.as_ref());
+        self.close(ended)
+    }
+}

@@ -1,0 +1,110 @@
+//! Where traces go: a flag, else the variables of OpenTelemetry's specification.
+
+use forebay_model::{Fault, Result, codes};
+use percent_encoding::percent_decode_str;
+
+use super::otlp::{KeyValue, attribute};
+
+/// What collectors call this program, where the environment gives no other name.
+const SERVICE: &str = "forebay";
+
+/// The path of traces below the address of a collector.
+const PATH: &str = "v1/traces";
+
+/// Where traces go.
+#[derive(Debug)]
+pub(super) struct TraceSettings {
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    pub resource: Vec<KeyValue>,
+    /// The span of the caller, by W3C's Trace Context: trace and span.
+    pub parent: Option<(u128, u64)>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// The value of a variable of the exporter; that for traces comes first.
+fn exporter_variable(name: &str) -> Option<String> {
+    let of = |signal: &str| variable(&format!("OTEL_EXPORTER_OTLP_{signal}{name}"));
+    of("TRACES_").or_else(|| of(""))
+}
+
+impl TraceSettings {
+    /// From a flag, else from the environment; `None` where there are to be no traces.
+    pub fn resolve(flag: Option<&str>) -> Result<Option<TraceSettings>> {
+        let is = |name: &str, word: &str| variable(name).is_some_and(|value| value.eq_ignore_ascii_case(word));
+        if flag.is_none() && (is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none")) {
+            return Ok(None);
+        }
+        let below = |base: String| match base.trim_end_matches('/') {
+            base if base.ends_with(PATH) => base.to_owned(),
+            base => format!("{base}/{PATH}"),
+        };
+        let named = || variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let url = flag.map(|flag| below(flag.to_owned())).or_else(named);
+        let Some(url) = url.or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(below)) else { return Ok(None) };
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            let fault = Fault::new(codes::BAD_VALUE, "the address for traces is no http:// or https:// URL");
+            return Err(fault.hint("write `--traces http://127.0.0.1:4318`"));
+        }
+        if flag.is_none() && exporter_variable("PROTOCOL").is_some_and(|protocol| protocol != "http/protobuf") {
+            let fault = Fault::new(codes::UNSUPPORTED, "traces are sent with the protocol http/protobuf only");
+            return Err(fault.hint(
+                "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf, or OTEL_TRACES_EXPORTER=none for no traces",
+            ));
+        }
+        let mut resource = pairs(&variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
+        if let Some(name) = variable("OTEL_SERVICE_NAME") {
+            resource.retain(|(key, _)| key != "service.name");
+            resource.push(("service.name".to_owned(), name));
+        }
+        if !resource.iter().any(|(key, _)| key == "service.name") {
+            resource.push(("service.name".to_owned(), SERVICE.to_owned()));
+        }
+        resource.push(("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        Ok(Some(TraceSettings {
+            url,
+            headers: pairs(&exporter_variable("HEADERS").unwrap_or_default()),
+            resource: resource.iter().map(|(key, value)| attribute(key, value.as_str())).collect(),
+            parent: variable("TRACEPARENT").and_then(|text| parse_parent(&text)),
+        }))
+    }
+}
+
+/// `key=value` pairs between commas, with values in percent encoding.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let pair = |pair: &str| {
+        let (key, value) = pair.split_once('=')?;
+        let value = percent_decode_str(value.trim()).decode_utf8_lossy().into_owned();
+        Some((key.trim().to_owned(), value))
+    };
+    text.split(',').filter_map(pair).collect()
+}
+
+/// `00-<trace>-<span>-<flags>`; what is no such text counts as none.
+fn parse_parent(text: &str) -> Option<(u128, u64)> {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [_, trace, span, _] = parts.as_slice() else { return None };
+    let is_whole = trace.len() == 32 && span.len() == 16;
+    let ids = (u128::from_str_radix(trace, 16).ok()?, u64::from_str_radix(span, 16).ok()?);
+    (is_whole && ids.0 != 0 && ids.1 != 0).then_some(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_and_pairs_are_read_as_their_specifications_say() {
+        let parent = parse_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        assert_eq!(parent, Some((0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7)));
+        let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        for wrong in ["", "00-1-2-01", zeros, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"] {
+            assert_eq!(parse_parent(wrong), None, "{wrong}");
+        }
+        let expected = [("key", "a b"), ("other", "1=2")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(pairs("key=a%20b, other =1=2,,none"), expected);
+    }
+}
