@@ -31,16 +31,17 @@ pub fn table(batches: &[RecordBatch]) -> Result<String> {
     let widths: Vec<usize> =
         columns.iter().map(|texts| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)).collect();
     let lines = columns.first().map_or(0, Vec::len);
+    let cell = |column: usize, line: usize| match (&columns[column][line], widths[column], numeric[column]) {
+        (text, width, true) => format!("{text:>width$}"),
+        (text, width, false) => format!("{text:width$}"),
+    };
     let mut out = String::new();
     for (number, block) in blocks(&widths, output_columns().unwrap_or(usize::MAX)).into_iter().enumerate() {
         if number > 0 {
             out.push('\n');
         }
         for line in 0..lines {
-            let cells = block.clone().map(|column| match (&columns[column][line], widths[column], numeric[column]) {
-                (text, width, true) => format!("{text:>width$}"),
-                (text, width, false) => format!("{text:width$}"),
-            });
+            let cells = block.clone().map(|column| cell(column, line));
             out += cells.collect::<Vec<_>>().join("  ").trim_end();
             out.push('\n');
         }
