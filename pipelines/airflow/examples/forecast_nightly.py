@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, task
 
-from forebay_airflow.operator import ForebayRunOperator
+from forebay_airflow.operators import ForebayRunOperator
 
 OUT = os.environ.get("FORECAST_OUT", "/srv/forecast")
 FORECAST = Asset(f"file://{os.path.abspath(OUT)}/forecast")
