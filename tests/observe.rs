@@ -215,7 +215,7 @@ fn a_trace_tells_of_a_failure_and_its_absence_fails_no_run() {
     assert!(status.code == 2 && status.message.contains("rows"), "{status:?}");
     assert_eq!(root.text("error.type").as_deref(), Some("FB0216"));
 
-    // Nobody takes them.
+    // No collector takes them.
     shop.write("spec.yaml", SPEC);
     let call = shop.forebay(&["run", "spec.yaml", "--traces=http://127.0.0.1:9", "--json"]).expect(0);
     let told = events(&call.stdout);

@@ -40,7 +40,7 @@ pub use column_moments::{ColumnMoments, ColumnMomentsState};
 pub use count::{ColumnCounts, ColumnCountsState};
 pub use exact_quantiles::{ExactQuantiles, ExactQuantilesState};
 pub use first_rows::{FileRowKeys, FirstRows, FirstRowsState};
-pub use group_by::{GroupByState, GroupRows, SortedGroups};
+pub use group_by::{GroupByAnalyzer, GroupByState, SortedGroups};
 pub use grouped_moments::{GroupedMoments, GroupedMomentsState};
 pub use histogram::{Histogram, HistogramState};
 pub use hyperloglog::{DistinctCount, DistinctCountState};

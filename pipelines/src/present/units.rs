@@ -33,7 +33,11 @@ pub fn rows(rows: u64) -> String {
 
 /// `1 span`, `1,200 spans`: the regular plural.
 pub fn counted(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
+    let plural = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{} {noun}{plural}", grouped(count))
 }
 

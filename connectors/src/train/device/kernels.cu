@@ -163,7 +163,7 @@ typedef struct {
 // Results, their losses, and the slopes of these. `sums`, `weights` and `mask` may be null.
 EACH(judge, Judge) {
     if (i == 0) {
-        // Kernels come one after the other: nobody has raised it yet.
+        // Kernels come one after the other: no other one has raised it yet.
         *a->peak = 0;
     }
     float output = *a->bias + (a->sums ? a->sums[i] : 0.0f);

@@ -17,19 +17,19 @@ use super::{GroupByState, MERGE_GROUPS, all_states};
 /// Its state is read with [`GroupByState::into_sorted`]: there may be more groups than fit in memory, so that it has no
 /// finding. Functions of the positions of rows are not possible: a position in a span says nothing about other spans.
 #[derive(Debug, Clone)]
-pub struct GroupRows {
+pub struct GroupByAnalyzer {
     spec: Arc<GroupBy>,
 }
 
-impl GroupRows {
+impl GroupByAnalyzer {
     /// `None` if a result depends on the positions of rows.
-    pub fn new(spec: &Arc<GroupBy>) -> Option<GroupRows> {
+    pub fn new(spec: &Arc<GroupBy>) -> Option<GroupByAnalyzer> {
         let is_positional = |function| {
             use GroupFunction::{First, FirstRow, Last, LastRow};
             matches!(function, First | FirstRow | Last | LastRow)
         };
         let possible = !spec.results.iter().any(|result| is_positional(result.function));
-        possible.then(|| GroupRows { spec: spec.clone() })
+        possible.then(|| GroupByAnalyzer { spec: spec.clone() })
     }
 }
 
@@ -52,7 +52,7 @@ fn function_text(function: GroupFunction) -> String {
     }
 }
 
-impl Analyzer for GroupRows {
+impl Analyzer for GroupByAnalyzer {
     type State = GroupByState;
 
     fn kind(&self) -> &'static str {

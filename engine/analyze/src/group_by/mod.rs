@@ -26,7 +26,7 @@ use arrow::array::{Array, ArrayRef};
 use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use accumulator::{Accumulator, AccumulatorKind, ValueColumn};
-pub use analyzer::GroupRows;
+pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
 use runs::{GroupRunWriter, RUNS_MAX, RunMerge, merge_states};
 pub use sorted_groups::SortedGroups;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use arrow::datatypes::SchemaRef;
-use forebay_analyze::{GroupByState, GroupRows};
+use forebay_analyze::{GroupByAnalyzer, GroupByState};
 use forebay_execute::{ClusterHandle, LearnPass, LearnResult, PassContext};
 use forebay_model::{AnyState, Fault, Result};
 use forebay_plan::{
@@ -90,7 +90,7 @@ impl RunExecutor<'_> {
         };
         let pass = self.materialize_pass();
         let groups = pass.resolve_group_by(pass.only_flow(op)?, own, schema)?;
-        let Some(analyzer) = GroupRows::new(&groups.spec) else { return Ok(None) };
+        let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else { return Ok(None) };
         let ask = bound.asks.len();
         bound.asks.push(BoundAnalyzer {
             op,

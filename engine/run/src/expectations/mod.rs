@@ -68,8 +68,12 @@ impl FailedExpectation<'_> {
     fn fault(&self, rows: &[ViolatingRow]) -> Fault {
         let fault = fault(message(self.op, self.expectation, &self.found), self.expectation).at(self.op.at.as_ref());
         let Some(first) = rows.first() else { return fault };
-        let place = |row: &ViolatingRow| format!("{} row {}: {}", row.file, row.row, row.value);
-        let places = rows.iter().map(place).collect::<Vec<_>>().join("; ");
+        let of_file = |rows: &[ViolatingRow]| {
+            let each = rows.iter().map(|row| format!("row {} ({})", row.row, row.value));
+            format!("{} {}", rows[0].file, each.collect::<Vec<_>>().join(", "))
+        };
+        let by_file = rows.chunk_by(|row, next| row.file == next.file).map(of_file);
+        let places = by_file.collect::<Vec<_>>().join("; ");
         let in_first_file = rows.iter().filter(|row| row.file == first.file).map(|row| row.row);
         let fault = fault.file(first.file.as_str()).rows(in_first_file);
         fault.note(format!("the first rows that violate it: {places}"))

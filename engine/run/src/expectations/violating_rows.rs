@@ -9,6 +9,7 @@ use forebay_analyze::{FileRowKeys, FirstRows};
 use forebay_execute::RunState;
 use forebay_model::{Dataset, Fault, Finding, Result, RowKeys};
 use forebay_plan::{AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, ViolatingRow, compile_analyzers};
+use forebay_storage::IgnoreEvents;
 use indexmap::IndexMap;
 
 use crate::executor::RunExecutor;
@@ -86,7 +87,8 @@ impl RunExecutor<'_> {
             Ok(findings.contains_key(&state))
         })?;
         let state = RunState { sources: self.state.sources.clone(), findings, ..RunState::default() };
-        let session = Session { turn: None, cluster: None, carried: None, ..self.session.clone() };
+        let watch = Arc::new(IgnoreEvents);
+        let session = Session { turn: None, cluster: None, carried: None, watch, ..self.session.clone() };
         let run = RunExecutor::new(&session, self.pipeline, self.store.clone(), self.scratch.clone(), program, state);
         let mut run = RunExecutor { makes_artifact: false, ..run };
         run.run_passes()?;

@@ -15,7 +15,7 @@ const MANIFEST: &str = "out/_manifest.json";
 
 /// An attempt at a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RunAttempt {
+pub struct SimulatedAttempt {
     pub run: u64,
     pub number: u64,
 }
@@ -23,7 +23,7 @@ pub struct RunAttempt {
 #[derive(Default)]
 pub struct InvariantChecks {
     /// At which attempt each actor works.
-    pub attempts: BTreeMap<ActorId, RunAttempt>,
+    pub attempts: BTreeMap<ActorId, SimulatedAttempt>,
     /// The manifests that readers see, and saw before.
     visible: Option<Manifest>,
     before: Option<Manifest>,
@@ -34,7 +34,7 @@ pub struct InvariantChecks {
     /// The directories that any manifest named as being removed.
     removed: BTreeSet<RelativePath>,
     /// Who published what, in order: the turn, the actor, and its attempt.
-    pub publications: Vec<(u64, ActorId, RunAttempt)>,
+    pub publications: Vec<(u64, ActorId, SimulatedAttempt)>,
     pub computations: usize,
 }
 
@@ -103,7 +103,7 @@ impl InvariantChecks {
     fn check_publication(&mut self, turn: u64, by: ActorId, bytes: &Bytes) -> Result<(), String> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("a manifest: {error}"))?;
         let attempt = *self.attempts.get(&by).ok_or("an actor without an attempt published")?;
-        let RunAttempt { run, number } = attempt;
+        let SimulatedAttempt { run, number } = attempt;
         let latest = self.published.entry(run).or_default();
         if *latest > number {
             return Err(format!("attempt {number} of run {run} published after attempt {latest}"));

@@ -30,7 +30,7 @@ use forebay_storage::{
 use object_store::path::Path;
 use serde_json::{Value, json};
 
-use crate::simulation::check::{OUT, RunAttempt, written_file};
+use crate::simulation::check::{OUT, SimulatedAttempt, written_file};
 use crate::simulation::store::SimulatedStore;
 use crate::simulation::world::{ActorHandle, ActorId, ActorKilled, ActorMessage, SimulatedWorld};
 
@@ -184,7 +184,7 @@ impl SimulatedActor {
     fn run(&self, run: u64) -> Result<()> {
         let id = ContentId::of(format!("run {run}").as_bytes());
         let claim = AttemptFence::acquire(&self.io, self.store.root(), &format!("run {run}"), id)?;
-        self.me.world.state().checks.attempts.insert(self.me.id, RunAttempt { run, number: claim.number() });
+        self.me.world.state().checks.attempts.insert(self.me.id, SimulatedAttempt { run, number: claim.number() });
         let intact = |record: &Value| record_is_intact(&self.io, &self.out, record);
         let (before, record) = self.store.pass_record(id, intact)?;
         let known = record.and_then(|record| Manifest::from_record(&record).ok());
