@@ -17,14 +17,14 @@ use serde_json::json;
 
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LaneStates, LearnPass, LearnResult, fixed_bytes};
-use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline};
+use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline, bytes_min};
 use crate::read_ahead::ReadAhead;
 use crate::remote::{RemoteExecutor, WorkerTask};
 use crate::span_index::{SpanIndex, WorkUnit};
 
-/// States that may be as large as their rows are committed for runs so long that there are about so many, or up to eight
-/// times as many.
-const LARGE_STATE_RUNS_MIN: usize = 12;
+/// The least stored bytes of a run, on average, whose state may have as many groups as a short run has rows: writing,
+/// reading and merging a group costs about as much as reading ten rows.
+const LARGE_STATE_RUN_BYTES_MIN: u64 = 32 << 20;
 
 /// A lane whose states are committed by runs of spans.
 pub struct IncrementalLane<'a> {
@@ -100,10 +100,14 @@ impl<'a> IncrementalLane<'a> {
         if self.is_history {
             let mut tree = history.tree();
             if learn.states.is_some() {
-                // A state may be as large as the rows of a short run.
-                let is_coarse = |level: &Vec<Range<usize>>| level.len() >= LARGE_STATE_RUNS_MIN;
-                let lowest = tree.iter().rposition(is_coarse).unwrap_or(0);
-                tree.drain(..lowest);
+                let all = 0..history.len();
+                let least = bytes_min(LARGE_STATE_RUN_BYTES_MIN);
+                let is_long =
+                    |level: &Vec<Range<usize>>| history.bytes(all.clone()) / level.len().max(1) as u64 >= least;
+                match tree.iter().position(is_long) {
+                    Some(lowest) => drop(tree.drain(..lowest)),
+                    None => tree = vec![vec![all]],
+                }
             }
             return tree;
         }
