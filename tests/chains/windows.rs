@@ -462,7 +462,7 @@ fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quanti
     }
     let mean = values.iter().sum::<f64>() / n;
     let moment = |power: i32| values.iter().map(|x| (x - mean).powi(power)).sum::<f64>() / n;
-    let same = values.iter().all(|x| *x == values[0]);
+    let same = values[0].is_finite() && values.iter().all(|x| *x == values[0]);
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     Some(match name {
