@@ -9,8 +9,8 @@ use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunct
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::runs::{GroupBatch, RUN_BATCH_BYTES, RunMerge, merge_states, read_groups, write_groups, write_groups_end};
-use super::{GroupByState, MERGE_GROUPS, all_states};
+use super::GroupByState;
+use super::runs::{GroupBatch, merge_states, read_groups, write_groups, write_groups_end};
 
 /// Computes one row per key.
 ///
@@ -127,23 +127,10 @@ impl GroupByState {
     /// of distinct values.
     fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
         if self.runs.is_empty() {
-            let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
-            for order in order.chunks(self.groups_per_batch(order.len())) {
-                let keys = self.index.encoded(&decoder, order)?;
-                write_to_shares(shares, &keys, &all_states(&self.accumulators, order)?)?;
-            }
+            self.for_each_held(&mut |keys, states| write_to_shares(shares, keys, states))?;
         } else {
             self.spill()?;
-            let mut merge = RunMerge::open(&self.runs)?;
-            loop {
-                let mut merged = self.fresh()?;
-                let keys = merge.next(&mut merged)?;
-                let all: Vec<u32> = (0..keys.len() as u32).collect();
-                if all.is_empty() {
-                    break;
-                }
-                write_to_shares(shares, &keys, &all_states(&merged, &all)?)?;
-            }
+            self.for_each_merged(&self.runs, &mut |keys, states| write_to_shares(shares, keys, states))?;
         }
         shares.iter_mut().try_for_each(|share| write_groups_end(share))?;
         self.distinct.iter_mut().try_for_each(|set| set.pairs.encode(shares))
@@ -160,24 +147,18 @@ impl GroupByState {
         self.resize();
         self.distinct.iter_mut().try_for_each(|set| set.pairs.decode(input))
     }
-
-    /// Groups in a batch of a run.
-    pub(super) fn groups_per_batch(&self, groups: usize) -> usize {
-        (RUN_BATCH_BYTES / (self.own_bytes() / groups.max(1)).max(1)).clamp(1, MERGE_GROUPS)
-    }
 }
 
-fn write_to_shares(shares: &mut [&mut dyn Write], keys: &BinaryArray, states: &[ArrayRef]) -> Result<()> {
+fn write_to_shares(shares: &mut [&mut dyn Write], keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
     if let [only] = shares {
-        return write_groups(only, keys.clone(), states.to_vec());
+        return write_groups(only, keys, states);
     }
     let count = shares.len() as u64;
     let mut rows: Vec<Vec<u32>> = vec![Vec::new(); shares.len()];
     for (row, key) in keys.iter().enumerate() {
         rows[(xxh3_64(key.unwrap_or_default()) % count) as usize].push(row as u32);
     }
-    let columns: Vec<ArrayRef> =
-        std::iter::once(Arc::new(keys.clone()) as ArrayRef).chain(states.iter().cloned()).collect();
+    let columns: Vec<ArrayRef> = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).collect();
     for (share, rows) in shares.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
         let taken = take_arrays(&columns, &UInt32Array::from(rows), None)?;
         let (keys, states) = taken.split_first().ok_or_else(|| Fault::internal("groups without keys"))?;

@@ -22,13 +22,13 @@ mod window_sums;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, BinaryArray};
 use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use accumulator::{Accumulator, AccumulatorKind, ValueColumn};
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
-use runs::{GroupRunWriter, RUNS_MAX, RunMerge, merge_states};
+use runs::{GroupRunWriter, RUN_BATCH_BYTES, RUNS_MAX, RunMerge, merge_states};
 pub use sorted_groups::SortedGroups;
 
 /// One part in this many of the budget is filled before groups are spilled: sorting and growing take the rest.
@@ -78,6 +78,9 @@ impl DistinctValues {
         DistinctValues { pairs: self.pairs.with_scratch(scratch), ..self }
     }
 }
+
+/// Takes a batch of keys and their states.
+type TakeGroups<'t> = &'t mut dyn FnMut(BinaryArray, Vec<ArrayRef>) -> Result<()>;
 
 /// A part of the budget.
 struct ScratchShare {
@@ -287,17 +290,36 @@ impl GroupByState {
         if self.index.len() == 0 || self.spec.keys.is_empty() {
             return Ok(());
         }
-        let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
         let mut writer = GroupRunWriter::new(&*self.scratch)?;
-        for order in order.chunks(self.groups_per_batch(order.len())) {
-            writer.push(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order)?)?;
-        }
+        self.for_each_held(&mut |keys, states| writer.push(keys, states))?;
         self.runs.push(writer.finish()?);
-        drop(decoder);
         self.index.clear();
         self.accumulators = self.fresh()?;
         self.resize();
         self.compact_runs()
+    }
+
+    /// Passes the groups in memory to `take`, in batches in the order of keys.
+    fn for_each_held(&self, take: TakeGroups<'_>) -> Result<()> {
+        let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
+        let per_batch = (RUN_BATCH_BYTES / (self.own_bytes() / order.len().max(1)).max(1)).clamp(1, MERGE_GROUPS);
+        order
+            .chunks(per_batch)
+            .try_for_each(|order| take(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order)?))
+    }
+
+    /// Passes the groups of runs to `take`, merged, in batches in the order of keys.
+    fn for_each_merged(&self, runs: &[Arc<dyn SpillFile>], take: TakeGroups<'_>) -> Result<()> {
+        let mut merge = RunMerge::open(runs)?;
+        loop {
+            let mut merged = self.fresh()?;
+            let keys = merge.next(&mut merged)?;
+            let all: Vec<u32> = (0..keys.len() as u32).collect();
+            if all.is_empty() {
+                return Ok(());
+            }
+            take(keys, all_states(&merged, &all)?)?;
+        }
     }
 
     /// Merges the smallest runs until few are left.
@@ -305,18 +327,10 @@ impl GroupByState {
         while self.runs.len() > RUNS_MAX {
             self.runs.sort_by_key(|run| std::cmp::Reverse(run.bytes()));
             let small = self.runs.split_off(RUNS_MAX / 2);
-            let mut merge = RunMerge::open(&small[small.len().saturating_sub(RUNS_MAX)..])?;
+            let merged = &small[small.len().saturating_sub(RUNS_MAX)..];
             self.runs.extend_from_slice(&small[..small.len().saturating_sub(RUNS_MAX)]);
             let mut writer = GroupRunWriter::new(&*self.scratch)?;
-            loop {
-                let mut merged = self.fresh()?;
-                let keys = merge.next(&mut merged)?;
-                let all: Vec<u32> = (0..keys.len() as u32).collect();
-                if all.is_empty() {
-                    break;
-                }
-                writer.push(keys, all_states(&merged, &all)?)?;
-            }
+            self.for_each_merged(merged, &mut |keys, states| writer.push(keys, states))?;
             self.runs.push(writer.finish()?);
         }
         Ok(())

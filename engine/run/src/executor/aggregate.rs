@@ -15,6 +15,7 @@ use forebay_plan::{
 use forebay_threads::poisoned_lock;
 
 use super::RunExecutor;
+use crate::session::datasets;
 
 /// The groups of all rows.
 pub(super) struct LearnedGroups {
@@ -83,31 +84,34 @@ impl RunExecutor<'_> {
 
     /// The program that learns the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     pub fn group_program(&self, op: OpId) -> Result<Option<GroupProgram>> {
-        let mut bound = self.program.bound.clone();
         let PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), schema, .. }) = &self.program.bound.ops[op].op
         else {
             return Ok(None);
         };
         let pass = self.materialize_pass();
-        let groups = pass.resolve_group_by(pass.only_flow(op)?, own, schema)?;
+        let flow = pass.only_flow(op)?;
+        for stream in &flow.streams {
+            if !self.state.input(&self.program, stream.base)?.in_time_order {
+                return Ok(None);
+            }
+        }
+        let groups = pass.resolve_group_by(flow, own, schema)?;
         let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else { return Ok(None) };
+        let mut bound = self.program.bound.clone();
         let ask = bound.asks.len();
         bound.asks.push(BoundAnalyzer {
             op,
             ask: AnalyzerRequest::new(analyzer, groups.columns),
-            streams: pass.only_flow(op)?.streams.clone(),
+            streams: flow.streams.clone(),
             part: None,
             carried: None,
             held: None,
         });
-        let datasets = self.state.sources.iter().map(|(name, source)| (name.clone(), source.dataset.as_ref().clone()));
+        let datasets = datasets(&self.state.sources);
         let findings = &self.state.findings;
-        let program =
-            compile_analyzers(self.pipeline, bound, &datasets.collect(), BTreeSet::from([ask]), &mut |_, state| {
-                Ok(findings.contains_key(&state))
-            })?;
-        let groups = GroupProgram { program, ask, schema: groups.schema };
-        let is_history = self.state.is_history(&groups.program, &groups.scans())?;
-        Ok(is_history.then_some(groups))
+        let program = compile_analyzers(self.pipeline, bound, &datasets, BTreeSet::from([ask]), &mut |_, state| {
+            Ok(findings.contains_key(&state))
+        })?;
+        Ok(Some(GroupProgram { program, ask, schema: groups.schema }))
     }
 }

@@ -131,6 +131,14 @@ impl<'a> RunExecutor<'a> {
         RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, state)
     }
 
+    /// Runs the passes of a program that only learns, without an artifact.
+    pub fn learn_only(self) -> Result<Self> {
+        let mut run = RunExecutor { makes_artifact: false, ..self };
+        run.run_passes()?;
+        std::mem::take(&mut run.background).join_all()?;
+        Ok(run)
+    }
+
     /// Runs all passes in order. Returns the outputs, which the caller publishes.
     pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
         let done = self.run_each_pass().and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));

@@ -13,7 +13,7 @@ use forebay_storage::IgnoreEvents;
 use indexmap::IndexMap;
 
 use crate::executor::RunExecutor;
-use crate::session::Session;
+use crate::session::{Session, datasets};
 
 /// Rows that a fault names.
 const ROWS_SHOWN: usize = 10;
@@ -61,6 +61,9 @@ impl RunExecutor<'_> {
     /// The first rows with a value in the input of each of some analyzers: at most ten. Rows that were derived from
     /// others, and those of gathered datasets, are in no file.
     pub(super) fn first_rows(&self, asks: &[AnalyzerId]) -> Result<BTreeMap<AnalyzerId, Vec<ViolatingRow>>> {
+        if asks.is_empty() {
+            return Ok(BTreeMap::new());
+        }
         let mut bound = self.program.bound.clone();
         let (mut copies, mut files) = (BTreeMap::new(), BTreeMap::new());
         for ask in asks {
@@ -81,18 +84,16 @@ impl RunExecutor<'_> {
             return Ok(BTreeMap::new());
         }
         let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
-        let datasets = self.state.sources.iter().map(|(name, source)| (name.clone(), source.dataset.as_ref().clone()));
         let findings = self.state.findings.clone();
-        let program = compile_analyzers(self.pipeline, bound, &datasets.collect(), wanted, &mut |_, state| {
-            Ok(findings.contains_key(&state))
-        })?;
+        let program =
+            compile_analyzers(self.pipeline, bound, &datasets(&self.state.sources), wanted, &mut |_, state| {
+                Ok(findings.contains_key(&state))
+            })?;
         let state = RunState { sources: self.state.sources.clone(), findings, ..RunState::default() };
         let watch = Arc::new(IgnoreEvents);
         let session = Session { turn: None, cluster: None, carried: None, watch, ..self.session.clone() };
         let run = RunExecutor::new(&session, self.pipeline, self.store.clone(), self.scratch.clone(), program, state);
-        let mut run = RunExecutor { makes_artifact: false, ..run };
-        run.run_passes()?;
-        std::mem::take(&mut run.background).join_all()?;
+        let run = run.learn_only()?;
         let mut rows = BTreeMap::new();
         for (ask, copy) in copies {
             let files = files.get(&ask).ok_or_else(|| Fault::internal("rows of no file"))?;

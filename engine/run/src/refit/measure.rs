@@ -68,9 +68,7 @@ impl Session {
         let state = RunState { sources: prepared.state.sources.clone(), findings, ..RunState::default() };
         let session = Session { turn: None, cluster: None, carried: None, ..self.clone() };
         let run = RunExecutor::new(&session, pipeline, store.clone(), scratch.clone(), program, state);
-        let mut run = RunExecutor { makes_artifact: false, ..run };
-        run.run_passes()?;
-        std::mem::take(&mut run.background).join_all()?;
+        let mut run = run.learn_only()?;
         let mut decisions = carried.refits.clone();
         for MeasuredStep { step, drift_max, asks } in &measured {
             let mut drift: f64 = 0.0;

@@ -311,9 +311,9 @@ impl Transform for ExpectRows {
             for BoundExpectation { column, mut asks, expectation } in bound {
                 let hidden = format!("__expect_{number}");
                 number += 1;
-                if let Some(column) = column {
+                if let Some(sql) = column {
                     asks.iter_mut().for_each(|ask| ask.inputs = vec![hidden.clone()]);
-                    ops.push(violation_column(&hidden, &column.sql, &taken_out, scope)?);
+                    ops.push(violation_column(&hidden, &sql, &taken_out, scope)?);
                     taken_out.extend(Some(hidden).filter(|_| takes_out));
                 }
                 rules.push(PlanOp::Map(MapOp::expecting(asks, expectation)));

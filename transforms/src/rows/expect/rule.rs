@@ -30,17 +30,11 @@ const LAST_RUN: &str = "last_run";
 const DIVIDER: char = '\u{1f}';
 const NULL: char = '\u{1e}';
 
-/// What violates a rule, row by row.
-pub(super) struct ViolationColumn {
-    /// An expression whose value, where it is not null, is the text of what violates the rule.
-    pub sql: String,
-    /// Whether it tells of a row alone, and not of others.
-    pub is_of_row: bool,
-}
-
 /// A rule and what it asks.
 pub(super) struct BoundExpectation {
-    pub column: Option<ViolationColumn>,
+    /// An expression whose value, where it is not null, is the text of what the rule looks at in a row: what violates it,
+    /// for a rule about single rows.
+    pub column: Option<String>,
     /// What is asked: of the column of violations, where there is one.
     pub asks: Vec<AnalyzerRequest>,
     pub expectation: Expectation,
@@ -170,7 +164,7 @@ impl RowExpectation {
             })
         });
         BoundExpectation {
-            column: Some(ViolationColumn { sql, is_of_row: true }),
+            column: Some(sql),
             asks: asks_of_violations(1),
             expectation: self.expectation(name, ExpectationJudge::Rows(judge)),
         }
@@ -196,7 +190,7 @@ impl RowExpectation {
             })
         });
         BoundExpectation {
-            column: Some(ViolationColumn { sql, is_of_row: false }),
+            column: Some(sql),
             asks: asks_of_violations(2),
             expectation: self
                 .expectation(format!("unique: {}", self.unique.join(", ")), ExpectationJudge::Whole(judge)),

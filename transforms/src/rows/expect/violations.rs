@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
-use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, ExpectationJudge, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,12 +36,12 @@ impl Transform for Violations {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (mut ops, mut hidden, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (number, bound) in bind_rules(&self.0, scope)?.into_iter().enumerate() {
-            let Some(column) = bound.column.filter(|column| column.is_of_row) else {
+            let (Some(sql), ExpectationJudge::Rows(_)) = (bound.column, &bound.expectation.judge) else {
                 let message = format!("`{}` does not tell which rows violate it", bound.expectation.name);
                 return Err(bad_value(message).hint("use not_null, range, in_set or sql"));
             };
             let name = format!("__violation_{number}");
-            ops.push(violation_column(&name, &column.sql, &[], scope)?);
+            ops.push(violation_column(&name, &sql, &[], scope)?);
             hidden.push(name);
             names.push(bound.expectation.name);
         }
