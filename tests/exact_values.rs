@@ -207,6 +207,32 @@ fn nothing_between_two_numbers_is_infinite() {
     assert_eq!(rows["x_bin"].as_primitive::<arrow::datatypes::Int32Type>().values().to_vec(), [0, 3]);
 }
 
+/// numpy 2.1: `np.median([5.0, inf])` is inf, and `np.median([-inf, 5.0])` is -inf.
+#[test]
+fn the_middle_of_a_number_and_an_infinity_is_the_infinity() {
+    for infinity in [f64::INFINITY, f64::NEG_INFINITY] {
+        let day: ArrayRef = Arc::new(Date32Array::from(vec![1, 2, 3]));
+        let gap: ArrayRef = Arc::new(Float64Array::from(vec![Some(5.0), Some(infinity), None]));
+        let rows = run(
+            [("x", numbers(&[5.0, infinity, infinity])), ("day", day), ("gap", gap)],
+            "- impute: { columns: [gap], with: median, suffix: _filled }
+             - robust_scale: { columns: [gap], exact: true, suffix: _exact }
+             - robust_scale: { columns: [gap], suffix: _sampled }
+             - rolling: { columns: [x], compute: [median], over: [2], keys: [], time: day, gaps: count_rows }
+             - expanding: { columns: [x], compute: [median], keys: [], time: day }",
+        );
+        assert_eq!(doubles(&rows, "gap_filled")[2], Some(infinity));
+        assert_eq!(doubles(&rows, "x_median_2")[1], Some(infinity));
+        assert_eq!(doubles(&rows, "x_expanding_median")[1], Some(infinity));
+        // Quartiles and median are all infinite, so that only the median is taken off.
+        for column in ["gap_exact", "gap_sampled"] {
+            let found = doubles(&rows, column);
+            assert_eq!(found[0], Some(-infinity), "{column}");
+            assert!(found[1].is_some_and(f64::is_nan), "{column}");
+        }
+    }
+}
+
 #[test]
 fn ids_that_do_not_fit_are_named() {
     let shop = TestDirectory::new();

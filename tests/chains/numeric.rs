@@ -195,7 +195,12 @@ pub fn min_max(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<C
 /// The value at a rank between 0 and n - 1, on the line between its neighbours.
 pub fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
-    if low == high { low } else { low + (high - low) * (rank - rank.floor()) }
+    match low == high {
+        true => low,
+        // Between a number and an infinity lies that infinity.
+        false if low.is_infinite() || high.is_infinite() => low + high,
+        false => low + (high - low) * (rank - rank.floor()),
+    }
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {

@@ -76,11 +76,11 @@ fn position(n: u64, probability: f64) -> (u64, f64) {
     ((place.floor() as u64).min(n.saturating_sub(1)), place - place.floor())
 }
 
-/// numpy's `_lerp`: exact at both ends and monotone. Finite even if the difference of finite numbers overflows.
+/// numpy's `_lerp`: exact at both ends and monotone. [`lerp`] where the difference overflows or an end is infinite.
 fn interpolate(a: f64, b: f64, t: f64) -> f64 {
     if a == b || t == 0.0 {
         a
-    } else if (b - a).is_infinite() && a.is_finite() && b.is_finite() {
+    } else if (b - a).is_infinite() {
         lerp(a, b, t)
     } else if t < 0.5 {
         a + (b - a) * t

@@ -71,13 +71,16 @@ fn canonicalize_values<T: ArrowPrimitiveType>(
     Arc::new(values.unary::<_, T>(canonical))
 }
 
-/// Linear interpolation between `lower` and `upper` at `share` in [0, 1]. Exact at the lower end. Finite if both
-/// ends are, even if their difference overflows.
+/// Linear interpolation between `lower` and `upper` at `share` in [0, 1). Exact at the lower end. Finite if both
+/// ends are, even if their difference overflows. Between a number and an infinity lies that infinity, and
+/// between both infinities NaN.
 pub fn lerp(lower: f64, upper: f64, share: f64) -> f64 {
     let distance = upper - lower;
     if share == 0.0 || lower == upper {
         lower
-    } else if distance.is_infinite() && lower.is_finite() && upper.is_finite() {
+    } else if lower.is_infinite() || upper.is_infinite() {
+        lower + upper
+    } else if distance.is_infinite() {
         lower * (1.0 - share) + upper * share
     } else {
         lower + share * distance
@@ -147,6 +150,8 @@ mod tests {
         assert!((lerp(-1.7e308, 1.7e308, 0.25) / -0.85e308 - 1.0).abs() < 1e-15);
         assert_eq!(lerp(1.0, 2.0, 0.5), 1.5);
         assert_eq!(lerp(1.0, f64::INFINITY, 0.5), f64::INFINITY);
+        assert_eq!(lerp(f64::NEG_INFINITY, 1.0, 0.5), f64::NEG_INFINITY);
+        assert!(lerp(f64::NEG_INFINITY, f64::INFINITY, 0.5).is_nan());
         assert_eq!(scaled_distance(0.0, -1.7e308, -1.7e308, 1.7e308), 0.5);
         assert_eq!(scaled_distance(3.0, 1.0, 1.0, 5.0), 0.5);
         assert!(scaled_distance(f64::INFINITY, 0.0, 0.0, 1.0).is_infinite());
