@@ -104,6 +104,54 @@ fn a_run_tells_what_it_does_and_how_it_ended() {
 }
 
 #[test]
+fn apply_and_predict_write_metrics_of_their_outputs() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write(
+        "spec.yaml",
+        r#"
+version: 1
+name: measured
+sources:
+  demand: { parquet: { path: data }, time: date, keys: [store_id, item_id] }
+steps:
+  features:
+    from: demand
+    do:
+      - filter: "qty IS NOT NULL AND price IS NOT NULL"
+      - standardize: { columns: [price] }
+sinks:
+  table: { from: features, parquet: { path: table } }
+  net: { from: features, train: { path: net, label: qty, dense: [price], model: linear, epochs: 1, batch_rows: 512 } }
+"#,
+    );
+    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    let artifact = summary["artifact_path"].as_str().unwrap();
+    let rows = shop.visible("table").num_rows() as f64;
+    let cases = [
+        (vec!["apply", artifact, "--source=data", "--sink=table", "--output=applied"], "table"),
+        (vec!["predict", "net", "--source=data", "--output=predicted"], "predictions"),
+    ];
+    for (args, sink) in cases {
+        let file = format!("--metrics-file={}.prom", args[0]);
+        shop.forebay(&[&args[..], &[&file]].concat()).expect(0);
+        let text = std::fs::read_to_string(shop.path(&format!("{}.prom", args[0]))).unwrap();
+        let ended = without_pipeline(samples(&text));
+        assert_eq!(ended["forebay_run_success"], 1.0, "{args:?}");
+        assert_eq!(ended[&format!("forebay_output_rows{{sink=\"{sink}\"}}")], rows, "{args:?}");
+        assert!(ended["forebay_rows_read_total"] >= rows, "{args:?}");
+    }
+    // One that fails writes them, too, and names the pipeline that it knows.
+    let args = ["apply", artifact, "--source=nowhere", "--output=applied", "--metrics-file=failed.prom"];
+    assert_ne!(shop.forebay(&args).code, 0);
+    let failed = without_pipeline(samples(&std::fs::read_to_string(shop.path("failed.prom")).unwrap()));
+    assert!(failed["forebay_run_success"] == 0.0 && failed["forebay_run_end_timestamp_seconds"] > 0.0);
+    // Metrics are served, too; an address that is none is refused before anything is read.
+    let call = shop.forebay(&["predict", "net", "--source=data", "--output=other", "--metrics=nowhere"]);
+    assert!(call.code == 78 && call.stderr.contains("host:port"), "{}", call.stderr);
+}
+
+#[test]
 fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
     let shop = TestDirectory::new();
     shop.demand("data", 2_000);
@@ -123,9 +171,24 @@ fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
         let is_letter = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
         for name in content.split(|c| !is_letter(c)).filter(|word| word.starts_with("forebay_") && !word.ends_with('_'))
         {
-            let is_known =
-                text.contains(&format!("# TYPE {name} ")) || source.contains(&name.replacen("forebay_", "\"", 1));
-            assert!(is_known, "{file} names `{name}`, which no run tells");
+            let declared = format!("\"{}\"", name.trim_start_matches("forebay_"));
+            let is_known = text.contains(&format!("# TYPE {name} ")) || source.contains(&declared);
+            assert!(is_known, "{file} names `{name}`, which no command tells");
         }
     }
+    // Each panel shows the pipelines that are chosen, and says which line is whose.
+    let dashboard = std::fs::read_to_string(crate::support::repository().join("pipelines/monitoring/dashboard.json"));
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let mut expressions = 0;
+    for target in targets {
+        let (expression, legend) = (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
+        let chosen = expression.matches("{pipeline=~\"$pipeline\"}").count();
+        assert!(chosen > 0 && chosen == expression.matches("forebay_").count(), "{expression}");
+        assert!(legend.contains("{{pipeline}}"), "{legend} of {expression}");
+        expressions += 1;
+    }
+    assert!(expressions >= 28, "{expressions} expressions");
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    assert_eq!(variables.map(|known| known["name"].as_str().unwrap()).collect::<Vec<_>>(), ["source", "pipeline"]);
 }

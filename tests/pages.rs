@@ -77,3 +77,63 @@ fn the_page_of_a_profile_has_a_card_for_each_column() {
     }
     assert!(text.contains("Histogram of qty") && text.matches("<svg").count() >= 2);
 }
+
+#[test]
+fn the_page_of_a_run_draws_graph_and_charts_at_a_size_that_can_be_read() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write(
+        "spec.yaml",
+        &SPEC.replace(
+            "sinks: {",
+            "sinks: { net: { from: features, train: { path: net, label: qty, dense: [price], model: linear, epochs: 1, \
+             batch_rows: 512 } },",
+        )
+        .replace("- standardize", "- filter: \"qty IS NOT NULL AND price IS NOT NULL\"\n      - standardize"),
+    );
+    shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+    let text = page(&shop, "run.html");
+    let sizes = text.split("font-size=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
+    let least = sizes.fold(f64::INFINITY, f64::min);
+    assert!((12.0..20.0).contains(&least), "texts of charts have {least} pixels");
+    // Boxes of the graph lie inside of it, with room on the right for the last one.
+    let graph = text.split("class=\"wide drawing\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    let number = |text: &str, name: &str| -> f64 {
+        let rest = text.split(&format!("{name}=\"")).nth(1).unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let (width, height) = (number(graph, "width"), number(graph, "height"));
+    let boxes: Vec<&str> = graph.split("<rect ").skip(1).collect();
+    assert_eq!(boxes.len(), 4);
+    for rect in boxes {
+        assert!(number(rect, "x") + number(rect, "width") <= width - 20.0, "{rect}");
+        assert!(number(rect, "y") + number(rect, "height") <= height - 20.0, "{rect}");
+    }
+    // Long texts are broken; everything else scrolls in a region that the keyboard reaches.
+    assert!(text.contains("<td class=\"long\">rows: at least 1000000</td>"));
+    for region in text.split("<div class=\"wide").skip(1) {
+        let tag = region.split('>').next().unwrap();
+        assert!(tag.contains("tabindex=\"0\"") && tag.contains("role=\"region\"") && tag.contains("aria-label=\""));
+    }
+}
+
+#[test]
+fn the_page_of_three_hundred_columns_stays_small() {
+    let shop = TestDirectory::new();
+    let columns: Vec<String> = (0..300).map(|column| format!("a_column_with_a_name_{column}")).collect();
+    let mut csv = columns.join(",") + "\n";
+    for row in 0..60_u64 {
+        // Every second column holds numbers, the others long texts.
+        let value = |column: u64| {
+            let number = (row * 7_919 + column * 104_729) % 1_009;
+            if column % 2 == 0 { format!("{number}.25") } else { format!("some longer text with the number {number}") }
+        };
+        csv += &((0..300).map(value).collect::<Vec<_>>().join(",") + "\n");
+    }
+    shop.write("wide.csv", &csv);
+    shop.forebay(&["profile", "wide.csv", "--report=wide.html"]).expect(0);
+    let text = page(&shop, "wide.html");
+    assert_eq!(text.matches("<div class=\"column\">").count(), 300);
+    assert_eq!(text.matches("<svg").count(), 150);
+    assert!(text.len() < 5 << 20, "{} bytes", text.len());
+}

@@ -7,10 +7,11 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{Artifact, ConnectorRegistry};
 use serde_json::Value;
 
-use super::options::{PublishArgs, RunArgs};
+use super::options::{MetricsArgs, PublishArgs, RunArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
 use crate::Forebay;
+use crate::metrics::RunMetrics;
 
 /// Write features of new data with what an artifact learned; learns nothing.
 #[derive(Debug, Args)]
@@ -33,16 +34,21 @@ pub(crate) struct ApplyCommand {
     options: RunArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl ApplyCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let watch = reporter.watch();
+        let mut metrics = self.metrics.metrics::<RunMetrics>()?;
+        let watch = metrics.watch(reporter.watch());
         let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let apply = || {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
+            metrics.name_pipeline(&artifact.pipeline.name);
             let mut pipeline = artifact.pipeline.clone();
             let connectors = Forebay::new().connectors;
             let places = source_locations(&artifact.pipeline, &self.sources)?;
@@ -63,6 +69,6 @@ impl ApplyCommand {
         let report = apply();
         // Workers that come or go are told of before the summary, which is the last line.
         drop(session);
-        reporter.finish(report)
+        reporter.finish(metrics.finish(report))
     }
 }

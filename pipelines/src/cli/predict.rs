@@ -6,9 +6,10 @@ use clap::{Args, ValueEnum};
 use forebay_model::Result;
 use forebay_run::ForecastFormat;
 
-use super::options::{PublishArgs, RunArgs};
+use super::options::{MetricsArgs, PublishArgs, RunArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
+use crate::metrics::RunMetrics;
 use crate::{ScoringRequest, TrainedModel};
 
 /// Write what a trained model predicts for a dataset: for its rows of the future, where the model's step adds them.
@@ -48,6 +49,8 @@ pub(crate) struct PredictCommand {
     options: RunArgs,
     #[command(flatten)]
     workers: WorkersArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// The format of predictions.
@@ -69,11 +72,14 @@ impl From<OutputFormat> for ForecastFormat {
 impl PredictCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let watch = reporter.watch();
+        let mut metrics = self.metrics.metrics::<RunMetrics>()?;
+        let watch = metrics.watch(reporter.watch());
         let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
+            metrics.name_pipeline(&model.artifact.pipeline.name);
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
             let (output, columns, split) = (self.output.clone(), self.columns.clone(), self.split.clone());
             let (format, bounds, name) = (self.format.into(), (self.min, self.max), Some(self.name.clone()));
@@ -82,6 +88,6 @@ impl PredictCommand {
         let report = predict();
         // Workers that come or go are told of before the summary, which is the last line.
         drop(session);
-        reporter.finish(report)
+        reporter.finish(metrics.finish(report))
     }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use forebay_model::Result;
-use forebay_run::Session;
+use forebay_run::{RunReport, Session};
 use forebay_storage::{Event, EventListener, StorageClient};
 
 pub(crate) use self::feed::FeedMetrics;
@@ -129,5 +129,20 @@ impl<M: MetricSet> CommandMetrics<M> {
             Some(path) => replace_file(path, &self.all.text()?, "the file of metrics cannot be written"),
             None => Ok(()),
         }
+    }
+}
+
+impl CommandMetrics<RunMetrics> {
+    /// Tells how the command ended, and writes the file. A fault of the command comes before one of the file.
+    pub fn close<T>(&self, ended: Result<T>) -> Result<T> {
+        self.own().set_end(ended.is_ok());
+        let written = self.write();
+        let ended = ended?;
+        written.map(|()| ended)
+    }
+
+    /// The end of a command of one run.
+    pub fn finish(&self, ended: Result<RunReport>) -> Result<RunReport> {
+        self.close(ended.inspect(|report| self.own().set_report(report)))
     }
 }

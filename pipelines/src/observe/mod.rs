@@ -128,10 +128,7 @@ impl RunObservers {
     /// Tells that all has ended, and how. A fault of the run comes before one of its observers.
     pub fn close<T>(self, ended: Result<T>) -> Result<T> {
         self.observers.iter().for_each(|observer| observer.finish());
-        self.metrics.own().set_end(ended.is_ok());
-        let written = self.metrics.write();
-        let ended = ended?;
-        written.map(|()| ended)
+        self.metrics.close(ended)
     }
 
     /// The end of a command of one run.

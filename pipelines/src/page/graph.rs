@@ -15,7 +15,10 @@ use layout::topo::layout::VisualGraph;
 const STEPS_SHOWN: usize = 4;
 
 /// Room below the lowest box, for curves.
-const MARGIN: f64 = 40.0;
+const BOTTOM_MARGIN: f64 = 40.0;
+
+/// Room beside the last box, as wide as the library leaves before the first.
+const RIGHT_MARGIN: f64 = 30.0;
 
 /// A box of the graph.
 struct GraphNode {
@@ -46,16 +49,17 @@ pub(super) fn draw(pipeline: &Pipeline) -> Option<String> {
     }
     let mut svg = SVGWriter::new();
     graph.do_it(false, false, false, &mut svg);
-    let bottom = handles.values().map(|handle| graph.pos(*handle).bbox(true).1.y).fold(0.0, f64::max);
-    Some(with_height(&svg.finalize(), bottom + MARGIN))
+    let corners = handles.values().map(|handle| graph.pos(*handle).bbox(true).1);
+    let corner = corners.fold(Point::zero(), |most, corner| Point::new(most.x.max(corner.x), most.y.max(corner.y)));
+    Some(with_size(&svg.finalize(), Point::new(corner.x + RIGHT_MARGIN, corner.y + BOTTOM_MARGIN)))
 }
 
-/// The drawing with another height: curves make it far too high.
-fn with_height(svg: &str, height: f64) -> String {
+/// The drawing with another size: the library's ends at the last box, and curves make it far too high.
+fn with_size(svg: &str, size: Point) -> String {
     let Some((before, rest)) = svg.split_once("viewBox=\"0 0 ") else { return svg.to_owned() };
-    let Some((view, after)) = rest.split_once('"') else { return svg.to_owned() };
-    let Some((width, _)) = view.split_once(' ') else { return svg.to_owned() };
+    let Some((_, after)) = rest.split_once('"') else { return svg.to_owned() };
     let head = before.rfind("<svg").map_or(before, |at| &before[..at]);
+    let Point { x: width, y: height } = size;
     format!("{head}<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"{after}")
 }
 
@@ -100,7 +104,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
     let written = pipeline.sinks.iter().map(|known| sink(known, &known.format));
     let trained = pipeline.trainings.iter().map(|known| sink(known, &known.format));
     let forecasts = pipeline.predictions.iter().map(|known| {
-        let (name, mut node) = sink(known, "forecast");
+        let (name, mut node) = sink(known, "predict");
         node.inputs.extend(known.config["model"].as_str().map(|model| format!("sink {model}")));
         (name, node)
     });

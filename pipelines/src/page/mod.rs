@@ -165,6 +165,11 @@ impl Cell {
         Cell { text: text.into(), ..Cell::default() }
     }
 
+    /// A text that is broken into lines.
+    fn long(text: impl Into<String>) -> Cell {
+        Cell { class: Some("long"), ..Cell::text(text) }
+    }
+
     fn number(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), class: Some("number"), bar: None }
     }

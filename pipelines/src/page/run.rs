@@ -135,7 +135,7 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
             vec![
                 Cell::text(column.name.clone()),
                 Cell::text(column.data_type.clone()),
-                Cell::text(from.collect::<Vec<_>>().join(", ")),
+                Cell::long(from.collect::<Vec<_>>().join(", ")),
             ]
         });
         blocks.push(Block::table("Columns", &["column", "type", "from"], rows.collect()));
@@ -151,11 +151,11 @@ fn expectation_blocks(report: &RunReport) -> Vec<Block> {
         let (text, class) = if rule.holds { ("holds", "good") } else { ("does not hold", "bad") };
         vec![
             Cell { text: text.to_owned(), class: Some(class), bar: None },
-            Cell::text(rule.rule.clone()),
+            Cell::long(rule.rule.clone()),
             Cell::text(rule.step.clone()),
             Cell::number(units::grouped(rule.rows)),
             Cell::number(units::grouped(rule.violations)),
-            Cell::text(rule.found.clone()),
+            Cell::long(rule.found.clone()),
         ]
     });
     vec![Block::table("Rules", &["", "rule", "step", "#rows", "#violations", "found"], rows.collect())]
@@ -185,7 +185,7 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
         vec![
             Cell::number(epoch.epoch.to_string()),
             Cell::number(format!("{:.5}", epoch.loss)),
-            Cell::text(validation.join(", ")),
+            Cell::long(validation.join(", ")),
         ]
     });
     blocks.push(Block::table("Epochs", &["#epoch", "#loss", "on validation rows"], rows.collect()));
