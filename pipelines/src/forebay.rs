@@ -14,6 +14,7 @@ use forebay_run::{
 };
 use forebay_storage::{EventListener, IgnoreEvents};
 
+use crate::backfill::{Backfill, IntervalOutcome};
 use crate::spec;
 
 /// The transforms and formats that pipelines can use, and how they are run.
@@ -126,6 +127,16 @@ impl Forebay {
     /// ```
     pub fn run_async(&self, pipeline: Pipeline) -> Result<Task<RunReport>> {
         self.spawn(move |session| session.run(&pipeline))
+    }
+
+    /// Runs a pipeline for consecutive intervals; gives what became of each, in order of time.
+    pub fn backfill(&self, pipeline: &Pipeline, backfill: &Backfill) -> Result<Vec<IntervalOutcome>> {
+        let (session, mut outcomes) = (self.session()?, Vec::new());
+        backfill.plan(&session, pipeline)?.run(&session, pipeline, &mut |outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        })?;
+        Ok(outcomes)
     }
 
     /// Learns everything and commits the artifact.

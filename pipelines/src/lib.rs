@@ -6,6 +6,7 @@
 //! ([`Forebay`]), and artifacts applied to rows ([`ServingModel`]).
 
 pub mod allocator;
+mod backfill;
 mod builder;
 pub mod cli;
 mod cycles;
@@ -24,6 +25,7 @@ mod split_problems;
 pub mod step_test;
 mod visible;
 
+pub use backfill::{Backfill, BackfillPlan, IntervalOutcome};
 pub use builder::{LabelHandle, PipelineBuilder, SinkHandle, SourceHandle, StepHandle};
 pub use forebay::Forebay;
 pub use forebay_analyze as analyze;
@@ -171,7 +173,7 @@ pub mod run {
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
-        Artifact, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport, ScoringRequest,
+        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport, ScoringRequest,
         ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::*;

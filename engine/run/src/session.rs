@@ -142,6 +142,15 @@ impl Session {
         Session { allow_empty, ..self }
     }
 
+    /// Where this session has no deadline, that of a pipeline, for everything that it does from now on.
+    pub fn with_deadline_of(self, pipeline: &Pipeline) -> Result<Self> {
+        let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
+        match (self.deadline, by) {
+            (None, Some(by)) => self.with_deadline(&DeadlineSpec::parse(by)?),
+            _ => Ok(self),
+        }
+    }
+
     /// The deadline of everything that this session does from now on; it comes before those of specs.
     pub fn with_deadline(self, deadline: &DeadlineSpec) -> Result<Self> {
         Ok(Session { deadline: Some(deadline.resolve(&Zoned::now())?), ..self })

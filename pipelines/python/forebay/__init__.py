@@ -1,7 +1,7 @@
 """Forebay: the features and mini-batches that a model trains on, from a large history.
 
-:class:`Pipeline` is a pipeline, written in Python or opened from a spec; :func:`run`, :func:`fit`, :func:`check`,
-:func:`explain`, :func:`preview` and :func:`predict` are the commands of the program. :class:`Loader` delivers
+:class:`Pipeline` is a pipeline, written in Python or opened from a spec; :func:`run`, :func:`backfill`, :func:`fit`,
+:func:`check`, :func:`explain`, :func:`preview` and :func:`predict` are the commands of the program. :class:`Loader` delivers
 mini-batches, :func:`dataset` opens what runs wrote, and :func:`load` applies what a fit learned to tables and rows.
 Faults are exceptions with a stable ``code``.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _arguments, _forebay, _html, sinks, sources, spec, transforms
-from ._commands import check, explain, fit, predict, preview, run
+from ._commands import backfill, check, explain, fit, predict, preview, run
 from ._dataset import Dataset, dataset
 from ._fault import DataFault, ExternalFault, Fault, ResourceFault, SpecFault
 from ._forebay import Batch, Table
@@ -39,6 +39,7 @@ __all__ = [
     "Summary",
     "Table",
     "__version__",
+    "backfill",
     "check",
     "dataset",
     "explain",

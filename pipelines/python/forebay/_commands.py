@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _arguments, _forebay
-from ._arguments import Interval, Path, Workers
+from ._arguments import Interval, Moment, Path, Workers
 from ._progress import Listener, listener
 from ._summary import Explanation, Summary
 
@@ -90,6 +90,63 @@ def run(
     )
     command = {"run": {"interval": _arguments.interval(interval)}}
     return Summary(_execute(command, machine, spec_source(spec, params), progress))
+
+
+def backfill(
+    spec: Spec,
+    start: Moment,
+    end: Moment,
+    params: Mapping[str, object] | None = None,
+    *,
+    every: str = "1d",
+    beside: int | None = None,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    workers: Workers | None = None,
+    local_workers: int | None = None,
+    deadline: object = None,
+    run_id: str | None = None,
+    progress: bool | Listener | None = None,
+) -> Summary:
+    """Runs a spec for consecutive intervals; those that are there are skipped. Gives what ``forebay backfill --json``
+    ends with: ``intervals``, each with ``from``, ``to``, ``rows`` and whether it was ``skipped``, and ``nothing_new``.
+
+    The first interval goes alone, the others side by side with a share each of threads and memory: they learn and publish
+    in order of time. A fault stops those after it; the intervals before it are published.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    start: The start of the first interval: a date, a time without a zone, or a text.
+    end: The end of the last interval: no interval goes beyond it.
+    params: Values of the spec's parameters by name.
+    every: How long an interval is: hours, days, weeks or months, such as ``"12h"``, ``"1d"``, ``"1w"`` or ``"1mo"``.
+    beside: How many intervals are at work at a time at most; one where there is a deadline, or where there are workers.
+        Default: one for each thread.
+    state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
+    memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
+    threads: Threads. Default: all of the machine's.
+    workers: Addresses of workers, or a mapping; see :func:`run`.
+    local_workers: Worker processes to start on this machine for the runs.
+    deadline: When all intervals should be done; see :func:`run`.
+    run_id: Names the runs among their attempts.
+    progress: Whether progress is shown, or a function that is called with each event; see :func:`run`.
+    """
+    machine = _arguments.machine(
+        state=state,
+        memory=memory,
+        threads=threads,
+        workers=workers,
+        local_workers=local_workers,
+        run_id=run_id,
+        deadline=deadline,
+    )
+    wanted = {
+        "from": _arguments.moment("start", start),
+        "to": _arguments.moment("end", end),
+        "every": _arguments.plain("every", every),
+        "beside": _arguments.optional_count("beside", beside, 1),
+    }
+    return Summary(_execute({"backfill": wanted}, machine, spec_source(spec, params), progress))
 
 
 def fit(

@@ -26,8 +26,8 @@ class Pipeline:
     >>> demand.run()                                                       # doctest: +SKIP
 
     Fields are those of a spec, and so are their names; :meth:`open` takes a spec from a file. Both run the same, and
-    have the same ids. Nothing is read or checked before :meth:`check`, :meth:`explain`, :meth:`preview`, :meth:`fit`
-    or :meth:`run`.
+    have the same ids. Nothing is read or checked before :meth:`check`, :meth:`explain`, :meth:`preview`, :meth:`fit`,
+    :meth:`run` or :meth:`backfill`.
 
     name: Names the artifact.
     sources: Where data comes from, by name; functions of :mod:`forebay.sources` make them.
@@ -102,6 +102,7 @@ class Pipeline:
         return _yaml.dump(self._spec)
 
     run = _commands.run
+    backfill = _commands.backfill
     fit = _commands.fit
     check = _commands.check
     explain = _commands.explain

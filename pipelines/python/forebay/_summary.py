@@ -27,8 +27,13 @@ class Summary(dict[str, Any]):
             (at + 1, done["work"], "reused" if done["reused"] else f"{done['rows_in']:,}", f"{done['rows_out']:,}")
             for at, done in enumerate(self.get("passes", []))
         ]
+        intervals = [
+            (one["from"], one["to"], "there already" if one["skipped"] else f"{one['rows']:,}")
+            for one in self.get("intervals", [])
+        ]
         parts = [
             f"<p><b>{_html.escape(', '.join(told))}</b></p>",
+            _html.table("intervals", ["from", "to", "rows"], intervals),
             _html.table("outputs", ["sink", "rows", "files", "bytes", "path"], files),
             _html.table("forecasts", ["sink", "rows", "path"], forecasts),
             _html.table("passes", ["pass", "work", "rows in", "rows out"], passes),

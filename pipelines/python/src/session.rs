@@ -13,7 +13,7 @@ use forebay::run::{
     Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions, StorageClient,
 };
 use forebay::settings::Settings;
-use forebay::{Artifact, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel};
+use forebay::{Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -131,6 +131,7 @@ struct CommandRequest {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum PyCommand {
     Run { interval: Option<(String, String)> },
+    Backfill { from: String, to: String, every: String, beside: Option<usize> },
     Fit {},
     Check {},
     Explain { interval: Option<(String, String)> },
@@ -178,6 +179,16 @@ impl CommandRequest {
             PyCommand::Run { interval: None } => as_json(&session.run(&self.pipeline()?)?),
             PyCommand::Run { interval: Some(bounds) } => {
                 as_json(&session.run_interval(&self.pipeline()?, &interval(bounds))?)
+            }
+            PyCommand::Backfill { from, to, every, beside } => {
+                let backfill = Backfill { beside: *beside, ..Backfill::between(from, to)?.every(every)? };
+                let (pipeline, mut intervals) = (self.pipeline()?, Vec::new());
+                backfill.plan(session, &pipeline)?.run(session, &pipeline, &mut |outcome| {
+                    intervals.push(outcome);
+                    Ok(())
+                })?;
+                let nothing_new = intervals.iter().all(|outcome| outcome.skipped);
+                as_json(&json!({ "pipeline": pipeline.name, "nothing_new": nothing_new, "intervals": intervals }))
             }
             PyCommand::Fit {} => as_json(&session.fit(&self.pipeline()?)?),
             PyCommand::Check {} => {

@@ -160,6 +160,48 @@ def test_an_interval_a_deadline_and_workers(shop: Shop, tmp_path: pathlib.Path) 
     assert more["outputs"][0]["rows"] == 100
 
 
+def test_a_backfill(shop: Shop, tmp_path: pathlib.Path) -> None:
+    """What is there is skipped, and what is told is that of the command line."""
+    import pyarrow
+    import pyarrow.parquet
+
+    days = [date(2016, 5, 1) + timedelta(days=number // 10) for number in range(100)]
+    pyarrow.parquet.write_table(pyarrow.table({"date": days, "qty": list(range(100))}), tmp_path / "days.parquet")
+    pipeline = forebay.Pipeline(
+        "days",
+        sources={"days": sources.parquet(str(tmp_path / "days.parquet"), time="date")},
+        steps={"kept": {"from": "days", "do": [t.filter("qty >= 0")]}},
+        sinks={"table": sinks.parquet(str(tmp_path / "out"), from_="kept")},
+    )
+    options: dict[str, Any] = {"state": tmp_path / "state", "memory": "4GiB", "threads": 2}
+    pipeline.run(interval=("2016-05-03", "2016-05-05"), **options)
+    told: list[str] = []
+    summary = pipeline.backfill(
+        date(2016, 5, 1), "2016-05-09", every="2d", progress=lambda event: told.append(event["event"]), **options
+    )
+    assert summary["pipeline"] == "days" and summary["nothing_new"] is False
+    assert [(one["from"], one["to"], one["skipped"], one["rows"]) for one in summary["intervals"]] == [
+        ("2016-05-01", "2016-05-03", False, 20),
+        ("2016-05-03", "2016-05-05", True, 0),
+        ("2016-05-05", "2016-05-07", False, 20),
+        ("2016-05-07", "2016-05-09", False, 20),
+    ]
+    assert "pass_done" in told
+    assert "<td>there already</td>" in summary._repr_html_()
+    assert len(forebay.dataset(tmp_path / "out").to_pyarrow()) == 80
+    assert forebay.backfill(pipeline, "2016-05-01", "2016-05-09", every="2d", **options)["nothing_new"] is True
+    for wrong in [
+        {"every": "1 fortnight"},
+        {"beside": 0},
+        {"end": "soon"},
+        {"end": "2016-05-01"},
+        {"every": 3},
+        {"deadline": 5},
+    ]:
+        with pytest.raises(forebay.SpecFault):
+            pipeline.backfill(**{"start": "2016-05-01", "end": "2016-05-09", **options, **wrong})
+
+
 def test_predictions(shop: Shop, tmp_path: pathlib.Path) -> None:
     pipeline = forebay.Pipeline(
         "model",

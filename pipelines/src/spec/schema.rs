@@ -46,6 +46,7 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
     add_formats(&mut definitions, "Source", sources);
     add_formats(&mut definitions, "Sink", sinks);
     definitions.values_mut().for_each(forbid_unknown_fields);
+    definitions.values_mut().for_each(drop_rust_examples);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Forebay pipeline",
@@ -61,6 +62,9 @@ fn with_description(mut schema: Schema, description: &str) -> Schema {
     schema.insert("description".to_owned(), description.into());
     schema
 }
+
+/// Begins and ends a block of an example.
+const FENCE: &str = "```";
 
 type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
@@ -104,6 +108,36 @@ fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
     own.or(referred).cloned()
 }
 
+/// Descriptions are doc comments, whose examples in Rust say nothing to the author of a spec.
+fn drop_rust_examples(schema: &mut Value) {
+    if let Some(Value::String(description)) = schema.get_mut("description")
+        && description.contains(FENCE)
+    {
+        *description = without_rust_examples(description);
+    }
+}
+
+/// The text without fenced blocks that rustdoc compiles: those that name no other language.
+fn without_rust_examples(text: &str) -> String {
+    let (mut kept, mut fence) = (Vec::new(), None);
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix(FENCE), fence) {
+            (Some(language), None) => {
+                let is_rust = matches!(language.trim(), "" | "rust" | "no_run" | "ignore" | "should_panic");
+                fence = Some(is_rust);
+                kept.extend((!is_rust).then_some(line));
+            }
+            (Some(_), Some(is_rust)) => {
+                fence = None;
+                kept.extend((!is_rust).then_some(line));
+            }
+            (None, inside) => kept.extend((inside != Some(true)).then_some(line)),
+        }
+    }
+    let text = kept.join("\n");
+    text.replace("\n\n\n", "\n\n").trim().to_owned()
+}
+
 /// A map that lists its fields has no others, whether or not its type says so.
 fn forbid_unknown_fields(schema: &mut Value) {
     let open = is_open(schema);
@@ -128,5 +162,23 @@ fn forbid_unknown_fields(schema: &mut Value) {
 impl AnyTransform {
     fn name() -> String {
         <AnyTransform as schemars::JsonSchema>::schema_name().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_in_rust_are_left_out_and_others_stay() {
+        let cases = [
+            ("Reads files.\n\n```\nlet a = 1;\n```", "Reads files."),
+            ("Reads files.\n\n```no_run\nlet a = 1;\n```\n\nAll of them.", "Reads files.\n\nAll of them."),
+            ("Reads files.\n\n```yaml\na: 1\n```", "Reads files.\n\n```yaml\na: 1\n```"),
+            ("```yaml\na: 1\n```\n```\nlet a = 1;\n```", "```yaml\na: 1\n```"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(without_rust_examples(text), expected);
+        }
     }
 }
