@@ -173,8 +173,8 @@ pub mod run {
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
-        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport, ScoringRequest,
-        ServingModel, Session, SessionOptions, Setters,
+        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport,
+        ScoringRequest, ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::*;
     pub use forebay_model::{DataSplit, Fault, Pipeline, Result};

@@ -13,7 +13,9 @@ use forebay::run::{
     Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions, StorageClient,
 };
 use forebay::settings::Settings;
-use forebay::{Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel};
+use forebay::{
+    Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel,
+};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -79,9 +79,9 @@ pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<Stri
 
 /// How many labels an axis has: one for each whole number, where there are few.
 fn label_count(values: &[f64]) -> usize {
-    let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        (low.min(*value), high.max(*value))
-    });
+    let (low, high) = values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)));
     match values.iter().all(|value| value.fract() == 0.0) && high - low < LABELS_MAX as f64 {
         true => (high - low) as usize + 1,
         false => LABELS_MAX,
