@@ -1,8 +1,9 @@
 """Forebay: the features and mini-batches that a model trains on, from a large history.
 
 :class:`Pipeline` is a pipeline, written in Python or opened from a spec; :func:`run`, :func:`backfill`, :func:`fit`,
-:func:`check`, :func:`explain`, :func:`preview` and :func:`predict` are the commands of the program. :class:`Loader` delivers
-mini-batches, :func:`dataset` opens what runs wrote, and :func:`load` applies what a fit learned to tables and rows.
+:func:`check`, :func:`explain`, :func:`preview` and :func:`predict` are the commands of the program. :class:`Loader`
+delivers mini-batches, :func:`dataset` opens what runs wrote, and :func:`load` applies what a fit learned to tables and
+rows.
 Faults are exceptions with a stable ``code``.
 """
 

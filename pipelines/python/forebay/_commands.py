@@ -112,8 +112,8 @@ def backfill(
     """Runs a spec for consecutive intervals; those that are there are skipped. Gives what ``forebay backfill --json``
     ends with: ``intervals``, each with ``from``, ``to``, ``rows`` and whether it was ``skipped``, and ``nothing_new``.
 
-    The first interval goes alone, the others side by side with a share each of threads and memory: they learn and publish
-    in order of time. A fault stops those after it; the intervals before it are published.
+    The first interval goes alone, the others side by side with a share each of threads and memory: they learn and
+    publish in order of time. A fault stops those after it; the intervals before it are published.
 
     spec: A :class:`Pipeline`, or the path of a spec.
     start: The start of the first interval: a date, a time without a zone, or a text.
