@@ -174,7 +174,7 @@ fn a_new_day_costs_a_day() {
     }
 }
 
-/// Aggregates of all functions whose states can be kept, one behind a filter and one behind windows, joined back.
+/// Aggregates of all functions, one behind a filter and one behind windows, joined back.
 const AGGREGATES: &str = r#"
 version: 1
 name: aggregates
@@ -199,6 +199,13 @@ steps:
             days: { n_unique: date }
             middle: { median: price }
             tail: { quantile: { column: qty, q: 0.9 } }
+            sold_at: { weighted_mean: { column: price, weight: qty } }
+            first: { first: qty }
+            last: { last: qty }
+            first_price: { first_by: { column: price, time: date } }
+            last_price: { last_by: { column: price, time: date } }
+            often: { top_k: { column: qty, k: 3 } }
+            sales: { list: { column: qty, limit: 40, beyond: truncate } }
   by_week:
     from: demand
     do:

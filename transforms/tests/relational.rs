@@ -5,7 +5,7 @@
 mod harness;
 
 use arrow::array::*;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float64Type};
 use forebay_analyze::laws::check_laws;
 use forebay_model::codes;
 use forebay_transforms::relational::CollectRows;
@@ -209,6 +209,116 @@ fn aggregate_by_time() {
     }
     let beyond = json!({"quantile": {"column": "d", "q": 1.5}});
     check_fault(json!({"aggregate": {"compute": {"n": beyond}}}), vec![col("d", ints(&[Some(1)]))], codes::BAD_VALUE);
+}
+
+/// A column of lists; those of no values are null.
+fn lists(values: &[&[&str]]) -> ListArray {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for values in values {
+        values.iter().for_each(|value| lists.values().append_value(value));
+        lists.append(!values.is_empty());
+    }
+    lists.finish()
+}
+
+/// The values of Polars 2.1 (`sort` by time keeping the order of rows, `first`, `last`; `len`, `sort`, `head`; sums of
+/// products) and of DuckDB 2.0 (`arg_min`, `list`, `histogram`), which takes any row among those of one time.
+#[test]
+fn aggregate_by_weight_by_time_and_to_lists() {
+    let text = |values: [&'static str; 10]| words(&values.map(|value| (value != "-").then_some(value)));
+    let nan = f64::NAN;
+    let x = vec![0.1, 2.5, 0.3, 99.0, 1e16, nan, 0.7, -4.0, 1.0, 2.5];
+    let days = [3, 1, 1, 2, 3, 0, 2, 9, 1, 1];
+    let input = || {
+        vec![
+            col("k", text(["b", "a", "b", "a", "b", "a", "b", "-", "b", "a"])),
+            col("x", x.iter().map(|x| (*x != 99.0).then_some(*x)).collect::<Float64Array>()),
+            col("w", ints(&[3, 1, 7, 2, 0, 5, 99, 2, 1, -3].map(|w| (w != 99).then_some(w)))),
+            col("d", days.iter().map(|day| (*day > 0).then_some(*day)).collect::<Date32Array>()),
+            col("s", text(["q", "p", "p", "r", "q", "r", "p", "z", "-", "q"])),
+        ]
+    };
+    let by = |column: &str, time: &str| json!({"column": column, "time": time});
+    check(
+        json!({"aggregate": {"by": ["k"], "compute": {
+            "mean": {"weighted_mean": {"column": "x", "weight": "w"}},
+            "mean_w": {"weighted_mean": {"column": "w", "weight": "x"}},
+            "first_x": {"first_by": by("x", "d")}, "last_x": {"last_by": by("x", "d")},
+            "first_s": {"first_by": by("s", "d")}, "last_s": {"last_by": by("s", "d")},
+            "last_w": {"last_by": by("w", "w")},
+            "often": {"top_k": {"column": "s", "k": 2}},
+            "most": {"top_k": {"column": "s", "k": 1}},
+            "all": {"list": {"column": "s", "limit": 4}},
+            "some": {"list": {"column": "s", "limit": 3, "beyond": "truncate"}},
+            "none": {"list": {"column": "x", "limit": 1, "beyond": "truncate"}}}}}),
+        input(),
+        vec![
+            col("k", words(&[Some("a"), Some("b"), None])),
+            col("mean", Float64Array::from(vec![2.5, 0.3090909090909091, -4.0])),
+            col("mean_w", Float64Array::from(vec![-1.0, 3.4e-16, 2.0])),
+            col("first_x", Float64Array::from(vec![2.5, 0.3, -4.0])),
+            col("last_x", Float64Array::from(vec![2.5, 1e16, -4.0])),
+            col("first_s", words(&[Some("p"), Some("p"), Some("z")])),
+            col("last_s", words(&[Some("r"), Some("q"), Some("z")])),
+            col("last_w", ints(&[Some(5), Some(7), Some(2)])),
+            col("often", lists(&[&["r", "p"], &["p", "q"], &["z"]])),
+            col("most", lists(&[&["r"], &["p"], &["z"]])),
+            col("all", lists(&[&["p", "r", "r", "q"], &["q", "p", "q", "p"], &["z"]])),
+            col("some", lists(&[&["p", "r", "r"], &["q", "p", "q"], &["z"]])),
+            col(
+                "none",
+                ListArray::from_iter_primitive::<Float64Type, _, _>([
+                    Some(vec![Some(2.5)]),
+                    Some(vec![Some(0.1)]),
+                    Some(vec![Some(-4.0)]),
+                ]),
+            ),
+        ],
+    );
+    let fault = check_fault(
+        json!({"aggregate": {"by": ["k"], "compute": {"all": {"list": {"column": "s", "limit": 3}}}}}),
+        input(),
+        codes::BAD_ROW,
+    );
+    assert_eq!(fault.message(), "a list of 4 values is longer than `limit: 3`");
+    let cases = [
+        (json!({"weighted_mean": {"column": "s", "weight": "w"}}), codes::COLUMN_TYPE),
+        (json!({"weighted_mean": {"column": "x", "weight": "s"}}), codes::COLUMN_TYPE),
+        (json!({"weighted_mean": {"column": "x", "weight": "y"}}), codes::UNKNOWN_COLUMN),
+        (json!({"first_by": {"column": "x", "time": "s"}}), codes::COLUMN_TYPE),
+        (json!({"last_by": {"column": "x", "time": "x"}}), codes::COLUMN_TYPE),
+        (json!({"top_k": {"column": "s", "k": 0}}), codes::BAD_VALUE),
+        (json!({"top_k": {"column": "s", "k": 1001}}), codes::BAD_VALUE),
+        (json!({"list": {"column": "s", "limit": 0}}), codes::BAD_VALUE),
+        (json!({"list": {"column": "s", "limit": 10001}}), codes::BAD_VALUE),
+    ];
+    for (bad, code) in cases {
+        check_fault(json!({"aggregate": {"compute": {"n": bad}}}), input(), code);
+    }
+}
+
+#[test]
+fn weighted_means_of_what_is_not_finite() {
+    let (infinity, nan) = (f64::INFINITY, f64::NAN);
+    // Values, weights, the mean: that of numpy.average, but for weights that sum to 0 and sums beyond the greatest double.
+    type Case<'c> = (&'c [f64], &'c [f64], Option<f64>);
+    let cases: [Case<'_>; 8] = [
+        (&[1.0, infinity], &[1.0, 2.0], Some(infinity)),
+        (&[1.0, infinity], &[1.0, -2.0], Some(infinity)),
+        (&[infinity, -infinity], &[1.0, 1.0], Some(nan)),
+        (&[infinity, 1.0], &[0.0, 1.0], Some(nan)),
+        (&[1.0, 2.0], &[infinity, 1.0], Some(nan)),
+        (&[1.0, 2.0], &[1.0, -1.0], None),
+        (&[nan, 3.0], &[1.0, 0.5], Some(3.0)),
+        (&[1e308, 1e308], &[10.0, 10.0], Some(1e308)),
+    ];
+    for (values, weights, mean) in cases {
+        check(
+            json!({"aggregate": {"compute": {"m": {"weighted_mean": {"column": "x", "weight": "w"}}}}}),
+            vec![col("x", Float64Array::from(values.to_vec())), col("w", Float64Array::from(weights.to_vec()))],
+            vec![col("m", Float64Array::from(vec![mean]))],
+        );
+    }
 }
 
 #[test]

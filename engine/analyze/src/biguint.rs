@@ -69,6 +69,23 @@ pub(crate) fn divide(a: &mut [u64], by: u64) -> u64 {
     rest
 }
 
+/// `a / by` and the remainder, bit by bit, O(64 * len(a) * len(by)); `by` is not zero.
+pub(crate) fn divide_long(a: &[u64], by: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let mut quotient = vec![0; a.len()];
+    let mut rest = vec![0u64; by.len() + 1];
+    for bit in (0..64 * a.len()).rev() {
+        let mut carry = a[bit / 64] >> (bit % 64) & 1;
+        for limb in &mut rest {
+            (*limb, carry) = (*limb << 1 | carry, *limb >> 63);
+        }
+        if !is_less(&rest, by) {
+            subtract(&mut rest, by);
+            quotient[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+    (quotient, rest)
+}
+
 /// The double nearest to `(n + r) * 2^exponent`, ties to even. `r` is zero, or some unknown amount strictly between
 /// zero and one if `inexact`. `n` must then have at least 55 bits.
 pub(crate) fn round_to_f64(n: &[u64], exponent: i64, inexact: bool) -> f64 {
@@ -130,6 +147,9 @@ mod tests {
         let mut product = multiply(&a, &[99]);
         assert_eq!(divide(&mut product, 99), 0);
         assert_eq!(product[..3], a);
+        let by = [3, 1 << 63];
+        let (quotient, rest) = divide_long(&multiply(&a, &by), &by);
+        assert_eq!((&quotient[..3], bit_length(&quotient[3..]), bit_length(&rest)), (&a[..], 0, 0));
         let mut zero = a.to_vec();
         subtract(&mut zero, &a);
         assert_eq!(bit_length(&zero), 0);

@@ -134,6 +134,37 @@ impl ExactSum {
         signed(negative, biguint::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0))
     }
 
+    /// The quotient of two sums, rounded to the nearest double; `None` if the divisor is 0.
+    pub(crate) fn ratio(&self, by: &ExactSum) -> Option<f64> {
+        let (negative, limbs, low) = self.magnitude();
+        let (by_negative, divisor, by_low) = by.magnitude();
+        if divisor.is_empty() {
+            return None;
+        }
+        if limbs.is_empty() {
+            return Some(0.0);
+        }
+        // Two limbs more than the divisor has make a quotient of more than 64 bits. The limbs below them are less than
+        // one unit of it.
+        let length = divisor.len() + 2;
+        let mut low = i64::from(low);
+        let mut top = limbs;
+        let mut inexact = false;
+        if top.len() > length {
+            let below = top.len() - length;
+            inexact = top.drain(..below).any(|limb| limb != 0);
+            low += below as i64;
+        } else {
+            let more = length - top.len();
+            top = biguint::shift_limbs(&top, more);
+            low -= more as i64;
+        }
+        let (quotient, rest) = biguint::divide_long(&top, &divisor);
+        inexact |= rest.iter().any(|limb| *limb != 0);
+        let value = biguint::round_to_f64(&quotient, 64 * (low - i64::from(by_low)), inexact);
+        Some(signed(negative != by_negative, value))
+    }
+
     /// Bytes of heap memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.limbs.capacity() * 8
@@ -272,6 +303,35 @@ mod tests {
         }
         let far = 1 << 40;
         assert_eq!(of(&[(far, far), (far + 1, far + 1)]), 0.25);
+    }
+
+    #[test]
+    fn ratios_are_rounded_once() {
+        let sum = |parts: &[(i32, i128)]| {
+            let mut sum = ExactSum::default();
+            parts.iter().for_each(|(bit, value)| sum.add_signed(*bit, *value));
+            sum
+        };
+        // Numbers of 53 bits are divided by the hardware with one rounding.
+        let mut seed = 7u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            seed >> 11
+        };
+        for case in 0..20_000 {
+            let (a, b) = (random() >> (case % 53), random() >> (case % 31) | 1);
+            let (bit, by_bit) = ((random() % 300) as i32 - 150, (random() % 300) as i32 - 150);
+            let negative = if case % 2 == 0 { 1 } else { -1 };
+            let found = sum(&[(bit, negative * i128::from(a))]).ratio(&sum(&[(by_bit, i128::from(b))]));
+            let expected = negative as f64 * (a as f64 / b as f64) * 2f64.powi(bit - by_bit);
+            assert_eq!(found.map(f64::to_bits), Some((expected + 0.0).to_bits()), "{a} / {b}");
+        }
+        // The rest decides a tie, however far below it lies.
+        let wide = sum(&[(0, (1 << 53) + 1), (-1000, 1)]);
+        assert_eq!(wide.ratio(&sum(&[(0, 1)])), Some(9007199254740994.0));
+        assert_eq!(sum(&[(0, (1 << 53) + 1)]).ratio(&sum(&[(0, 1)])), Some(9007199254740992.0));
+        assert_eq!(wide.ratio(&wide), Some(1.0));
+        assert_eq!(wide.ratio(&ExactSum::default()), None);
     }
 
     #[test]

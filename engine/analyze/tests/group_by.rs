@@ -95,6 +95,8 @@ fn results() -> Vec<GroupResult> {
     let numbers = [F::Count, F::Sum, F::Mean, F::Var { ddof: 1 }, F::Std { ddof: 0 }];
     let any = [F::Min, F::Max, F::First, F::Last, F::NUnique];
     let mut all = vec![of(F::CountRows, 0), of(F::FirstRow, 0), of(F::LastRow, 0), of(F::Count, 2)];
+    all.extend([of(F::WeightedMean { weight: 1 }, 0), of(F::FirstBy { time: 1 }, 2), of(F::LastBy { time: 1 }, 0)]);
+    all.extend([of(F::TopK { k: 3 }, 2), of(F::List { limit: 4, truncate: true }, 2)]);
     let shares = [0.0, 0.25, 0.5, 0.99, 1.0];
     all.extend(shares.map(|q| of(F::Quantile { q }, 0)).into_iter().chain([of(F::Quantile { q: 0.5 }, 1)]));
     for value in 0..3 {
@@ -186,6 +188,35 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             assert_eq!((row(), row()), (rows[0], rows[rows.len() - 1]), "{names:?} {group}");
             let own: Vec<&String> = rows.iter().filter_map(|row| texts[*row].as_ref()).collect();
             assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64, "{names:?} {group}");
+
+            next(); // The weighted mean has a test of its own.
+            let times = |of: &dyn Fn(usize) -> bool| {
+                let timed = rows.iter().copied().filter(|row| integers[*row].is_some() && of(*row));
+                timed.collect::<Vec<usize>>()
+            };
+            let text = times(&|row| texts[row].is_some()).into_iter().min_by_key(|row| integers[*row]);
+            let column = next().as_string::<i32>();
+            let found = column.is_valid(group).then(|| column.value(group));
+            assert_eq!(found, text.and_then(|row| texts[row].as_deref()), "{names:?} {group}");
+            // Of equal maxima `max_by_key` takes the last.
+            let is_number = |row: usize| doubles[row].is_some_and(|value| !value.is_nan());
+            let number = times(&is_number).into_iter().max_by_key(|row| integers[*row]);
+            let column = next().as_primitive::<Float64Type>();
+            let found = column.is_valid(group).then(|| column.value(group).to_bits());
+            assert_eq!(found, number.and_then(|row| doubles[row]).map(f64::to_bits), "{names:?} {group}");
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            own.iter().for_each(|text| *counts.entry(text).or_default() += 1);
+            let mut frequent: Vec<(&str, usize)> = counts.into_iter().collect();
+            frequent.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            let frequent: Vec<&str> = frequent.into_iter().take(3).map(|(text, _)| text).collect();
+            let listed: Vec<&str> = own.iter().take(4).map(|text| text.as_str()).collect();
+            for expected in [frequent, listed] {
+                let column = next().as_list::<i32>();
+                assert_eq!(column.is_null(group), expected.is_empty(), "{names:?} {group}");
+                let found = column.value(group);
+                let found: Vec<&str> = found.as_string::<i32>().iter().flatten().collect();
+                assert_eq!(found, expected, "{names:?} {group}");
+            }
 
             let own: Vec<f64> = rows.iter().filter_map(|row| doubles[*row]).filter(|x| !x.is_nan()).collect();
             let whole: Vec<f64> = rows.iter().filter_map(|row| integers[*row]).map(|value| value as f64).collect();

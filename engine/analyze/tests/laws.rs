@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::compute::cast;
+use arrow::compute::{cast, concat_batches, take};
 use arrow::datatypes::DataType;
 use forebay_analyze::laws::check_laws;
 use forebay_analyze::*;
-use forebay_model::{AnalyzerInput, AnyAnalyzer, MemoryScratch, RowKeys, ScratchSpace};
+use forebay_model::{
+    Analyzer, AnalyzerInput, AnyAnalyzer, Finding, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryScratch,
+    Result, RowKeys, ScratchSpace, logical_type,
+};
 use proptest::prelude::*;
 
 fn awkward() -> impl Strategy<Value = f64> {
@@ -105,6 +109,113 @@ fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(TokenVocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
         Box::new(DistinctCount { precision: 8 }),
     ]
+}
+
+/// The groups of rows, with a finding of all of them: without one the laws of findings would have nothing to compare.
+#[derive(Debug)]
+struct FoundGroups(GroupByAnalyzer);
+
+impl Analyzer for FoundGroups {
+    type State = GroupByState;
+
+    fn kind(&self) -> &'static str {
+        Analyzer::kind(&self.0)
+    }
+
+    fn version(&self) -> u32 {
+        Analyzer::version(&self.0)
+    }
+
+    fn config(&self) -> serde_json::Value {
+        Analyzer::config(&self.0)
+    }
+
+    fn order_free(&self) -> bool {
+        Analyzer::order_free(&self.0)
+    }
+
+    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+        Analyzer::zero(&self.0, scratch)
+    }
+
+    fn update(&self, state: &mut GroupByState, input: &AnalyzerInput<'_>) -> Result<()> {
+        Analyzer::update(&self.0, state, input)
+    }
+
+    fn merge(&self, state: &mut GroupByState, later: GroupByState) -> Result<()> {
+        Analyzer::merge(&self.0, state, later)
+    }
+
+    fn encode(&self, state: &mut GroupByState, out: &mut dyn Write) -> Result<()> {
+        Analyzer::encode(&self.0, state, out)
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+        Analyzer::decode(&self.0, input, scratch)
+    }
+
+    fn divisible_bytes(&self, state: &GroupByState) -> Option<u64> {
+        Analyzer::divisible_bytes(&self.0, state)
+    }
+
+    fn encode_shares(&self, state: &mut GroupByState, shares: &mut [&mut dyn Write]) -> Result<()> {
+        Analyzer::encode_shares(&self.0, state, shares)
+    }
+
+    fn finish(&self, state: GroupByState) -> Result<Finding> {
+        let mut groups = state.into_sorted()?;
+        let mut batches = Vec::new();
+        while let Some(columns) = groups.next_columns()? {
+            batches.push(batch(&columns));
+        }
+        let Some(first) = batches.first() else { return Finding::of([]) };
+        Ok(Finding::new(concat_batches(&first.schema(), &batches)?))
+    }
+
+    fn size_bytes(&self, state: &GroupByState) -> usize {
+        Analyzer::size_bytes(&self.0, state)
+    }
+}
+
+/// Groups by the first columns, with all functions of the three columns behind them: numbers, numbers, texts.
+fn groups(columns: &[ArrayRef], functions: &[(GroupFunction, usize)]) -> FoundGroups {
+    let (keys, values) = columns.split_at(columns.len() - 3);
+    let types =
+        |columns: &[ArrayRef]| columns.iter().map(|column| logical_type(column.data_type())).collect::<Vec<_>>();
+    let keys = types(keys).into_iter().map(|data_type| GroupKey { data_type, bucket: None }).collect();
+    let results = functions.iter().map(|&(function, value)| GroupResult { function, value }).collect();
+    FoundGroups(GroupByAnalyzer::new(&Arc::new(GroupBy { keys, values: types(values), results })).unwrap())
+}
+
+/// Functions whose states are divided by keys: those that count distinct values are not.
+fn divided_functions() -> Vec<(GroupFunction, usize)> {
+    use GroupFunction as F;
+    let numbers = [F::Sum, F::Mean, F::Var { ddof: 1 }, F::WeightedMean { weight: 1 }];
+    let any = [F::Count, F::Min, F::Max];
+    let numbers = numbers.into_iter().map(|function| (function, 0));
+    numbers.chain((0..3).flat_map(|value| any.map(|function| (function, value)))).chain([(F::CountRows, 0)]).collect()
+}
+
+/// Functions of the order of rows.
+fn ordered_functions() -> Vec<(GroupFunction, usize)> {
+    use GroupFunction as F;
+    let any = [
+        F::First,
+        F::Last,
+        F::FirstBy { time: 1 },
+        F::LastBy { time: 1 },
+        F::List { limit: 3, truncate: true },
+        F::List { limit: 10_000, truncate: false },
+    ];
+    (0..3).flat_map(|value| any.map(|function| (function, value))).collect()
+}
+
+/// Functions of distinct values.
+fn distinct_functions() -> Vec<(GroupFunction, usize)> {
+    use GroupFunction as F;
+    let any = [F::NUnique, F::TopK { k: 1 }, F::TopK { k: 4 }];
+    let numbers = [(F::Quantile { q: 0.3 }, 0), (F::First, 2)];
+    (0..3).flat_map(|value| any.map(|function| (function, value))).chain(numbers).collect()
 }
 
 proptest! {
@@ -221,5 +332,33 @@ proptest! {
             prop_assert_eq!(state_bytes(&ColumnMoments, std::slice::from_ref(from)), state_bytes(&ColumnMoments, &[wide]));
         }
         prop_assert_eq!(state_bytes(&ColumnMoments, &[narrow]), state_bytes(&ColumnMoments, &[floats]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5))]
+
+    #[test]
+    fn groups_of_rows(columns in number_columns(), words in words(900), seed in any::<u64>()) {
+        let texts = layouts(&words);
+        // Rows repeat the numbers, so that states outgrow their memory.
+        let rows = if columns[0].is_empty() || columns[2].is_empty() { 0 } else { words.len() };
+        let repeated = |column: &ArrayRef| -> ArrayRef {
+            let places: UInt32Array = (0..rows as u32).map(|row| row % column.len() as u32).collect();
+            take(column, &places, None).unwrap()
+        };
+        for (place, keys) in [vec![], vec![3], vec![2], vec![0], vec![5, 2, 1]].into_iter().enumerate() {
+            let text = texts[place].slice(0, rows);
+            // A key of few values, as numbers or as texts; times with ties.
+            let keys = keys.into_iter().map(|key| repeated(&columns[key]));
+            let keys: Vec<ArrayRef> = keys.chain((place > 2).then(|| text.clone())).collect();
+            let values = [repeated(&columns[0]), repeated(&columns[3]), text];
+            let data = [keys, values.to_vec()].concat();
+            for functions in [divided_functions(), ordered_functions(), distinct_functions()] {
+                let analyzer = groups(&data, &functions);
+                check_laws(&analyzer, &[batch(&data)], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
+            }
+        }
     }
 }

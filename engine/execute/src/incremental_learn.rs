@@ -1,14 +1,14 @@
 //! Incremental learning from a history: the states of runs of spans are committed, so that unchanged runs are merged
 //! and not read again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use forebay_cluster::{StageRef, StateSource, TaskControl, TaskKind, TaskOutcome, TaskSpec, bad_request};
 use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min};
-use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Fault, IdBuilder, Result, catch_panic};
 use forebay_plan::{AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id};
 use forebay_storage::Event;
 use forebay_threads::{CountingSemaphore, lock, parallel_map};
@@ -17,7 +17,9 @@ use serde_json::json;
 
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LaneStates, LearnPass, LearnResult, fixed_bytes};
-use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline, bytes_min};
+use crate::ordered_scan::{
+    CheckpointHook, OrderedScan, PendingUnits, SpanRef, SpanTimeline, bytes_min, range_bytes_min,
+};
 use crate::read_ahead::ReadAhead;
 use crate::remote::{RemoteExecutor, WorkerTask};
 use crate::span_index::{SpanIndex, WorkUnit};
@@ -25,6 +27,9 @@ use crate::span_index::{SpanIndex, WorkUnit};
 /// The least stored bytes of a run, on average, whose state may have as many groups as a short run has rows: writing,
 /// reading and merging a group costs about as much as reading ten rows.
 const LARGE_STATE_RUN_BYTES_MIN: u64 = 32 << 20;
+
+/// Pieces of units for each thread: threads that end at different times wait for a piece at most.
+const PIECES_PER_THREAD: usize = 4;
 
 /// A lane whose states are committed by runs of spans.
 pub struct IncrementalLane<'a> {
@@ -48,6 +53,41 @@ struct UnitTasks<'a> {
     parts: usize,
     /// Whether no unit has a committed state.
     all_missing: bool,
+}
+
+/// A piece of a work unit that one thread reads, while other threads read other pieces of it.
+struct UnitPiece {
+    /// The place of its unit.
+    unit: usize,
+    tasks: Range<usize>,
+}
+
+/// A work unit that threads read in pieces.
+struct DividedUnit {
+    tasks: Range<usize>,
+    wanted: Vec<bool>,
+    /// What was learned of consecutive pieces, which wait for their neighbours.
+    waiting: Mutex<Vec<PieceStates>>,
+}
+
+/// The states of some spans of a unit.
+struct PieceStates {
+    tasks: Range<usize>,
+    states: Vec<AnyState>,
+}
+
+impl DividedUnit {
+    /// Takes out a neighbour of some spans. Without any, what was learned of them waits for one.
+    fn neighbour_of(&self, own: PieceStates) -> Result<Option<[PieceStates; 2]>> {
+        let mut waiting = lock(&self.waiting)?;
+        let is_near = |other: &PieceStates| other.tasks.end == own.tasks.start || own.tasks.end == other.tasks.start;
+        let Some(place) = waiting.iter().position(is_near) else {
+            waiting.push(own);
+            return Ok(None);
+        };
+        let other = waiting.swap_remove(place);
+        Ok(Some(if other.tasks.end == own.tasks.start { [other, own] } else { [own, other] }))
+    }
 }
 
 /// The outcome of a work unit.
@@ -256,11 +296,29 @@ impl<'a> IncrementalLane<'a> {
             self.run.plan_reads(self.learn, todo.iter().flat_map(|part| &tasks[part.tasks.clone()]).copied())?;
         }
         let (store, scratch) = (self.learn.store, self.learn.scratch);
-        let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
-        let done = sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
-            let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
-            self.learn_unit(&units, part, carry, seal, stop)
-        });
+        let pieces_read = match workers {
+            None if self.divides_units(sequence) => self.divide_units(history, &todo),
+            _ => Vec::new(),
+        };
+        let done = if pieces_read.len() > todo.len() {
+            let divided = todo.iter().map(|part| self.divided_unit(&part.tasks, is_first));
+            let divided = divided.collect::<Result<Vec<_>>>()?;
+            let read: Vec<WorkUnit> = pieces_read.iter().map(|piece| part(piece.tasks.clone())).collect();
+            let unit_of: BTreeMap<usize, usize> =
+                pieces_read.iter().map(|piece| (piece.tasks.start, piece.unit)).collect();
+            let pending = PendingUnits { line, operation: lane, store, scratch, units: &read };
+            sequence.run_units(&pending, self.turns.count(), None, |part, carry, stop, _| {
+                let unit = unit_of.get(&part.tasks.start).and_then(|unit| divided.get(*unit));
+                let unit = unit.ok_or_else(|| Fault::internal("a piece of no unit"))?;
+                self.learn_piece(unit, &tasks[part.tasks.clone()], part, carry, stop)
+            })
+        } else {
+            let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
+            sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
+                let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
+                self.learn_unit(&units, part, carry, seal, stop)
+            })
+        };
         self.run.end_reads()?;
         let done = done?;
         let mut left = RemoteDisposition::default();
@@ -351,6 +409,90 @@ impl<'a> IncrementalLane<'a> {
         Ok(if of.len() == 1 { of.remove(0) } else { StateSource::Merged { tasks: run.clone(), kept, of } })
     }
 
+    /// Whether threads of this process may read a unit in pieces. Units of groups are few and long. Their states fill a
+    /// part of the memory that they get, so that those that wait for their neighbours have room.
+    fn divides_units(&self, sequence: &OrderedScan<'_>) -> bool {
+        self.learn.states.is_some() && !self.learn.on_worker && !sequence.is_ordered() && self.turns.count() > 1
+    }
+
+    /// Pieces of units, as many as keep all threads busy to the end.
+    fn divide_units(&self, history: &SpanIndex, units: &[WorkUnit]) -> Vec<UnitPiece> {
+        let all: u64 = units.iter().map(|unit| history.bytes(unit.tasks.clone())).sum();
+        let target = (all / (self.turns.count() * PIECES_PER_THREAD) as u64).max(range_bytes_min());
+        let mut pieces: Vec<UnitPiece> = Vec::new();
+        for (unit, WorkUnit { tasks, .. }) in units.iter().enumerate() {
+            let mut open: Option<UnitPiece> = None;
+            for task in tasks.clone() {
+                let piece = open.get_or_insert(UnitPiece { unit, tasks: task..task });
+                piece.tasks.end = task + 1;
+                if history.bytes(piece.tasks.clone()) >= target {
+                    pieces.extend(open.take());
+                }
+            }
+            pieces.extend(open);
+        }
+        pieces
+    }
+
+    fn divided_unit(&self, tasks: &Range<usize>, all_missing: bool) -> Result<DividedUnit> {
+        let wanted = self.missing_states(tasks, all_missing)?;
+        Ok(DividedUnit { tasks: tasks.clone(), wanted, waiting: Mutex::default() })
+    }
+
+    /// Reads the rows of a piece of a unit. The thread that makes the unit whole commits its states. `None` if the pass
+    /// was stopped.
+    fn learn_piece(
+        &self,
+        unit: &DividedUnit,
+        spans: &[SpanRef],
+        piece: &WorkUnit,
+        carry: &mut Carry,
+        stop: &AtomicBool,
+    ) -> Result<Option<UnitOutcome>> {
+        let mut counts = RowCounts::default();
+        let Some(states) = self.read_spans(spans, &unit.wanted, &mut counts, carry, stop)? else { return Ok(None) };
+        let outcome = UnitOutcome { counts, how: RemoteDisposition::default() };
+        let mut own = PieceStates { tasks: piece.tasks.clone(), states };
+        while own.tasks != unit.tasks {
+            let Some([earlier, later]) = unit.neighbour_of(own)? else { return Ok(Some(outcome)) };
+            own = self.merge_pieces(earlier, later)?;
+            self.learn.context.memory.check()?;
+        }
+        for (index, mut state) in own.states.into_iter().enumerate().filter(|(index, _)| unit.wanted[*index]) {
+            self.put_unit_state(index, &unit.tasks, &mut state)?;
+        }
+        self.commit_unit(&unit.tasks)?;
+        Ok(Some(outcome))
+    }
+
+    fn merge_pieces(&self, earlier: PieceStates, later: PieceStates) -> Result<PieceStates> {
+        let mut merged = PieceStates { tasks: earlier.tasks.start..later.tasks.end, states: earlier.states };
+        for (index, (state, later)) in merged.states.iter_mut().zip(later.states).enumerate() {
+            let merge = || self.analyzer(index).merge(state, later);
+            catch_panic(merge).map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))?;
+        }
+        Ok(merged)
+    }
+
+    /// The states of the wanted analyzers over the rows of some spans; `None` if the pass was stopped.
+    fn read_spans(
+        &self,
+        spans: &[SpanRef],
+        wanted: &[bool],
+        counts: &mut RowCounts,
+        carry: &mut Carry,
+        stop: &AtomicBool,
+    ) -> Result<Option<Vec<AnyState>>> {
+        let mut states = self.learn.zero(self.run)?;
+        for spans in spans.chunk_by(|task, next| task.scan == next.scan) {
+            let into = LaneStates { states: &mut states, wants: &|place| wanted[place], counts };
+            if !self.learn.spans(self.run, spans, carry, stop, into)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(states))
+    }
+
     /// Reads the rows of a unit and commits its states; `None` if the pass was stopped.
     fn learn_unit(
         &self,
@@ -362,14 +504,9 @@ impl<'a> IncrementalLane<'a> {
     ) -> Result<Option<UnitOutcome>> {
         let (learn, tasks) = (self.learn, units.tasks);
         let wanted = self.missing_states(&part.tasks, units.all_missing)?;
-        let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
-        for tasks in tasks[part.tasks.clone()].chunk_by(|task, next| task.scan == next.scan) {
-            let into = LaneStates { states: &mut states, wants: &|place| wanted[place], counts: &mut counts };
-            if !learn.spans(self.run, tasks, carry, stop, into)? {
-                return Ok(None);
-            }
-        }
+        let spans = &tasks[part.tasks.clone()];
+        let Some(states) = self.read_spans(spans, &wanted, &mut counts, carry, stop)? else { return Ok(None) };
         seal(carry)?;
         let is_large = |bytes: u64| bytes.saturating_mul(units.parts as u64) >= shares_bytes_min();
         let is_all = !self.is_history && part.tasks.len() == tasks.len();
@@ -465,15 +602,17 @@ impl<'a> IncrementalLane<'a> {
         // States that may be large first, so that threads finish together.
         let mut order: Vec<usize> = (0..asks.len()).collect();
         order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
+        let learns_groups = self.learn.states.is_some();
         let done = parallel_map(self.turns.count(), asks.len(), &|place| {
             let index = order[place];
             // With workers, several lanes merge concurrently.
-            let _turn = self.turns.acquire();
+            let _turn = (!learns_groups).then(|| self.turns.acquire());
             if left.answered.contains(&index) {
                 return self.learn.hear(asks[index], &self.run.scratches[index], answers).map(|()| true);
             }
             let state = match left.divided.contains(&index) {
                 true => self.load_merged_shares(index, tasks),
+                false if learns_groups => self.merge_beside(index, pieces),
                 false => self.merge(index, pieces, None),
             };
             match state.map_err(|fault| self.learn.place(fault, asks[index]))? {
@@ -482,6 +621,17 @@ impl<'a> IncrementalLane<'a> {
             }
         })?;
         Ok(done.into_iter().all(|whole| whole))
+    }
+
+    /// The state of the only analyzer of a lane over consecutive sources; threads merge neighbours side by side.
+    fn merge_beside(&self, index: usize, pieces: &[StateSource]) -> Result<Option<AnyState>> {
+        let parts = self.turns.count().min(pieces.len()).max(1);
+        let start = |part: usize| part * pieces.len() / parts;
+        let merged = parallel_map(parts, parts, &|part| {
+            let _turn = self.turns.acquire();
+            self.merge(index, &pieces[start(part)..start(part + 1)], None)
+        })?;
+        merge_pairwise(self.analyzer(index), merged.into_iter().map(Ok))
     }
 
     /// Merges the sources of a run of spans and commits the state.

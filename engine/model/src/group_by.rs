@@ -84,12 +84,63 @@ pub enum GroupFunction {
         /// The share, in [0, 1].
         q: f64,
     },
+    /// The sum of values times weights divided by the sum of the weights, exact and rounded once; null if the weights
+    /// sum to 0.
+    WeightedMean {
+        /// Place of the column of weights among the value columns.
+        weight: usize,
+    },
+    /// The value at the least time; of rows of one time, that of the first row.
+    FirstBy {
+        /// Place of the column of times among the value columns.
+        time: usize,
+    },
+    /// The value at the greatest time; of rows of one time, that of the last row.
+    LastBy {
+        /// Place of the column of times among the value columns.
+        time: usize,
+    },
+    /// The most frequent values as a list: by count descending, then by value.
+    TopK {
+        /// Their number at most.
+        k: u32,
+    },
+    /// The values as a list, in the order of rows.
+    List {
+        /// The number of values at most.
+        limit: u32,
+        /// Whether values beyond the limit are left out. Otherwise they are a fault.
+        truncate: bool,
+    },
+}
+
+impl GroupBy {
+    /// Whether a result depends on the order of rows.
+    pub fn is_of_row_order(&self) -> bool {
+        self.results.iter().any(|result| result.function.is_of_row_order())
+    }
 }
 
 impl GroupFunction {
     /// Whether the function is of rows rather than of a column.
     pub fn is_of_rows(self) -> bool {
         matches!(self, GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow)
+    }
+
+    /// The place of the second column that the function reads.
+    pub fn other_column(self) -> Option<usize> {
+        match self {
+            GroupFunction::WeightedMean { weight: place }
+            | GroupFunction::FirstBy { time: place }
+            | GroupFunction::LastBy { time: place } => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Whether the result depends on the order of rows.
+    fn is_of_row_order(self) -> bool {
+        use GroupFunction::{First, FirstBy, FirstRow, Last, LastBy, LastRow, List};
+        matches!(self, First | FirstBy { .. } | FirstRow | Last | LastBy { .. } | LastRow | List { .. })
     }
 
     /// The type of the result for values of a logical type.
@@ -100,7 +151,10 @@ impl GroupFunction {
             GroupFunction::Sum if value.is_integer() => DataType::Int64,
             GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
             GroupFunction::Var { .. } | GroupFunction::Std { .. } | GroupFunction::Quantile { .. } => DataType::Float64,
+            GroupFunction::WeightedMean { .. } => DataType::Float64,
             GroupFunction::Min | GroupFunction::Max | GroupFunction::First | GroupFunction::Last => value.clone(),
+            GroupFunction::FirstBy { .. } | GroupFunction::LastBy { .. } => value.clone(),
+            GroupFunction::TopK { .. } | GroupFunction::List { .. } => DataType::new_list(value.clone(), true),
         }
     }
 }

@@ -19,9 +19,10 @@ use crate::shared::bad_value;
 /// are one key, 0.0, and so are all NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
 /// Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on
 /// threads; sums of integers are `int64`, a sum that does not fit is a fault; means, `std` and
-/// `var` are `float64`. `median` and `quantile` are exact, too. `first` and `last` go by the order of the data. Without keys and `every`
+/// `var` are `float64`. `median`, `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the order of the data,
+/// `first_by` and `last_by` by time and, of rows of one time, by the order of the data. Without keys and `every`
 /// there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
-/// number of groups, for `n_unique`, `median` and `quantile` of distinct values in groups; it spills.
+/// number of groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
@@ -78,6 +79,16 @@ pub enum AggregateExpression {
     Median(String),
     /// A quantile of numbers, exactly.
     Quantile(AggregateQuantile),
+    /// The mean of numbers, weighted by another column: the sum of value times weight divided by the sum of the weights.
+    WeightedMean(AggregateWeightedMean),
+    /// The value of the row with the least time.
+    FirstBy(AggregateByTime),
+    /// The value of the row with the greatest time.
+    LastBy(AggregateByTime),
+    /// The most frequent values as a list: by count descending, then by value.
+    TopK(AggregateTopK),
+    /// The values that are neither null nor NaN as a list, in the order of the data.
+    List(AggregateList),
 }
 
 /// A quantile of a column over a group.
@@ -89,6 +100,67 @@ pub struct AggregateQuantile {
     /// The share of values below it, from 0 to 1. Between two values the result is interpolated linearly.
     pub q: f64,
 }
+
+/// A weighted mean of a column over a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateWeightedMean {
+    /// The column.
+    pub column: String,
+    /// The column of weights. Rows without a value or without a weight are ignored. The mean is null if the weights sum to 0.
+    pub weight: String,
+}
+
+/// The value of a column at the first or last time of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateByTime {
+    /// The column.
+    pub column: String,
+    /// The column of dates, timestamps or whole numbers. Rows without a value or without a time are ignored. Of several
+    /// rows at one time, `first_by` takes the first in the order of the data and `last_by` the last.
+    pub time: String,
+}
+
+/// The most frequent values of a column over a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateTopK {
+    /// The column.
+    pub column: String,
+    /// The number of values at most, from 1 to 1000. Of values that occur equally often, the least come first.
+    pub k: u32,
+}
+
+/// The values of a column over a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateList {
+    /// The column.
+    pub column: String,
+    /// The number of values at most, from 1 to 10000.
+    pub limit: u32,
+    /// What happens to a group with more values.
+    #[serde(default)]
+    pub beyond: ListOverflow,
+}
+
+/// What happens to values beyond the limit of a list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ListOverflow {
+    /// The run fails.
+    #[default]
+    Error,
+    /// The list holds the first values.
+    Truncate,
+}
+
+/// Most values of a list of `top_k`.
+const TOP_K_MAX: u32 = 1000;
+
+/// Most values of a `list`: the lists of a group are in memory.
+const LIST_LIMIT_MAX: u32 = 10_000;
 
 impl AggregateExpression {
     fn column(&self) -> &str {
@@ -105,10 +177,26 @@ impl AggregateExpression {
             | AggregateExpression::NUnique(column)
             | AggregateExpression::Median(column)
             | AggregateExpression::Quantile(AggregateQuantile { column, .. }) => column,
+            AggregateExpression::WeightedMean(AggregateWeightedMean { column, .. })
+            | AggregateExpression::FirstBy(AggregateByTime { column, .. })
+            | AggregateExpression::LastBy(AggregateByTime { column, .. })
+            | AggregateExpression::TopK(AggregateTopK { column, .. })
+            | AggregateExpression::List(AggregateList { column, .. }) => column,
         }
     }
 
-    fn function(&self, ddof: u32) -> GroupFunction {
+    /// The second column of a function.
+    fn other(&self) -> Option<&str> {
+        match self {
+            AggregateExpression::WeightedMean(AggregateWeightedMean { weight, .. }) => Some(weight),
+            AggregateExpression::FirstBy(AggregateByTime { time, .. })
+            | AggregateExpression::LastBy(AggregateByTime { time, .. }) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// The function; `other` is the place of its second column among the value columns.
+    fn function(&self, ddof: u32, other: usize) -> GroupFunction {
         match self {
             AggregateExpression::Count(column) if column == "*" => GroupFunction::CountRows,
             AggregateExpression::Count(_) => GroupFunction::Count,
@@ -123,7 +211,40 @@ impl AggregateExpression {
             AggregateExpression::NUnique(_) => GroupFunction::NUnique,
             AggregateExpression::Median(_) => GroupFunction::Quantile { q: 0.5 },
             AggregateExpression::Quantile(AggregateQuantile { q, .. }) => GroupFunction::Quantile { q: *q },
+            AggregateExpression::WeightedMean(_) => GroupFunction::WeightedMean { weight: other },
+            AggregateExpression::FirstBy(_) => GroupFunction::FirstBy { time: other },
+            AggregateExpression::LastBy(_) => GroupFunction::LastBy { time: other },
+            AggregateExpression::TopK(AggregateTopK { k, .. }) => GroupFunction::TopK { k: *k },
+            AggregateExpression::List(AggregateList { limit, beyond, .. }) => {
+                GroupFunction::List { limit: *limit, truncate: *beyond == ListOverflow::Truncate }
+            }
         }
+    }
+
+    /// The fault of a number outside of its range.
+    fn range_fault(&self, name: &str) -> Option<Fault> {
+        let (key, number, most) = match self {
+            AggregateExpression::Quantile(AggregateQuantile { q, .. }) if !(0.0..=1.0).contains(q) => {
+                return Some(bad_value(format!("`q: {q}` of `{name}` is not from 0 to 1")));
+            }
+            AggregateExpression::TopK(AggregateTopK { k, .. }) => ("k", *k, TOP_K_MAX),
+            AggregateExpression::List(AggregateList { limit, .. }) => ("limit", *limit, LIST_LIMIT_MAX),
+            _ => return None,
+        };
+        let is_bad = !(1..=most).contains(&number);
+        is_bad.then(|| bad_value(format!("`{key}: {number}` of `{name}` is not from 1 to {most}")))
+    }
+
+    /// The fault of a second column of a type that the function does not take.
+    fn other_fault(&self, field: &Field) -> Option<Fault> {
+        let data_type = field.data_type();
+        let is_time = matches!(data_type, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
+        let (fits, what) = match self {
+            AggregateExpression::WeightedMean(_) => (data_type.is_numeric(), "a number"),
+            _ => (is_time || data_type.is_integer(), "a date, a timestamp or a whole number"),
+        };
+        let message = || format!("`{}` is {data_type}, not {what}", field.name());
+        (!fits).then(|| Fault::new(codes::COLUMN_TYPE, message()).column(field.name()))
     }
 
     fn needs_numbers(&self) -> bool {
@@ -135,6 +256,7 @@ impl AggregateExpression {
                 | AggregateExpression::Var(_)
                 | AggregateExpression::Median(_)
                 | AggregateExpression::Quantile(_)
+                | AggregateExpression::WeightedMean(_)
         )
     }
 }
@@ -156,12 +278,14 @@ impl Transform for Aggregate {
             inputs.iter().zip(&keys).map(|(name, key)| Field::new(name, key.data_type.clone(), true)).collect();
         let mut values: IndexMap<String, DataType> = IndexMap::new();
         let mut results = Vec::new();
-        for (name, compute, data_type) in computed {
-            let function = compute.function(self.ddof);
-            let value = match function.is_of_rows() {
+        for ResolvedResult { name, compute, data_type, other } in computed {
+            let mut place = |column: &str, data_type| values.insert_full(column.to_owned(), logical_type(data_type)).0;
+            let value = match compute == AggregateExpression::Count("*".to_owned()) {
                 true => 0,
-                false => values.insert_full(compute.column().to_owned(), logical_type(&data_type)).0,
+                false => place(compute.column(), &data_type),
             };
+            let other = compute.other().zip(other.as_ref()).map_or(0, |(column, data_type)| place(column, data_type));
+            let function = compute.function(self.ddof, other);
             let is_count = matches!(function, GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique);
             fields.push(Field::new(name, function.result_type(&logical_type(&data_type)), !is_count));
             results.push(GroupResult { function, value });
@@ -206,14 +330,20 @@ impl Aggregate {
             if self.by.contains(name) || self.time.as_ref() == Some(name) {
                 faults.push(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`")));
             }
-            if let AggregateExpression::Quantile(AggregateQuantile { q, .. }) = compute
-                && !(0.0..=1.0).contains(q)
-            {
-                faults.push(bad_value(format!("`q: {q}` of `{name}` is not from 0 to 1")));
-            }
+            faults.extend(compute.range_fault(name));
+            let mut result =
+                ResolvedResult { name: name.clone(), compute: compute.clone(), data_type: DataType::Null, other: None };
             if *compute == AggregateExpression::Count("*".to_owned()) {
-                computed.push((name.clone(), compute.clone(), DataType::Null));
+                computed.push(result);
                 continue;
+            }
+            match compute.other().map(|other| scope.field(other)) {
+                Some(Err(fault)) => faults.push(fault),
+                Some(Ok(field)) => {
+                    faults.extend(compute.other_fault(field));
+                    result.other = Some(field.data_type().clone());
+                }
+                None => {}
             }
             match scope.field(compute.column()) {
                 Err(fault) => faults.push(fault),
@@ -221,7 +351,7 @@ impl Aggregate {
                     let message = format!("`{}` is {}, not a number", field.name(), field.data_type());
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                 }
-                Ok(field) => computed.push((name.clone(), compute.clone(), field.data_type().clone())),
+                Ok(field) => computed.push(ResolvedResult { data_type: field.data_type().clone(), ..result }),
             }
         }
         if let Some(fault) = Fault::combine(faults) {
@@ -280,5 +410,13 @@ struct ResolvedAggregate {
     by: Vec<(String, DataType)>,
     /// The column that buckets divide.
     time: Option<(String, DataType, TimeBucket)>,
-    computed: Vec<(String, AggregateExpression, DataType)>,
+    computed: Vec<ResolvedResult>,
+}
+
+/// A new column with the types of the columns that it is computed of.
+struct ResolvedResult {
+    name: String,
+    compute: AggregateExpression,
+    data_type: DataType,
+    other: Option<DataType>,
 }

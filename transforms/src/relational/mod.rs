@@ -9,7 +9,10 @@ mod dedupe;
 mod exact_udaf;
 mod join;
 
-pub use aggregate::{Aggregate, AggregateExpression, AggregateQuantile, aggregate};
+pub use aggregate::{
+    Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,
+    AggregateWeightedMean, ListOverflow, aggregate,
+};
 pub use as_of_join::{AsOfDirection, AsOfJoin, as_of_join};
 pub use collect::{CollectRows, CollectState};
 pub use dedupe::{Dedupe, DedupeKeep, dedupe};

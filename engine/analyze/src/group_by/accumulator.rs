@@ -12,8 +12,10 @@ use super::extremes::{ByteExtremes, Extremes};
 use super::float_sums::FloatSums;
 use super::integer_sums::IntegerSums;
 use super::key_field::as_type;
+use super::lists::Lists;
 use super::ordered_bits::has_ordered_bits;
 use super::placed::{PlacedRows, PlacedValues};
+use super::weighted_sums::WeightedSums;
 
 /// A value column of a batch.
 pub(super) struct ValueColumn {
@@ -44,6 +46,30 @@ pub(super) fn doubles(array: &ArrayRef) -> Result<Float64Array> {
     Ok(column.as_primitive::<Float64Type>().clone())
 }
 
+/// Rows of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct GroupedRows<'r> {
+    /// The group of each row.
+    pub(super) groups: &'r [u32],
+    pub(super) value: Option<&'r ValueColumn>,
+    /// The second column of a function: weights or times.
+    pub(super) other: Option<&'r ValueColumn>,
+    /// The position of the first row.
+    pub(super) first: u64,
+}
+
+impl<'r> GroupedRows<'r> {
+    pub(super) fn value(&self) -> Result<&'r ValueColumn> {
+        self.value.ok_or_else(foreign_function)
+    }
+
+    /// The second column, and the rows that hold a value in both.
+    pub(super) fn pair(&self) -> Result<(&'r ValueColumn, Option<NullBuffer>)> {
+        let other = self.other.ok_or_else(foreign_function)?;
+        Ok((other, NullBuffer::union(self.value()?.valid.as_ref(), other.valid.as_ref())))
+    }
+}
+
 /// Calls `take` with each row that holds a value, and its group.
 pub(super) fn for_each_value(groups: &[u32], valid: Option<&NullBuffer>, mut take: impl FnMut(usize, usize)) {
     match valid {
@@ -60,14 +86,20 @@ pub(super) trait Accumulator: Send {
     /// Makes room for new groups.
     fn resize(&mut self, groups: usize);
 
-    /// Accumulates rows; `first` is the position of the first one.
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, first: u64) -> Result<()>;
+    /// Accumulates rows.
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()>;
 
     /// The states of groups as columns.
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>>;
 
-    /// Merges states into groups; returns the number of columns read.
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize>;
+    /// The states of groups without the positions of rows, which depend on rows that say nothing of the groups. Of
+    /// the values of a group only their order is told.
+    fn placeless_states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        self.states(order)
+    }
+
+    /// Merges states into groups; returns the number of columns read. `shift` is added to the positions of their rows.
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize>;
 
     /// What a function says of groups.
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef>;
@@ -86,6 +118,7 @@ pub(super) enum AccumulatorKind {
     Floats {
         has_squares: bool,
     },
+    Weighted,
     Extremes {
         greatest: bool,
     },
@@ -94,6 +127,10 @@ pub(super) enum AccumulatorKind {
     },
     PlacedValues {
         last: bool,
+        by_time: bool,
+    },
+    Lists {
+        limit: u32,
     },
     PlacedRows {
         last: bool,
@@ -121,11 +158,17 @@ impl AccumulatorKind {
             GroupFunction::Var { .. } | GroupFunction::Std { .. } => AccumulatorKind::Floats { has_squares: true },
             GroupFunction::Min => extremes(false),
             GroupFunction::Max => extremes(true),
-            GroupFunction::First => AccumulatorKind::PlacedValues { last: false },
-            GroupFunction::Last => AccumulatorKind::PlacedValues { last: true },
+            GroupFunction::WeightedMean { .. } => AccumulatorKind::Weighted,
+            GroupFunction::First => AccumulatorKind::PlacedValues { last: false, by_time: false },
+            GroupFunction::Last => AccumulatorKind::PlacedValues { last: true, by_time: false },
+            GroupFunction::FirstBy { .. } => AccumulatorKind::PlacedValues { last: false, by_time: true },
+            GroupFunction::LastBy { .. } => AccumulatorKind::PlacedValues { last: true, by_time: true },
+            GroupFunction::List { limit, .. } => AccumulatorKind::Lists { limit },
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
-            GroupFunction::NUnique | GroupFunction::Quantile { .. } => AccumulatorKind::Distinct,
+            GroupFunction::NUnique | GroupFunction::Quantile { .. } | GroupFunction::TopK { .. } => {
+                AccumulatorKind::Distinct
+            }
         }
     }
 
@@ -141,7 +184,9 @@ impl AccumulatorKind {
             AccumulatorKind::Floats { has_squares } => Box::new(FloatSums::new(has_squares)),
             AccumulatorKind::Extremes { greatest } => Box::new(Extremes::new(data_type, greatest)),
             AccumulatorKind::ByteExtremes { greatest } => Box::new(ByteExtremes::new(data_type, greatest)?),
-            AccumulatorKind::PlacedValues { last } => Box::new(PlacedValues::new(data_type, last)?),
+            AccumulatorKind::Weighted => Box::new(WeightedSums::default()),
+            AccumulatorKind::PlacedValues { last, by_time } => Box::new(PlacedValues::new(data_type, last, by_time)?),
+            AccumulatorKind::Lists { limit } => Box::new(Lists::new(data_type, limit)?),
             AccumulatorKind::PlacedRows { last } => Box::new(PlacedRows::new(last)),
             AccumulatorKind::Distinct => return Err(foreign_function()),
         })
@@ -175,9 +220,9 @@ impl Accumulator for Counts {
         self.0.resize(groups, 0);
     }
 
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
-        let valid = value.and_then(|value| value.valid.as_ref());
-        for_each_value(groups, valid, |_, group| self.0[group] += 1);
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let valid = rows.value.and_then(|value| value.valid.as_ref());
+        for_each_value(rows.groups, valid, |_, group| self.0[group] += 1);
         Ok(())
     }
 
@@ -186,7 +231,7 @@ impl Accumulator for Counts {
         Ok(vec![Arc::new(UInt64Array::from_iter_values(counts))])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let counts = state_column::<UInt64Type>(states, 0)?;
         groups.iter().zip(counts.values()).for_each(|(group, count)| self.0[*group as usize] += count);
         Ok(1)

@@ -3,32 +3,32 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array};
-use arrow::compute::take_arrays;
-use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, Result, ScratchSpace, codes};
+use arrow::array::Array;
+use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, Result, ScratchSpace};
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::xxh3_64;
 
-use super::GroupByState;
-use super::runs::{GroupBatch, merge_states, read_groups, write_groups, write_groups_end};
+use super::kept_groups::KeptGroupsWriter;
+use super::runs::{GroupBatch, NewStates, merge_states, read_groups};
+use super::{GroupByState, RowPositions};
+
+/// The position after the rows of a state that was read: values have the positions 0 to the greatest limit of a list.
+const KEPT_END: u64 = 1 << 20;
 
 /// Computes one row per key.
 ///
 /// Its state is read with [`GroupByState::into_sorted`]: there may be more groups than fit in memory, so that it has no
-/// finding. Functions of the positions of rows are not possible: a position in a span says nothing about other spans.
+/// finding. Positions of rows are no results: a position in a span says nothing about other spans. Functions of the
+/// order of rows are possible, since states are merged in span order; a written state holds no positions.
 #[derive(Debug, Clone)]
 pub struct GroupByAnalyzer {
     spec: Arc<GroupBy>,
 }
 
 impl GroupByAnalyzer {
-    /// `None` if a result depends on the positions of rows.
+    /// `None` if a result is the position of a row.
     pub fn new(spec: &Arc<GroupBy>) -> Option<GroupByAnalyzer> {
-        let is_positional = |function| {
-            use GroupFunction::{First, FirstRow, Last, LastRow};
-            matches!(function, First | FirstRow | Last | LastRow)
-        };
-        let possible = !spec.results.iter().any(|result| is_positional(result.function));
+        let is_position = |function| matches!(function, GroupFunction::FirstRow | GroupFunction::LastRow);
+        let possible = !spec.results.iter().any(|result| is_position(result.function));
         possible.then(|| GroupByAnalyzer { spec: spec.clone() })
     }
 }
@@ -49,6 +49,12 @@ fn function_text(function: GroupFunction) -> String {
         GroupFunction::Last => "last".to_owned(),
         GroupFunction::NUnique => "n_unique".to_owned(),
         GroupFunction::Quantile { q } => format!("quantile {q}"),
+        GroupFunction::WeightedMean { weight } => format!("weighted_mean {weight}"),
+        GroupFunction::FirstBy { time } => format!("first_by {time}"),
+        GroupFunction::LastBy { time } => format!("last_by {time}"),
+        GroupFunction::TopK { k } => format!("top_k {k}"),
+        // What exceeds the limit is told by the number of values, which the state holds in any case.
+        GroupFunction::List { limit, .. } => format!("list {limit}"),
     }
 }
 
@@ -57,6 +63,10 @@ impl Analyzer for GroupByAnalyzer {
 
     fn kind(&self) -> &'static str {
         "group_by"
+    }
+
+    fn version(&self) -> u32 {
+        2
     }
 
     fn config(&self) -> Value {
@@ -73,6 +83,10 @@ impl Analyzer for GroupByAnalyzer {
         })
     }
 
+    fn order_free(&self) -> bool {
+        !self.spec.is_of_row_order()
+    }
+
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
         GroupByState::new(&self.spec, scratch)
     }
@@ -81,11 +95,11 @@ impl Analyzer for GroupByAnalyzer {
         let inputs = self.spec.keys.len() + self.spec.values.len();
         let columns = input.columns.get(..inputs);
         let columns = columns.ok_or_else(|| Fault::internal("groups received the wrong number of columns"))?;
-        state.update(columns, input.rows, 0)
+        state.update(columns, input.rows, state.end)
     }
 
     fn merge(&self, state: &mut GroupByState, later: GroupByState) -> Result<()> {
-        state.merge(later)
+        state.merge_following(later)
     }
 
     fn encode(&self, state: &mut GroupByState, out: &mut dyn Write) -> Result<()> {
@@ -101,7 +115,7 @@ impl Analyzer for GroupByAnalyzer {
     fn divisible_bytes(&self, state: &GroupByState) -> Option<u64> {
         // Pairs of keys and values would have to be divided by the key alone.
         let can_divide = state.distinct.is_empty() && !self.spec.keys.is_empty();
-        let spilled: u64 = state.runs.iter().map(|run| run.bytes()).sum();
+        let spilled: u64 = state.runs.iter().map(|run| run.file.bytes()).sum();
         can_divide.then(|| spilled + state.own_bytes() as u64)
     }
 
@@ -126,13 +140,14 @@ impl GroupByState {
     /// Writes all groups, each to the share of its key: batches of keys in their order, with their states. Then the same
     /// of distinct values.
     fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
+        let mut writer = KeptGroupsWriter::new(shares);
         if self.runs.is_empty() {
-            self.for_each_held(&mut |keys, states| write_to_shares(shares, keys, states))?;
+            self.for_each_held(RowPositions::Dropped, &mut |keys, states| writer.push(keys, states))?;
         } else {
             self.spill()?;
-            self.for_each_merged(&self.runs, &mut |keys, states| write_to_shares(shares, keys, states))?;
+            self.for_each_merged(&self.runs, RowPositions::Dropped, &mut |keys, states| writer.push(keys, states))?;
         }
-        shares.iter_mut().try_for_each(|share| write_groups_end(share))?;
+        writer.finish()?;
         self.distinct.iter_mut().try_for_each(|set| set.pairs.encode(shares))
     }
 
@@ -141,29 +156,12 @@ impl GroupByState {
         while let Some(GroupBatch { keys, states, .. }) = read_groups(input)? {
             let columns = self.index.decode(&keys)?;
             self.index.find_groups(&columns, keys.len(), &mut self.groups)?;
-            merge_states(&mut self.accumulators, self.index.len(), &self.groups, &states)?;
+            let states = NewStates { groups: &self.groups, columns: &states, shift: 0 };
+            merge_states(&mut self.accumulators, self.index.len(), &states)?;
             self.spill_if_large()?;
         }
+        self.end = self.end.max(KEPT_END);
         self.resize();
         self.distinct.iter_mut().try_for_each(|set| set.pairs.decode(input))
     }
-}
-
-fn write_to_shares(shares: &mut [&mut dyn Write], keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
-    if let [only] = shares {
-        return write_groups(only, keys, states);
-    }
-    let count = shares.len() as u64;
-    let mut rows: Vec<Vec<u32>> = vec![Vec::new(); shares.len()];
-    for (row, key) in keys.iter().enumerate() {
-        rows[(xxh3_64(key.unwrap_or_default()) % count) as usize].push(row as u32);
-    }
-    let columns: Vec<ArrayRef> = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).collect();
-    for (share, rows) in shares.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
-        let taken = take_arrays(&columns, &UInt32Array::from(rows), None)?;
-        let (keys, states) = taken.split_first().ok_or_else(|| Fault::internal("groups without keys"))?;
-        let keys = keys.as_binary_opt::<i32>().ok_or_else(|| Fault::new(codes::CORRUPT, "keys are no bytes"))?;
-        write_groups(share, keys.clone(), states.to_vec())?;
-    }
-    Ok(())
 }

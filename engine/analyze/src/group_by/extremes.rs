@@ -8,7 +8,7 @@ use arrow::row::{RowConverter, SortField};
 use forebay_model::{GroupFunction, Result};
 
 use super::accumulator::{
-    Accumulator, ValueColumn, doubles, for_each_value, foreign_function, foreign_states, state_column,
+    Accumulator, GroupedRows, doubles, for_each_value, foreign_function, foreign_states, state_column,
 };
 use super::ordered_bits::{from_ordered_bits, to_ordered_bits};
 
@@ -43,8 +43,8 @@ impl Accumulator for Extremes {
         self.is_seen.resize(groups, false);
     }
 
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
-        let column = value.ok_or_else(foreign_function)?;
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let (groups, column) = (rows.groups, rows.value()?);
         let bits = match self.data_type.is_floating() {
             // Both zeros are 0.0.
             true => {
@@ -62,7 +62,7 @@ impl Accumulator for Extremes {
         Ok(vec![Arc::new(self.held(order))])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let states = state_column::<Int64Type>(states, 0)?;
         for_each_value(groups, states.nulls(), |row, group| self.add(group, states.value(row)));
         Ok(1)
@@ -145,10 +145,10 @@ impl Accumulator for ByteExtremes {
         self.values.resize(groups, None);
     }
 
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
-        let column = value.ok_or_else(foreign_function)?;
-        let rows = self.bytes.encode(&column.array)?;
-        for_each_value(groups, column.valid.as_ref(), |row, group| self.add(group, rows.row(row).data()));
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let (groups, column) = (rows.groups, rows.value()?);
+        let encoded = self.bytes.encode(&column.array)?;
+        for_each_value(groups, column.valid.as_ref(), |row, group| self.add(group, encoded.row(row).data()));
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Accumulator for ByteExtremes {
         Ok(vec![Arc::new(self.held(order).collect::<BinaryArray>())])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let states = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
         for_each_value(groups, states.nulls(), |row, group| self.add(group, states.value(row)));
         Ok(1)

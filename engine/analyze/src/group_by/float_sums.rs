@@ -6,18 +6,13 @@ use arrow::array::{ArrayRef, AsArray, BinaryBuilder, Float64Array, UInt8Array, U
 use arrow::datatypes::{UInt8Type, UInt64Type};
 use forebay_model::{GroupFunction, Result, StateDecoder, StateEncoder};
 
-use super::accumulator::{
-    Accumulator, ValueColumn, counted, doubles, for_each_value, foreign_function, foreign_states, state_column,
-};
+use super::accumulator::{Accumulator, GroupedRows, counted, doubles, for_each_value, foreign_states, state_column};
 use super::window_sums::WindowSums;
 use crate::exact_sum::variance;
 use crate::moment_accumulator::decompose;
 
 const PLUS_INFINITY: u8 = 1;
 const MINUS_INFINITY: u8 = 2;
-
-/// Bits of one half of the square of a mantissa.
-const HALF_BITS: u32 = 53;
 
 /// The number of the values of each group, their sum, and on demand the sum of their squares.
 pub(super) struct FloatSums {
@@ -30,7 +25,7 @@ pub(super) struct FloatSums {
 
 impl FloatSums {
     pub(super) fn new(has_squares: bool) -> Self {
-        let squares = has_squares.then(WindowSums::of_squares);
+        let squares = has_squares.then(WindowSums::of_products);
         FloatSums { counts: Vec::new(), infinities: Vec::new(), sums: WindowSums::of_values(), squares }
     }
 
@@ -67,8 +62,8 @@ impl Accumulator for FloatSums {
         self.squares.iter_mut().for_each(|squares| squares.resize(groups));
     }
 
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
-        let column = value.ok_or_else(foreign_function)?;
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let (groups, column) = (rows.groups, rows.value()?);
         let values = doubles(&column.array)?;
         let values = values.values();
         for_each_value(groups, column.valid.as_ref(), |row, group| {
@@ -80,14 +75,7 @@ impl Accumulator for FloatSums {
                 let (mantissa, power) = decompose(value);
                 self.sums.add(group, i128::from(mantissa), power);
                 if let Some(squares) = &mut self.squares {
-                    // An odd mantissa is shorter: squares of small integers need one half.
-                    let zeros = mantissa.trailing_zeros();
-                    let (odd, power) = (i128::from(mantissa >> zeros), 2 * (power + zeros as i32));
-                    let square = odd * odd;
-                    squares.add(group, square & ((1 << HALF_BITS) - 1), power);
-                    if square >> HALF_BITS != 0 {
-                        squares.add(group, square >> HALF_BITS, power + HALF_BITS as i32);
-                    }
+                    squares.add_product(group, value, value);
                 }
             }
         });
@@ -114,7 +102,7 @@ impl Accumulator for FloatSums {
         ])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let sums = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
         let infinities = state_column::<UInt8Type>(states, 1)?.values();
         let counts = state_column::<UInt64Type>(states, 2)?.values();

@@ -11,7 +11,9 @@ use arrow::datatypes::{
 };
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
-use super::accumulator::{Accumulator, ValueColumn, counted, for_each_value, foreign_function, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, ValueColumn, counted, for_each_value, foreign_function, state_column,
+};
 use super::window_sums::divided;
 
 /// The magnitude up to which doubles hold all integers.
@@ -140,8 +142,8 @@ impl Accumulator for IntegerSums {
         }
     }
 
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, _: u64) -> Result<()> {
-        let column = value.ok_or_else(foreign_function)?;
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let (groups, column) = (rows.groups, rows.value()?);
         match column.array.data_type() {
             DataType::Int8 => self.push_narrow::<Int8Type>(groups, column),
             DataType::Int16 => self.push_narrow::<Int16Type>(groups, column),
@@ -163,7 +165,7 @@ impl Accumulator for IntegerSums {
         Ok(vec![Arc::new(sums), Arc::new(UInt64Array::from_iter_values(counts))])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let sums = state_column::<Decimal128Type>(states, 0)?.values();
         let counts = state_column::<UInt64Type>(states, 1)?.values();
         for ((group, sum), count) in groups.iter().zip(sums).zip(counts) {

@@ -10,26 +10,30 @@ mod extremes;
 mod float_sums;
 mod integer_sums;
 mod interner;
+mod kept_groups;
 mod key_field;
 mod key_index;
+mod lists;
 mod ordered_bits;
 mod packed_keys;
 mod placed;
 mod runs;
 mod sorted_groups;
 mod value_reader;
+mod weighted_sums;
 mod window_sums;
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
-use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillFile, SpillWriter};
+use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillWriter};
 
-use accumulator::{Accumulator, AccumulatorKind, ValueColumn};
+use accumulator::{Accumulator, AccumulatorKind, GroupedRows, ValueColumn};
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
-use runs::{GroupRunWriter, RUN_BATCH_BYTES, RUNS_MAX, RunMerge, merge_states};
+use runs::{GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RUNS_MAX, RunMerge, merge_states};
 pub use sorted_groups::SortedGroups;
+use value_reader::ValueQuestions;
 
 /// One part in this many of the budget is filled before groups are spilled: sorting and growing take the rest.
 const FILLED_SHARE: usize = 3;
@@ -47,16 +51,20 @@ pub struct GroupByState {
     /// For each result, the accumulator or the set of values that tells it.
     sources: Vec<ResultSource>,
     distinct: Vec<DistinctValues>,
-    runs: Vec<Arc<dyn SpillFile>>,
+    runs: Vec<GroupRun>,
+    /// The position after the last row.
+    end: u64,
     /// The groups of the rows of a batch; kept for its allocation.
     groups: Vec<u32>,
 }
 
-/// The kind of an accumulator and its value column.
+/// The kind of an accumulator and its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AccumulatorColumn {
     kind: AccumulatorKind,
     value: Option<usize>,
+    /// The second column of a function: weights or times.
+    other: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,14 +76,27 @@ enum ResultSource {
 /// The distinct values of a column in each group, as groups of the keys and the value.
 struct DistinctValues {
     value: usize,
-    /// Which shares of the values have to be found, and the accumulator that tells the number of values.
-    quantiles: Option<(Vec<f64>, usize)>,
+    asked: ValueQuestions,
     pairs: GroupByState,
 }
 
 impl DistinctValues {
     fn with_scratch(self, scratch: &Arc<dyn ScratchSpace>) -> Self {
         DistinctValues { pairs: self.pairs.with_scratch(scratch), ..self }
+    }
+}
+
+/// Whether states tell the positions of rows.
+#[derive(Debug, Clone, Copy)]
+enum RowPositions {
+    Told,
+    Dropped,
+}
+
+impl AccumulatorColumn {
+    /// The number of values of a column.
+    fn counts(value: usize) -> Self {
+        AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(value), other: None }
     }
 }
 
@@ -109,7 +130,8 @@ impl GroupByState {
         let mut distinct: Vec<usize> = Vec::new();
         let column = |result: &GroupResult| {
             let kind = AccumulatorKind::of(result, &spec.values);
-            AccumulatorColumn { kind, value: (!result.function.is_of_rows()).then_some(result.value) }
+            let value = (!result.function.is_of_rows()).then_some(result.value);
+            AccumulatorColumn { kind, value, other: result.function.other_column() }
         };
         let mut asked: Vec<&GroupResult> = spec.results.iter().collect();
         asked.sort_by_key(|result| breadth(column(result).kind));
@@ -119,7 +141,7 @@ impl GroupByState {
                 if !distinct.contains(&result.value) {
                     distinct.push(result.value);
                 }
-                let counts = AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(result.value) };
+                let counts = AccumulatorColumn::counts(result.value);
                 let is_known = |known: &AccumulatorColumn| tells(known, &counts, GroupFunction::Count);
                 if matches!(result.function, GroupFunction::Quantile { .. }) && !columns.iter().any(is_known) {
                     columns.push(counts);
@@ -143,15 +165,23 @@ impl GroupByState {
         let distinct = distinct.into_iter().map(|value| {
             let data_type = spec.values[value].clone();
             let keys = spec.keys.iter().cloned().chain([GroupKey { data_type, bucket: None }]).collect();
-            let quantiles: Vec<f64> =
-                spec.results.iter().filter(|result| result.value == value).filter_map(quantile).collect();
-            let counts = AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(value) };
+            let counts = AccumulatorColumn::counts(value);
             let count = columns.iter().position(|known| tells(known, &counts, GroupFunction::Count));
-            let quantiles = count.filter(|_| !quantiles.is_empty()).map(|count| (quantiles, count));
+            let mut asked = ValueQuestions::default();
+            for result in spec.results.iter().filter(|result| result.value == value) {
+                match result.function {
+                    GroupFunction::Quantile { q } => {
+                        asked.quantiles.push(q);
+                        asked.count = count;
+                    }
+                    GroupFunction::TopK { k } => asked.top.push(k),
+                    _ => {}
+                }
+            }
             let rows = GroupResult { function: GroupFunction::CountRows, value: 0 };
-            let results = if quantiles.is_some() { vec![rows] } else { Vec::new() };
+            let results = if asked.needs_repeats() { vec![rows] } else { Vec::new() };
             let pairs = GroupBy { keys, values: Vec::new(), results };
-            Ok(DistinctValues { value, quantiles, pairs: GroupByState::new(&Arc::new(pairs), &scratch)? })
+            Ok(DistinctValues { value, asked, pairs: GroupByState::new(&Arc::new(pairs), &scratch)? })
         });
         let distinct = distinct.collect::<Result<Vec<_>>>()?;
         let mut state = GroupByState {
@@ -162,6 +192,7 @@ impl GroupByState {
             distinct,
             columns,
             runs: Vec::new(),
+            end: 0,
             groups: Vec::new(),
             scratch,
         };
@@ -177,9 +208,13 @@ impl GroupByState {
         self.resize();
         let values = values.iter().zip(&self.spec.values).map(|(column, data_type)| ValueColumn::of(column, data_type));
         let values = values.collect::<Result<Vec<_>>>()?;
+        let values = &values;
         for (column, accumulator) in self.columns.iter().zip(&mut self.accumulators) {
-            accumulator.update(&self.groups, column.value.map(|value| &values[value]), first)?;
+            let of = |place: Option<usize>| place.and_then(|place| values.get(place));
+            let (value, other) = (of(column.value), of(column.other));
+            accumulator.update(&GroupedRows { groups: &self.groups, value, other, first })?;
         }
+        self.end = self.end.max(first + rows as u64);
         for set in &mut self.distinct {
             let value = &values[set.value];
             let mut pairs = keys.to_vec();
@@ -197,8 +232,21 @@ impl GroupByState {
         self.spill_if_large()
     }
 
-    /// Merges the state of other rows.
-    pub fn merge(&mut self, mut other: GroupByState) -> Result<()> {
+    /// Merges the state of other rows, whose positions are of the same sequence.
+    pub fn merge(&mut self, other: GroupByState) -> Result<()> {
+        self.end = self.end.max(other.end);
+        self.merge_shifted(other, 0)
+    }
+
+    /// Merges the state of rows that follow. Their positions begin with 0.
+    fn merge_following(&mut self, other: GroupByState) -> Result<()> {
+        let shift = self.end;
+        self.end += other.end;
+        self.merge_shifted(other, shift)
+    }
+
+    /// Merges the state of other rows, and adds a number to their positions.
+    fn merge_shifted(&mut self, mut other: GroupByState, shift: u64) -> Result<()> {
         for (set, other) in self.distinct.iter_mut().zip(std::mem::take(&mut other.distinct)) {
             set.pairs.merge(other.pairs)?;
         }
@@ -208,14 +256,15 @@ impl GroupByState {
             for order in all.chunks(MERGE_GROUPS) {
                 let keys = other.index.columns(&decoder, order)?;
                 self.index.find_groups(&keys, order.len(), &mut self.groups)?;
-                let states = all_states(&other.accumulators, order)?;
-                merge_states(&mut self.accumulators, self.index.len(), &self.groups, &states)?;
+                let columns = all_states(&other.accumulators, order, RowPositions::Told)?;
+                let states = NewStates { groups: &self.groups, columns: &columns, shift };
+                merge_states(&mut self.accumulators, self.index.len(), &states)?;
             }
             return self.spill_if_large();
         }
         self.spill()?;
         other.spill()?;
-        self.runs.append(&mut other.runs);
+        self.runs.extend(other.runs.into_iter().map(|run| GroupRun { shift: run.shift + shift, ..run }));
         self.compact_runs()
     }
 
@@ -291,7 +340,7 @@ impl GroupByState {
             return Ok(());
         }
         let mut writer = GroupRunWriter::new(&*self.scratch)?;
-        self.for_each_held(&mut |keys, states| writer.push(keys, states))?;
+        self.for_each_held(RowPositions::Told, &mut |keys, states| writer.push(keys, states))?;
         self.runs.push(writer.finish()?);
         self.index.clear();
         self.accumulators = self.fresh()?;
@@ -300,17 +349,17 @@ impl GroupByState {
     }
 
     /// Passes the groups in memory to `take`, in batches in the order of keys.
-    fn for_each_held(&self, take: TakeGroups<'_>) -> Result<()> {
+    fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
         let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
         let per_batch = (RUN_BATCH_BYTES / (self.own_bytes() / order.len().max(1)).max(1)).clamp(1, MERGE_GROUPS);
-        order
-            .chunks(per_batch)
-            .try_for_each(|order| take(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order)?))
+        order.chunks(per_batch).try_for_each(|order| {
+            take(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order, positions)?)
+        })
     }
 
     /// Passes the groups of runs to `take`, merged, in batches in the order of keys.
-    fn for_each_merged(&self, runs: &[Arc<dyn SpillFile>], take: TakeGroups<'_>) -> Result<()> {
-        let mut merge = RunMerge::open(runs)?;
+    fn for_each_merged(&self, runs: &[GroupRun], positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
+        let mut merge = RunMerge::open(runs, MERGED_GROUPS_MAX)?;
         loop {
             let mut merged = self.fresh()?;
             let keys = merge.next(&mut merged)?;
@@ -318,19 +367,19 @@ impl GroupByState {
             if all.is_empty() {
                 return Ok(());
             }
-            take(keys, all_states(&merged, &all)?)?;
+            take(keys, all_states(&merged, &all, positions)?)?;
         }
     }
 
     /// Merges the smallest runs until few are left.
     fn compact_runs(&mut self) -> Result<()> {
         while self.runs.len() > RUNS_MAX {
-            self.runs.sort_by_key(|run| std::cmp::Reverse(run.bytes()));
+            self.runs.sort_by_key(|run| std::cmp::Reverse(run.file.bytes()));
             let small = self.runs.split_off(RUNS_MAX / 2);
             let merged = &small[small.len().saturating_sub(RUNS_MAX)..];
             self.runs.extend_from_slice(&small[..small.len().saturating_sub(RUNS_MAX)]);
             let mut writer = GroupRunWriter::new(&*self.scratch)?;
-            self.for_each_merged(merged, &mut |keys, states| writer.push(keys, states))?;
+            self.for_each_merged(merged, RowPositions::Told, &mut |keys, states| writer.push(keys, states))?;
             self.runs.push(writer.finish()?);
         }
         Ok(())
@@ -343,14 +392,6 @@ fn breadth(kind: AccumulatorKind) -> u8 {
         AccumulatorKind::Floats { has_squares: true } => 0,
         AccumulatorKind::Counts => 2,
         _ => 1,
-    }
-}
-
-/// The share of a quantile.
-fn quantile(result: &GroupResult) -> Option<f64> {
-    match result.function {
-        GroupFunction::Quantile { q } => Some(q),
-        _ => None,
     }
 }
 
@@ -372,10 +413,13 @@ fn build_all(columns: &[AccumulatorColumn], spec: &GroupBy) -> Result<Vec<Box<dy
     each.collect()
 }
 
-fn all_states(accumulators: &[Box<dyn Accumulator>], order: &[u32]) -> Result<Vec<ArrayRef>> {
+fn all_states(accumulators: &[Box<dyn Accumulator>], order: &[u32], positions: RowPositions) -> Result<Vec<ArrayRef>> {
     let mut states = Vec::new();
     for accumulator in accumulators {
-        states.extend(accumulator.states(order)?);
+        states.extend(match positions {
+            RowPositions::Told => accumulator.states(order)?,
+            RowPositions::Dropped => accumulator.placeless_states(order)?,
+        });
     }
     Ok(states)
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray, Int64Array, UInt64Array};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use forebay_model::{GroupFunction, Result};
 
-use super::accumulator::{Accumulator, ValueColumn, for_each_value, foreign_function, foreign_states, state_column};
+use super::accumulator::{Accumulator, GroupedRows, ValueColumn, for_each_value, foreign_states, state_column};
 use super::extremes::{ValueBytes, replace_bytes};
 use super::ordered_bits::{from_ordered_bits, has_ordered_bits, to_ordered_bits};
 
@@ -16,6 +17,15 @@ const NONE: u64 = u64::MAX;
 /// The rank of a position, and the position of a rank: the row with the least rank counts.
 fn rank(position: u64, last: bool) -> u64 {
     if last { NONE - 1 - position } else { position }
+}
+
+/// A rank whose position is `shift` later.
+fn shifted(rank: u64, shift: u64, last: bool) -> u64 {
+    match (rank, last) {
+        (NONE, _) => NONE,
+        (rank, true) => rank.saturating_sub(shift),
+        (rank, false) => rank.saturating_add(shift),
+    }
 }
 
 /// The position of the first or last row of each group.
@@ -35,8 +45,8 @@ impl Accumulator for PlacedRows {
         self.ranks.resize(groups, NONE);
     }
 
-    fn update(&mut self, groups: &[u32], _: Option<&ValueColumn>, first: u64) -> Result<()> {
-        for (group, position) in groups.iter().zip(first..) {
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        for (group, position) in rows.groups.iter().zip(rows.first..) {
             let held = &mut self.ranks[*group as usize];
             *held = rank(position, self.last).min(*held);
         }
@@ -48,10 +58,10 @@ impl Accumulator for PlacedRows {
         Ok(vec![Arc::new(UInt64Array::from_iter_values(ranks))])
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
         for (group, rank) in groups.iter().zip(state_column::<UInt64Type>(states, 0)?.values()) {
             let held = &mut self.ranks[*group as usize];
-            *held = (*rank).min(*held);
+            *held = shifted(*rank, shift, self.last).min(*held);
         }
         Ok(1)
     }
@@ -66,11 +76,13 @@ impl Accumulator for PlacedRows {
     }
 }
 
-/// The first or last value of each group.
+/// The first or last value of each group, by the position of rows or by their time.
 pub(super) struct PlacedValues {
     data_type: DataType,
     last: bool,
     ranks: Vec<u64>,
+    /// Where rows go by time: numbers whose least counts. Of rows of one time the least rank counts.
+    times: Option<Vec<i64>>,
     held: HeldValues,
 }
 
@@ -85,8 +97,23 @@ enum HeldValues {
     },
 }
 
+/// Values that may replace those that are held.
+enum NewValues<'v> {
+    Bits(&'v Int64Array),
+    Rows(&'v arrow::row::Rows),
+    Bytes(&'v BinaryArray),
+}
+
+/// Where new values stand.
+struct NewPlaces<'p, R> {
+    groups: &'p [u32],
+    valid: Option<&'p NullBuffer>,
+    rank: R,
+    times: Option<&'p Int64Array>,
+}
+
 impl PlacedValues {
-    pub(super) fn new(data_type: &DataType, last: bool) -> Result<Self> {
+    pub(super) fn new(data_type: &DataType, last: bool, by_time: bool) -> Result<Self> {
         let held = match has_ordered_bits(data_type) {
             true => HeldValues::Bits(Vec::new()),
             false => {
@@ -95,61 +122,69 @@ impl PlacedValues {
                 HeldValues::Bytes { values: Vec::new(), heap_bytes: 0, encoding, null }
             }
         };
-        Ok(PlacedValues { data_type: data_type.clone(), last, ranks: Vec::new(), held })
+        let times = by_time.then(Vec::new);
+        Ok(PlacedValues { data_type: data_type.clone(), last, ranks: Vec::new(), times, held })
     }
 
     fn is_seen(&self, group: u32) -> bool {
         self.ranks[group as usize] != NONE
     }
-}
 
-/// Takes the values that come before the held ones.
-fn replace_later(
-    ranks: &mut [u64],
-    groups: &[u32],
-    valid: Option<&arrow::buffer::NullBuffer>,
-    rank: impl Fn(usize) -> u64,
-    mut replace: impl FnMut(usize, usize),
-) {
-    for_each_value(groups, valid, |row, group| {
-        let rank = rank(row);
-        if rank < ranks[group] {
-            ranks[group] = rank;
-            replace(row, group);
-        }
-    });
-}
-
-impl Accumulator for PlacedValues {
-    fn resize(&mut self, groups: usize) {
-        self.ranks.resize(groups, NONE);
-        match &mut self.held {
-            HeldValues::Bits(values) => values.resize(groups, 0),
-            HeldValues::Bytes { values, .. } => values.resize(groups, Vec::new()),
-        }
-    }
-
-    fn update(&mut self, groups: &[u32], value: Option<&ValueColumn>, first: u64) -> Result<()> {
-        let column = value.ok_or_else(foreign_function)?;
-        let (ranks, valid, last) = (&mut self.ranks, column.valid.as_ref(), self.last);
-        let rank = |row: usize| rank(first + row as u64, last);
-        match &mut self.held {
-            HeldValues::Bits(values) => {
-                let bits = to_ordered_bits(&column.array)?;
-                replace_later(ranks, groups, valid, rank, |row, group| values[group] = bits.value(row));
+    /// Takes the values that come before the held ones.
+    fn replace(&mut self, places: NewPlaces<'_, impl Fn(usize) -> u64>, values: &NewValues<'_>) -> Result<()> {
+        let PlacedValues { ranks, times, held, .. } = self;
+        let NewPlaces { groups, valid, rank, times: new_times } = places;
+        let (mut times, new_times) = match (times, new_times) {
+            (Some(times), Some(new)) => (Some(times), Some(new)),
+            (None, _) => (None, None),
+            (Some(_), None) => return Err(foreign_states()),
+        };
+        let mut comes_before = |row: usize, group: usize| {
+            let rank = rank(row);
+            if let (Some(times), Some(new)) = (&mut times, new_times) {
+                let time = new.value(row);
+                if (time, rank) >= (times[group], ranks[group]) {
+                    return false;
+                }
+                times[group] = time;
+            } else if rank >= ranks[group] {
+                return false;
             }
-            HeldValues::Bytes { values, heap_bytes, encoding, .. } => {
-                let rows = encoding.encode(&column.array)?;
-                replace_later(ranks, groups, valid, rank, |row, group| {
-                    replace_bytes(&mut values[group], rows.row(row).data(), heap_bytes);
+            ranks[group] = rank;
+            true
+        };
+        match (held, values) {
+            (HeldValues::Bits(held), NewValues::Bits(bits)) => for_each_value(groups, valid, |row, group| {
+                if comes_before(row, group) {
+                    held[group] = bits.value(row);
+                }
+            }),
+            (HeldValues::Bytes { values: held, heap_bytes, .. }, NewValues::Rows(rows)) => {
+                for_each_value(groups, valid, |row, group| {
+                    if comes_before(row, group) {
+                        replace_bytes(&mut held[group], rows.row(row).data(), heap_bytes);
+                    }
                 });
             }
+            (HeldValues::Bytes { values: held, heap_bytes, .. }, NewValues::Bytes(bytes)) => {
+                for_each_value(groups, valid, |row, group| {
+                    if comes_before(row, group) {
+                        replace_bytes(&mut held[group], bytes.value(row), heap_bytes);
+                    }
+                });
+            }
+            _ => return Err(foreign_states()),
         }
         Ok(())
     }
 
-    fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let ranks = order.iter().map(|group| self.ranks[*group as usize]);
+    /// The times of rows as numbers whose least counts.
+    fn ordered_times(&self, times: &ValueColumn) -> Result<Int64Array> {
+        let times = to_ordered_bits(&times.array)?;
+        Ok(if self.last { times.unary::<_, Int64Type>(|time| !time) } else { times })
+    }
+
+    fn columns(&self, order: &[u32], ranks: impl Iterator<Item = u64>) -> Vec<ArrayRef> {
         let values: ArrayRef = match &self.held {
             HeldValues::Bits(values) => {
                 Arc::new(Int64Array::from_iter_values(order.iter().map(|group| values[*group as usize])))
@@ -158,26 +193,71 @@ impl Accumulator for PlacedValues {
                 Arc::new(BinaryArray::from_iter_values(order.iter().map(|group| &values[*group as usize])))
             }
         };
-        Ok(vec![Arc::new(UInt64Array::from_iter_values(ranks)), values])
+        let times = self.times.iter().map(|times| {
+            let times = order.iter().map(|group| times[*group as usize]);
+            Arc::new(Int64Array::from_iter_values(times)) as ArrayRef
+        });
+        let ranks: ArrayRef = Arc::new(UInt64Array::from_iter_values(ranks));
+        [ranks, values].into_iter().chain(times).collect()
+    }
+}
+
+impl Accumulator for PlacedValues {
+    fn resize(&mut self, groups: usize) {
+        self.ranks.resize(groups, NONE);
+        if let Some(times) = &mut self.times {
+            times.resize(groups, i64::MAX);
+        }
+        match &mut self.held {
+            HeldValues::Bits(values) => values.resize(groups, 0),
+            HeldValues::Bytes { values, .. } => values.resize(groups, Vec::new()),
+        }
     }
 
-    fn merge(&mut self, groups: &[u32], states: &[ArrayRef]) -> Result<usize> {
-        let others = state_column::<UInt64Type>(states, 0)?.values();
-        let (ranks, rank) = (&mut self.ranks, |row: usize| others[row]);
-        match &mut self.held {
-            HeldValues::Bits(values) => {
-                let bits = state_column::<Int64Type>(states, 1)?;
-                replace_later(ranks, groups, None, rank, |row, group| values[group] = bits.value(row));
+    fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
+        let (column, last, first) = (rows.value()?, self.last, rows.first);
+        let (times, valid) = match self.times {
+            Some(_) => {
+                let (times, valid) = rows.pair()?;
+                (Some(self.ordered_times(times)?), valid)
             }
-            HeldValues::Bytes { values, heap_bytes, .. } => {
+            None => (None, column.valid.clone()),
+        };
+        let places = NewPlaces {
+            groups: rows.groups,
+            valid: valid.as_ref(),
+            rank: |row: usize| rank(first + row as u64, last),
+            times: times.as_ref(),
+        };
+        let encoded = match &self.held {
+            HeldValues::Bits(_) => return self.replace(places, &NewValues::Bits(&to_ordered_bits(&column.array)?)),
+            HeldValues::Bytes { encoding, .. } => encoding.encode(&column.array)?,
+        };
+        self.replace(places, &NewValues::Rows(&encoded))
+    }
+
+    fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        Ok(self.columns(order, order.iter().map(|group| self.ranks[*group as usize])))
+    }
+
+    fn placeless_states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        let only = |group: &u32| if self.is_seen(*group) { rank(0, self.last) } else { NONE };
+        Ok(self.columns(order, order.iter().map(only)))
+    }
+
+    fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
+        let ranks = state_column::<UInt64Type>(states, 0)?.values();
+        let (last, by_time) = (self.last, self.times.is_some());
+        let times = if by_time { Some(state_column::<Int64Type>(states, 2)?) } else { None };
+        let places = NewPlaces { groups, valid: None, rank: |row: usize| shifted(ranks[row], shift, last), times };
+        match &self.held {
+            HeldValues::Bits(_) => self.replace(places, &NewValues::Bits(state_column::<Int64Type>(states, 1)?))?,
+            HeldValues::Bytes { .. } => {
                 let bytes = states.get(1).and_then(|column| column.as_binary_opt::<i32>());
-                let bytes = bytes.ok_or_else(foreign_states)?;
-                replace_later(ranks, groups, None, rank, |row, group| {
-                    replace_bytes(&mut values[group], bytes.value(row), heap_bytes);
-                });
+                self.replace(places, &NewValues::Bytes(bytes.ok_or_else(foreign_states)?))?;
             }
         }
-        Ok(2)
+        Ok(2 + usize::from(by_time))
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
@@ -198,6 +278,7 @@ impl Accumulator for PlacedValues {
             HeldValues::Bits(values) => values.capacity() * size_of::<i64>(),
             HeldValues::Bytes { values, heap_bytes, .. } => values.capacity() * size_of::<Vec<u8>>() + heap_bytes,
         };
-        held + self.ranks.capacity() * size_of::<u64>()
+        let times = self.times.as_ref().map_or(0, |times| times.capacity() * size_of::<i64>());
+        held + times + self.ranks.capacity() * size_of::<u64>()
     }
 }

@@ -1,7 +1,7 @@
 //! Spilled groups: runs of keys with their states, in the order of keys.
 //!
-//! A run is a list of batches, each preceded by its length in eight bytes; a length of 0 ends the run. A batch is an Arrow
-//! stream with the column of keys and those of the states.
+//! A run is a list of batches, each preceded by its length and its hash in eight bytes each; a length of 0 ends the run. A
+//! batch is an Arrow stream with the column of keys and those of the states.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordB
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use forebay_model::{Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::accumulator::{Accumulator, foreign_states};
 
@@ -22,6 +23,14 @@ pub(super) const RUN_BATCH_BYTES: usize = 128 << 10;
 /// Groups and bytes of merged states, about.
 pub(super) const MERGED_GROUPS_MAX: usize = 8192;
 pub(super) const MERGED_BYTES_MAX: usize = 2 << 20;
+
+/// A spilled run.
+#[derive(Clone)]
+pub(super) struct GroupRun {
+    pub(super) file: Arc<dyn SpillFile>,
+    /// What is added to the positions of its rows.
+    pub(super) shift: u64,
+}
 
 /// Writes one run.
 pub(super) struct GroupRunWriter(Box<dyn SpillWriter>);
@@ -36,9 +45,9 @@ impl GroupRunWriter {
         write_groups(&mut self.0, keys, states)
     }
 
-    pub(super) fn finish(mut self) -> Result<Arc<dyn SpillFile>> {
+    pub(super) fn finish(mut self) -> Result<GroupRun> {
         write_groups_end(&mut self.0)?;
-        self.0.finish()
+        Ok(GroupRun { file: self.0.finish()?, shift: 0 })
     }
 }
 
@@ -54,6 +63,7 @@ pub(super) fn write_groups(out: &mut dyn Write, keys: BinaryArray, states: Vec<A
     drop(writer);
     let mut out = StateEncoder(out);
     out.u64(bytes.len() as u64)?;
+    out.u64(xxh3_64(&bytes))?;
     out.raw(&bytes)
 }
 
@@ -75,8 +85,13 @@ pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
     if length == 0 {
         return Ok(None);
     }
+    // Arrow's reader panics on bytes that are damaged, so they are checked before.
+    let hash = StateDecoder(&mut *input).u64()?;
     let mut bytes = Vec::new();
     input.take(length).read_to_end(&mut bytes).map_err(|_| foreign_states())?;
+    if bytes.len() as u64 != length || xxh3_64(&bytes) != hash {
+        return Err(foreign_states());
+    }
     let batch = StreamReader::try_new(bytes.as_slice(), None)?.next().ok_or_else(foreign_states)??;
     let (keys, states) = batch.columns().split_first().ok_or_else(foreign_states)?;
     let keys = keys.as_binary_opt::<i32>().ok_or_else(foreign_states)?.clone();
@@ -89,6 +104,7 @@ pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
 /// A batch of a run that is being merged.
 struct RunCursor {
     input: Box<dyn Read + Send>,
+    shift: u64,
     keys: BinaryArray,
     states: Vec<ArrayRef>,
     at: usize,
@@ -98,9 +114,9 @@ struct RunCursor {
 }
 
 impl RunCursor {
-    fn open(file: &Arc<dyn SpillFile>) -> Result<Option<Self>> {
-        let (keys, states) = (BinaryArray::new_null(0), Vec::new());
-        let mut cursor = RunCursor { input: file.read()?, keys, states, at: 0, row_bytes: 0, groups: Vec::new() };
+    fn open(run: &GroupRun) -> Result<Option<Self>> {
+        let (input, shift, keys) = (run.file.read()?, run.shift, BinaryArray::new_null(0));
+        let mut cursor = RunCursor { input, shift, keys, states: Vec::new(), at: 0, row_bytes: 0, groups: Vec::new() };
         Ok(cursor.refill()?.then_some(cursor))
     }
 
@@ -120,24 +136,28 @@ impl RunCursor {
     fn flush(&mut self, into: &mut [Box<dyn Accumulator>], groups: usize) -> Result<()> {
         let passed = self.groups.len();
         let states: Vec<ArrayRef> = self.states.iter().map(|column| column.slice(self.at - passed, passed)).collect();
-        merge_states(into, groups, &self.groups, &states)?;
+        merge_states(into, groups, &NewStates { groups: &self.groups, columns: &states, shift: self.shift })?;
         self.groups.clear();
         Ok(())
     }
 }
 
-/// Merges states, one row per entry of `groups`, into accumulators of so many groups.
-pub(super) fn merge_states(
-    into: &mut [Box<dyn Accumulator>],
-    all: usize,
-    groups: &[u32],
-    states: &[ArrayRef],
-) -> Result<()> {
-    let mut states = states;
+/// States to be merged.
+pub(super) struct NewStates<'s> {
+    /// The group of each row of the columns.
+    pub(super) groups: &'s [u32],
+    pub(super) columns: &'s [ArrayRef],
+    /// What is added to the positions of the rows behind the states.
+    pub(super) shift: u64,
+}
+
+/// Merges states into accumulators of so many groups.
+pub(super) fn merge_states(into: &mut [Box<dyn Accumulator>], all: usize, states: &NewStates<'_>) -> Result<()> {
+    let mut columns = states.columns;
     for accumulator in into {
         accumulator.resize(all);
-        let read = accumulator.merge(groups, states)?;
-        states = states.get(read..).ok_or_else(foreign_states)?;
+        let read = accumulator.merge(states.groups, columns, states.shift)?;
+        columns = columns.get(read..).ok_or_else(foreign_states)?;
     }
     Ok(())
 }
@@ -145,12 +165,14 @@ pub(super) fn merge_states(
 /// Merges runs: a min-heap of cursors.
 pub(super) struct RunMerge {
     heap: Vec<RunCursor>,
+    groups_max: usize,
 }
 
 impl RunMerge {
-    pub(super) fn open(files: &[Arc<dyn SpillFile>]) -> Result<Self> {
-        let cursors = files.iter().map(RunCursor::open).collect::<Result<Vec<_>>>()?;
-        let mut merge = RunMerge { heap: cursors.into_iter().flatten().collect() };
+    /// Merges at most so many groups at once.
+    pub(super) fn open(runs: &[GroupRun], groups_max: usize) -> Result<Self> {
+        let cursors = runs.iter().map(RunCursor::open).collect::<Result<Vec<_>>>()?;
+        let mut merge = RunMerge { heap: cursors.into_iter().flatten().collect(), groups_max };
         (0..merge.heap.len() / 2).rev().for_each(|at| merge.sift_down(at));
         Ok(merge)
     }
@@ -162,7 +184,7 @@ impl RunMerge {
         let mut last = Vec::new();
         while let Some(cursor) = self.heap.first_mut() {
             if groups == 0 || cursor.key() != last {
-                if groups == MERGED_GROUPS_MAX || bytes > MERGED_BYTES_MAX {
+                if groups == self.groups_max || bytes > MERGED_BYTES_MAX {
                     break;
                 }
                 last.clear();

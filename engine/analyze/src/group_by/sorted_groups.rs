@@ -11,6 +11,9 @@ use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
 use super::value_reader::ValueReader;
 use super::{DistinctValues, GroupByState, ResultSource};
 
+/// Bytes of a value of a list, about.
+const LIST_VALUE_BYTES: usize = 64;
+
 /// Reads the groups of a state in the order of their keys, nulls last.
 pub struct SortedGroups {
     state: GroupByState,
@@ -46,16 +49,18 @@ impl SortedGroups {
 
     fn open(mut state: GroupByState, is_encoded: bool) -> Result<Self> {
         let distinct = std::mem::take(&mut state.distinct).into_iter();
-        let reader = |set: DistinctValues| ValueReader::new(SortedGroups::open(set.pairs, true)?, set.quantiles);
-        let distinct = distinct.map(reader).collect::<Result<_>>()?;
+        let reader = |set: DistinctValues| Ok(ValueReader::new(SortedGroups::open(set.pairs, true)?, set.asked));
+        let distinct: Vec<ValueReader> = distinct.map(reader).collect::<Result<_>>()?;
+        // Lists of values make groups large.
+        let values_max = distinct.iter().map(|reader| reader.asked.top_max()).sum::<usize>();
+        let groups_max = (MERGED_BYTES_MAX / (values_max * LIST_VALUE_BYTES).max(1)).clamp(1, MERGED_GROUPS_MAX);
         let from = if state.runs.is_empty() {
             let (order, decoder) = (state.index.sorted_order()?, state.index.decoder()?);
-            let groups =
-                (MERGED_BYTES_MAX / (state.own_bytes() / order.len().max(1)).max(1)).clamp(1, MERGED_GROUPS_MAX);
+            let groups = (MERGED_BYTES_MAX / (state.own_bytes() / order.len().max(1)).max(1)).clamp(1, groups_max);
             SortedSource::Memory { decoder, order, at: 0, groups }
         } else {
             state.spill()?;
-            SortedSource::Runs(RunMerge::open(&state.runs)?)
+            SortedSource::Runs(RunMerge::open(&state.runs, groups_max)?)
         };
         Ok(SortedGroups { state, from, distinct, is_encoded })
     }
@@ -76,7 +81,7 @@ impl SortedGroups {
         for (source, result) in self.state.sources.iter().zip(&self.state.spec.results) {
             match source {
                 ResultSource::Accumulator(_) => columns.extend(results.next()),
-                ResultSource::Distinct(set) => columns.push(values[*set].result(result.function)),
+                ResultSource::Distinct(set) => columns.push(values[*set].result(result.function)?),
             }
         }
         Ok(Some(columns))
@@ -127,7 +132,7 @@ fn value_counts(
     order: &[u32],
 ) -> Result<Vec<Option<ArrayRef>>> {
     let count = |reader: &ValueReader| {
-        reader.count.map(|place| accumulators[place].results(GroupFunction::Count, order)).transpose()
+        reader.asked.count.map(|place| accumulators[place].results(GroupFunction::Count, order)).transpose()
     };
     readers.iter().map(count).collect()
 }

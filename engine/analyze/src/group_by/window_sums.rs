@@ -7,6 +7,7 @@
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use crate::exact_sum::ExactSum;
+use crate::moment_accumulator::decompose;
 
 /// Powers of two per window: 64 bits moved by fewer than 32 leave room for 2^31 additions, 53 bits for 2^42.
 const POWERS_LOG2: u32 = 5;
@@ -14,8 +15,11 @@ const POWERS_LOG2: u32 = 5;
 /// The power at which the windows of values begin, below the smallest double. Numbers from 2^-15 to 2^17 share one window.
 const VALUES_FROM: i32 = -1123;
 
-/// The power at which the windows of halves of squares begin. Squares of numbers around 1 share two windows.
-const SQUARES_FROM: i32 = -2216;
+/// The power at which the windows of halves of products begin. Products of numbers around 1 share two windows.
+const PRODUCTS_FROM: i32 = -2216;
+
+/// Bits of one half of the product of two mantissas.
+const HALF_BITS: u32 = 53;
 
 /// Powers between which scaling a number of 128 bits by them is exact.
 const POWERS_EXACT: std::ops::Range<i32> = -800..800;
@@ -35,9 +39,9 @@ impl WindowSums {
         WindowSums { lowest: VALUES_FROM, windows: Vec::new(), groups: 0 }
     }
 
-    /// Sums of squares of doubles.
-    pub(super) fn of_squares() -> Self {
-        WindowSums { lowest: SQUARES_FROM, windows: Vec::new(), groups: 0 }
+    /// Sums of products of two doubles.
+    pub(super) fn of_products() -> Self {
+        WindowSums { lowest: PRODUCTS_FROM, windows: Vec::new(), groups: 0 }
     }
 
     pub(super) fn resize(&mut self, groups: usize) {
@@ -52,6 +56,30 @@ impl WindowSums {
         match self.windows.get_mut(window).and_then(|window| window.get_mut(group)) {
             Some(sum) => *sum += value << shift,
             None => self.open_window(window)[group] += value << shift,
+        }
+    }
+
+    /// Adds a finite double.
+    pub(super) fn add_value(&mut self, group: usize, value: f64) {
+        if value != 0.0 {
+            let (mantissa, power) = decompose(value);
+            self.add(group, i128::from(mantissa), power);
+        }
+    }
+
+    /// Adds the product of two finite doubles other than 0.
+    pub(super) fn add_product(&mut self, group: usize, value: f64, by: f64) {
+        // Odd mantissas are shorter: products of small integers need one half.
+        let odd = |number: f64| {
+            let (mantissa, power) = decompose(number);
+            let zeros = mantissa.trailing_zeros();
+            (i128::from(mantissa >> zeros), power + zeros as i32)
+        };
+        let ((value, power), (by, by_power)) = (odd(value), odd(by));
+        let (product, power) = (value * by, power + by_power);
+        self.add(group, product & ((1 << HALF_BITS) - 1), power);
+        if product >> HALF_BITS != 0 {
+            self.add(group, product >> HALF_BITS, power + HALF_BITS as i32);
         }
     }
 
@@ -120,6 +148,11 @@ impl WindowSums {
         Ok(())
     }
 
+    /// The quotient of the sums of a group, rounded once; `None` if the divisor is 0.
+    pub(super) fn ratio(&self, group: u32, by: &WindowSums) -> Option<f64> {
+        self.exact(group).ratio(&by.exact(group))
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.windows.iter().map(|window| window.capacity() * size_of::<i128>()).sum()
     }
@@ -147,7 +180,6 @@ pub(super) fn divided(sum: i128, count: u64, power: i32) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moment_accumulator::decompose;
 
     #[test]
     fn fast_roundings_have_the_bits_of_exact_sums() {

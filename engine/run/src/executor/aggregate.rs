@@ -68,8 +68,7 @@ impl GroupProgram {
 }
 
 impl RunExecutor<'_> {
-    /// The groups of an aggregate over a history; `None` for other rows, and where results depend on the positions of
-    /// rows.
+    /// The groups of an aggregate over a history; `None` for other rows.
     pub(super) fn learn_groups(&self, op: OpId) -> Result<Option<LearnedGroups>> {
         let Some(groups) = self.group_program(op)? else { return Ok(None) };
         let states = GroupStates::default();
@@ -96,6 +95,10 @@ impl RunExecutor<'_> {
             }
         }
         let groups = pass.resolve_group_by(flow, own, schema)?;
+        // Rows of several streams are read side by side, not one stream after the other.
+        if groups.spec.is_of_row_order() && flow.streams.len() > 1 {
+            return Ok(None);
+        }
         let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else { return Ok(None) };
         let mut bound = self.program.bound.clone();
         let ask = bound.asks.len();
