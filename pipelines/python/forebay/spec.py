@@ -17,8 +17,12 @@ __all__ = [
     "AddedColumnPolicy",
     "AddedTableColumns",
     "Aggregate",
+    "AggregateByTime",
     "AggregateExpression",
+    "AggregateList",
     "AggregateQuantile",
+    "AggregateTopK",
+    "AggregateWeightedMean",
     "AnyTransform",
     "ApplyBuckets",
     "ArrowCompression",
@@ -100,6 +104,7 @@ __all__ = [
     "Label",
     "LearningRateDecay",
     "Length",
+    "ListOverflow",
     "Log1p",
     "LossFunction",
     "MinMax",
@@ -474,7 +479,7 @@ Aggregate = TypedDict(
 )
 
 
-AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile]"
+AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile] | Mapping[Literal['weighted_mean'], AggregateWeightedMean] | Mapping[Literal['first_by'], AggregateByTime] | Mapping[Literal['last_by'], AggregateByTime] | Mapping[Literal['top_k'], AggregateTopK] | Mapping[Literal['list'], AggregateList]"
 
 
 AggregateQuantile = TypedDict(
@@ -485,6 +490,50 @@ AggregateQuantile = TypedDict(
     },
     total=False,
 )
+
+
+AggregateWeightedMean = TypedDict(
+    "AggregateWeightedMean",
+    {
+        "column": "Required[str]",
+        "weight": "Required[str]",
+    },
+    total=False,
+)
+
+
+AggregateByTime = TypedDict(
+    "AggregateByTime",
+    {
+        "column": "Required[str]",
+        "time": "Required[str]",
+    },
+    total=False,
+)
+
+
+AggregateTopK = TypedDict(
+    "AggregateTopK",
+    {
+        "column": "Required[str]",
+        "k": "Required[int]",
+    },
+    total=False,
+)
+
+
+AggregateList = TypedDict(
+    "AggregateList",
+    {
+        "column": "Required[str]",
+        "limit": "Required[int]",
+        "beyond": "ListOverflow",
+    },
+    total=False,
+)
+
+
+ListOverflow: TypeAlias = "Literal['error', 'truncate']"
 
 
 ApplyBuckets = TypedDict(

@@ -74,12 +74,17 @@ def aggregate(
     sorted by keys and time, nulls last. Null is a key of its own; -0.0 and 0.0 are one key, 0.0, and so are all
     NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
     Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on threads; sums of
-    integers are `int64`, a sum that does not fit is a fault; means, `std` and `var` are `float64`. `median` and
-    `quantile` are exact, too. `first` and `last` go by the order of the data. Without keys and `every` there is one
-    row, of empty data too. Takes a pass of its own, whose memory grows with the number of groups, for `n_unique`,
-    `median` and `quantile` of distinct values in groups; it spills.
+    integers are `int64`, a sum that does not fit is a fault; means, `std` and `var` are `float64`. `median`,
+    `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the order of the data.
+    `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without keys and
+    `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the number of
+    groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
 
-    compute: New columns by name, each `function: column`.
+    compute: New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`,
+        `first`, `last`, `n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight
+        }`, `first_by: { column, time }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent
+        first) and `list: { column, limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a
+        fault).
     by: The key columns.
     every: The length of a bucket of time: a whole number and `s`, `m`, `h`, `d` or `w`, such as `15m`. Buckets are
         half-open and begin at multiples of it since 1970-01-01, weeks on Mondays.

@@ -16,12 +16,13 @@ use crate::shared::bad_value;
 ///
 /// Out: the key columns, then `time` (the bucket's start, in the column's type), then the computed
 /// columns; rows sorted by keys and time, nulls last. Null is a key of its own; -0.0 and 0.0
-/// are one key, 0.0, and so are all NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
+/// are one key, 0.0, and so are all NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the
+/// result is null (counts are 0).
 /// Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on
 /// threads; sums of integers are `int64`, a sum that does not fit is a fault; means, `std` and
-/// `var` are `float64`. `median`, `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the order of the data,
-/// `first_by` and `last_by` by time and, of rows of one time, by the order of the data. Without keys and `every`
-/// there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
+/// `var` are `float64`. `median`, `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the
+/// order of the data. `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without
+/// keys and `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
 /// number of groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +41,10 @@ pub struct Aggregate {
     /// The column of dates or timestamps that `every` divides.
     #[serde(default)]
     pub time: Option<String>,
-    /// New columns by name, each `function: column`.
+    /// New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`, `first`, `last`,
+    /// `n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight }`,
+    /// `first_by: { column, time }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent first) and
+    /// `list: { column, limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a fault).
     pub compute: IndexMap<String, AggregateExpression>,
     /// `std` and `var` divide by `n - ddof`.
     #[serde(default = "one")]
