@@ -115,6 +115,10 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
     // Again: nothing new. A day later: another forecast, of which each row knows the day.
     assert_eq!(run(&["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"], told["rows"]);
     night.show(36..37);
+    // By hand as of the day before: the new day is not seen.
+    let interval = ["--interval", &night.date(29), &night.date(36)];
+    night.shop.forebay(&[&by_hand[..4], &["--output=as_of"], &by_hand[6..], &interval].concat()).expect(0);
+    assert!(night.rows("as_of") == rows);
     let later = run(&[]).expect(0).summary();
     // What is learned from the days to train on stays, and of the history the new day alone is read.
     assert_eq!(later["artifact"], summary["artifact"]);

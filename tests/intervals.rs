@@ -88,6 +88,24 @@ fn intervals_lie_side_by_side_and_know_nothing_of_what_comes_after() {
 }
 
 #[test]
+fn an_artifact_is_applied_interval_by_interval() {
+    let nights = NightlyFixture::new(true);
+    (0..40).for_each(|day| nights.show(day));
+    let run = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=whole"]).expect(0).summary();
+    let artifact = run["artifact_path"].as_str().unwrap();
+    let apply =
+        |more: &[&str]| nights.shop.forebay(&[&["apply", artifact, "--source=history", "--json"], more].concat());
+    for days in [31..38, 24..31] {
+        let (from, to) = (day(&nights, days.start), day(&nights, days.end));
+        let summary = apply(&["--output=parts", "--interval", &from, &to]).expect(0).summary();
+        assert_eq!(summary["outputs"][0]["rows"], nights.rows(days), "{summary}");
+    }
+    let (before, rows) = (nights.rows(0..24) as usize, nights.rows(24..38) as usize);
+    assert!(nights.shop.visible("parts") == nights.shop.visible("whole").slice(before, rows));
+    assert_eq!(apply(&["--output=parts"]).expect(78).summary()["fault"]["code"], "FB0114");
+}
+
+#[test]
 fn a_file_that_reaches_beyond_the_end_is_read_up_to_it() {
     let nights = NightlyFixture::new(true);
     let days: Vec<_> = (0..40).map(|day| nights.shop.path("all").join(&nights.days[day])).collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use forebay_connectors::{MODEL_FILE, ModelCard, Predictor};
-use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
+use forebay_model::{Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor, PredictTransform, Predictions,
@@ -61,6 +61,8 @@ pub struct ScoringRequest {
     pub name: Option<String>,
     /// Least and greatest prediction: what lies beyond is moved to them.
     pub bounds: (Option<f64>, Option<f64>),
+    /// Predicts as if time had come as far as its end: for the rows inside it, or for the future after it.
+    pub interval: Option<Interval>,
 }
 
 impl TrainedModel {
@@ -102,7 +104,11 @@ impl TrainedModel {
     /// Predicts for whole datasets, and publishes that. Rows of the future become a forecast as a `predict` sink writes
     /// it, with the same contract.
     pub fn score(&self, session: &Session, scoring: &ScoringRequest) -> Result<RunReport> {
-        session.apply(&self.pipeline(session, scoring)?, &self.artifact)
+        let pipeline = self.pipeline(session, scoring)?;
+        match &scoring.interval {
+            Some(interval) => session.apply_interval(&pipeline, &self.artifact, interval),
+            None => session.apply(&pipeline, &self.artifact),
+        }
     }
 
     fn pipeline(&self, session: &Session, scoring: &ScoringRequest) -> Result<Pipeline> {

@@ -488,10 +488,7 @@ impl Session {
 
     /// Like [`Session::run_interval`], without a look back.
     pub fn run_one_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
-        if pipeline.sources.iter().all(|source| source.time.is_none()) {
-            let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
-            return Err(fault.hint("name the column of times: `time: date`"));
-        }
+        require_time(pipeline)?;
         self.run_with_deadline(pipeline, RunMode::Run, Some(interval))
     }
 
@@ -536,6 +533,13 @@ impl Session {
         self.run_with_deadline(pipeline, RunMode::Apply(artifact), None)
     }
 
+    /// Like [`Session::apply`], as if time had come as far as the end of an interval; writes the rows inside it, beside
+    /// those of other intervals.
+    pub fn apply_interval(&self, pipeline: &Pipeline, artifact: &Artifact, interval: &Interval) -> Result<RunReport> {
+        require_time(pipeline)?;
+        self.run_with_deadline(pipeline, RunMode::Apply(artifact), Some(interval))
+    }
+
     /// The root of a sink's output.
     pub(crate) fn output(&self, pipeline: &Pipeline, sink: usize) -> Result<StorageLocation> {
         let sink = self.sink(pipeline, sink)?;
@@ -549,6 +553,15 @@ impl Session {
         let sink = &pipeline.sinks[sink];
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
     }
+}
+
+/// Refuses intervals of pipelines whose rows do not tell their time.
+fn require_time(pipeline: &Pipeline) -> Result<()> {
+    if pipeline.sources.iter().all(|source| source.time.is_none()) {
+        let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
+        return Err(fault.hint("name the column of times: `time: date`"));
+    }
+    Ok(())
 }
 
 /// Whether a sink gets rows of the future.

@@ -279,6 +279,7 @@ def predict(
     name: str | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
+    interval: Interval | None = None,
     state: Path | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
@@ -296,6 +297,8 @@ def predict(
     name: What the column of predictions is called. Default: ``prediction``.
     minimum: Least prediction: smaller ones become it.
     maximum: Greatest prediction: greater ones become it.
+    interval: Start and end of an interval, as :func:`run` takes them: predicts for the rows inside it, or for the
+        future after its end.
     state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
     memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
     threads: Threads. Default: all of the machine's.
@@ -312,6 +315,7 @@ def predict(
         "name": name,
         "minimum": _arguments.number("minimum", minimum),
         "maximum": _arguments.number("maximum", maximum),
+        "interval": _arguments.interval(interval),
     }
     machine = _arguments.machine(state=state, memory=memory, threads=threads, allow_empty=allow_empty)
     return Summary(_execute({"predict": wanted}, machine, None, progress))

@@ -154,6 +154,7 @@ struct PredictRequest {
     name: Option<String>,
     minimum: Option<f64>,
     maximum: Option<f64>,
+    interval: Option<(String, String)>,
 }
 
 /// What came of it.
@@ -242,6 +243,7 @@ impl PredictRequest {
             split: self.split.clone(),
             name: self.name.clone(),
             bounds: (self.minimum, self.maximum),
+            interval: self.interval.as_ref().map(interval),
         })
     }
 }

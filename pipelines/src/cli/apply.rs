@@ -7,7 +7,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{Artifact, ConnectorRegistry};
 use serde_json::Value;
 
-use super::options::{MetricsArgs, PublishArgs, RunArgs};
+use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
 use crate::Forebay;
@@ -28,6 +28,8 @@ pub(crate) struct ApplyCommand {
     /// Which sink of the pipeline to write [default: the first]
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
+    #[command(flatten)]
+    interval: IntervalArgs,
     #[command(flatten)]
     publish: PublishArgs,
     #[command(flatten)]
@@ -64,7 +66,10 @@ impl ApplyCommand {
                 .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the pipeline has no such sink"))?;
             sink.config["path"] = Value::from(self.output.as_str());
             sink.config = connectors.canonical(&sink.format, sink.config.take())?;
-            session.apply(&pipeline, &artifact)
+            match self.interval.interval() {
+                Some(interval) => session.apply_interval(&pipeline, &artifact, &interval),
+                None => session.apply(&pipeline, &artifact),
+            }
         };
         let report = apply();
         // Workers that come or go are told of before the summary, which is the last line.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, Pipeline, Result};
-use forebay_run::{DeadlineSpec, Session, SessionOptions};
+use forebay_run::{DeadlineSpec, Interval, Session, SessionOptions};
 use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::signals::stop_on_signals;
@@ -68,6 +68,24 @@ pub(crate) struct PublishArgs {
     /// readers see rows of it, and none would be in it; an interval may be empty anyway.
     #[arg(long)]
     pub allow_empty: bool,
+}
+
+/// A part of the history.
+#[derive(Debug, Args)]
+pub(crate) struct IntervalArgs {
+    /// Run as if time had come as far as END, and write the rows from START on and before END, beside
+    /// those of other intervals.
+    #[arg(long, num_args = 2, value_names = ["START", "END"])]
+    interval: Option<Vec<String>>,
+}
+
+impl IntervalArgs {
+    pub fn interval(&self) -> Option<Interval> {
+        match self.interval.as_deref() {
+            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+            _ => None,
+        }
+    }
 }
 
 /// When to be done.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use forebay_model::Result;
 use forebay_run::ForecastFormat;
 
-use super::options::{MetricsArgs, PublishArgs, RunArgs};
+use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
 use crate::metrics::RunMetrics;
@@ -43,6 +43,8 @@ pub(crate) struct PredictCommand {
     /// Greatest prediction: greater ones become it.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     max: Option<f64>,
+    #[command(flatten)]
+    interval: IntervalArgs,
     #[command(flatten)]
     publish: PublishArgs,
     #[command(flatten)]
@@ -83,7 +85,8 @@ impl PredictCommand {
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
             let (output, columns, split) = (self.output.clone(), self.columns.clone(), self.split.clone());
             let (format, bounds, name) = (self.format.into(), (self.min, self.max), Some(self.name.clone()));
-            model.score(&session, &ScoringRequest { sources, output, format, columns, split, name, bounds })
+            let interval = self.interval.interval();
+            model.score(&session, &ScoringRequest { sources, output, format, columns, split, name, bounds, interval })
         };
         let report = predict();
         // Workers that come or go are told of before the summary, which is the last line.

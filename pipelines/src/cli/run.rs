@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Interval, RunSample};
+use forebay_run::RunSample;
 
-use super::options::{DeadlineArgs, PublishArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, IntervalArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::observe::ObserveArgs;
 use crate::page::PageArgs;
@@ -32,10 +32,8 @@ pub(crate) struct RunCommand {
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
-    /// Run as if time had come as far as END, and write the rows from START on and before END, beside
-    /// those of other intervals.
-    #[arg(long, num_args = 2, value_names = ["START", "END"])]
-    interval: Option<Vec<String>>,
+    #[command(flatten)]
+    interval: IntervalArgs,
     /// Print the plan, with what is reused and estimates of the rest, as `explain` does; run nothing.
     #[arg(long)]
     dry_run: bool,
@@ -66,7 +64,7 @@ impl RunCommand {
             Some(_) => (None, session),
         };
         let session = session.allowing_empty(self.publish.allow_empty);
-        let interval = self.interval();
+        let interval = self.interval.interval();
         let report = pipeline.and_then(|pipeline| {
             let (session, pipeline) = match sample {
                 Some(sample) => session.sampled(&pipeline, sample)?,
@@ -87,20 +85,13 @@ impl RunCommand {
         super::report_run(&reporter, observers.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
     }
 
-    fn interval(&self) -> Option<Interval> {
-        match self.interval.as_deref() {
-            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
-            _ => None,
-        }
-    }
-
     fn plan(&self) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
         let (session, pipeline) = match self.sample.or(self.limit.map(RunSample::Rows)) {
             Some(sample) => self.options.silent_session()?.sampled(&pipeline, sample)?,
             None => (self.options.silent_session()?, pipeline),
         };
-        let explain = session.explain(&pipeline, self.interval().as_ref())?;
+        let explain = session.explain(&pipeline, self.interval.interval().as_ref())?;
         super::write_stdout(&match self.options.json {
             true => present::explain::json(&explain)?,
             false => present::fit(&present::explain::text(&explain), present::output_columns()),
