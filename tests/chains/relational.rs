@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::columns::{DAY, nanoseconds};
 use super::config::StepConfigReader;
 use super::interpreter::{InterpretedTables, SeriesDeclaration};
-use super::numeric::GroupMoments;
+use super::numeric::{GroupMoments, at_rank};
 use super::table::{CellKind, CellRow, CellTable, CellValue, INT64, TypedColumn, ValueExactness};
 use super::windows::ticks;
 
@@ -113,8 +113,7 @@ fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> Cha
         "median" => {
             let mut sorted = doubles.clone();
             sorted.sort_by(f64::total_cmp);
-            let (lower, upper) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-            CellValue::Float(lower + (upper - lower) / 2.0)
+            CellValue::Float(at_rank(&sorted, (sorted.len() - 1) as f64 / 2.0))
         }
         "std" | "var" if moments.n <= ddof => CellValue::Null,
         "std" => CellValue::Float(moments.variance(ddof).sqrt()),
