@@ -220,6 +220,7 @@ fn large_vocabularies_are_merged_by_workers() {
         let spec = ready_made(spec);
         let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
         command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
+        command.env("FOREBAY_SOURCES_PER_MERGE", "2");
         let call: ProgramOutput = command.watched().into();
         demand_result(&shop, &format!("{name}/out"), &call.expect(0))
     };
@@ -353,6 +354,28 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
         }
         std::fs::remove_dir_all(job.shop.path(&name)).unwrap();
     }
+}
+
+/// States that are large together and cannot be divided are merged by workers, run by run.
+#[test]
+fn workers_merge_runs_of_states() {
+    let job = DemandJob::new();
+    let expected = job.expected();
+    let calm = job.worker(&[]);
+    let mut doomed = job.worker(&[("FOREBAY_KILL_ON", "merge runs of states")]);
+    let mut command = job.command("merged", &[&workers_option(&[&doomed, &calm]), "--lease-seconds=5"]);
+    command.env("FOREBAY_DIVIDED_BYTES", "1").env("FOREBAY_SOURCES_PER_MERGE", "2");
+    let call: ProgramOutput = command.watched().into();
+    let call = call.expect(0);
+    assert!(job.result("merged", &call) == expected);
+    assert_eq!(doomed.child.try_wait().unwrap().and_then(|status| status.signal()), Some(9), "nothing was merged");
+    // The next night finds the states of the runs.
+    let days: Vec<_> = std::fs::read_dir(job.shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
+    std::fs::remove_file(days.iter().max().unwrap()).unwrap();
+    let fewer = job.run("fewer", &[]).expect(0);
+    let night = job.run("merged", &[]).expect(0);
+    assert!(job.result("merged", &night) == job.result("fewer", &fewer));
+    assert!(night.summary()["passes"][0]["rows_kept"].as_u64().unwrap() > 0);
 }
 
 /// Intervals, and what a later night goes on from, are those of runs without workers.

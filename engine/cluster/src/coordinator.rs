@@ -18,7 +18,7 @@ use crate::scheduler::{AttemptId, FailureAction, TaskAssignment, TaskId, TaskSch
 use crate::status::{ClusterStatus, StatusWriter, WorkerStatus};
 use crate::worker_client::{WorkerClient, WorkerConnection, WorkerLoss};
 
-/// How often the driver looks around when it hears nothing.
+/// How often the coordinator looks for attempts and workers that are stalled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long until a worker that did not answer, or did not belong, is asked again.
@@ -101,6 +101,8 @@ pub struct Coordinator {
     workers: BTreeMap<String, WorkerId>,
     addresses: BTreeMap<String, AddressState>,
     none_since: Option<Instant>,
+    /// When the attempts and workers were looked at.
+    looked: Instant,
     board: Option<StatusWriter>,
     /// By address.
     tallies: BTreeMap<String, WorkerStatus>,
@@ -132,6 +134,7 @@ impl Coordinator {
             workers: BTreeMap::new(),
             addresses: BTreeMap::new(),
             none_since: None,
+            looked: Instant::now(),
             board: None,
             tallies: BTreeMap::new(),
             about: Default::default(),
@@ -146,10 +149,14 @@ impl Coordinator {
                 Ok(input) => self.handle_event(input),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.end_stalled();
             self.start_attempts();
-            self.fail_without_workers();
-            self.publish_status();
+            // What depends on the clock looks at every attempt: it follows time, and not the number of events.
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.looked = Instant::now();
+                self.end_stalled();
+                self.fail_without_workers();
+                self.publish_status();
+            }
         }
         self.attempts.values().for_each(|under| under.abort.abort());
     }
@@ -545,6 +552,7 @@ impl TaskState {
             TaskKind::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
             TaskKind::Advance { from, .. } => Some(*from),
             TaskKind::Merge { .. }
+            | TaskKind::MergeRuns { .. }
             | TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
             | TaskKind::Read { .. }

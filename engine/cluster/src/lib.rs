@@ -47,7 +47,9 @@ pub use protocol::{
     TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
 };
 pub use row_codec::{encode_rows, split_batch};
-pub use scheduler::{CostClass, FailureAction, ROUNDS, TaskAssignment, TaskScheduler, round_weight};
+pub use scheduler::{
+    AttemptId, CostClass, FailureAction, ROUNDS, TaskAssignment, TaskId, TaskScheduler, WorkerId, round_weight,
+};
 pub use security::{ClusterSecurity, TlsFiles};
 pub use shuffle_plan::{ShufflePlan, run_range};
 pub use status::{ClusterStatus, WorkerStatus};

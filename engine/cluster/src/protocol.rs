@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -139,6 +139,8 @@ pub enum TaskKind {
     Compute { part: usize },
     /// Merge one share of what is known of a question, which is large.
     Merge { question: usize, share: usize, pieces: Vec<StateSource> },
+    /// Merge the states of the runs that a source consists of, for all questions but those of `without`.
+    MergeRuns { source: StateSource, without: BTreeSet<usize> },
     /// Find out what windows remember at task `to`, and keep it.
     Advance { from: usize, start: WindowInit, to: usize },
     /// Read a block of a feed's dataset.
@@ -154,12 +156,12 @@ impl TaskKind {
             TaskKind::Parts { .. } => "parts",
             TaskKind::Divide { .. } => "divide",
             TaskKind::Compute { .. } => "compute",
-            TaskKind::Merge { .. } => "merge",
+            TaskKind::Merge { .. } | TaskKind::MergeRuns { .. } => "merge",
             TaskKind::Advance { .. } => "advance",
             TaskKind::Read { .. } => "read",
             TaskKind::Train { .. } => "train",
         };
-        CostClass { pass, what, first: matches!(self, TaskKind::Merge { .. }) }
+        CostClass { pass, what, first: what == "merge" }
     }
 }
 
@@ -257,6 +259,7 @@ impl TaskRequest {
             TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
             | TaskKind::Merge { .. }
+            | TaskKind::MergeRuns { .. }
             | TaskKind::Read { .. }
             | TaskKind::Train { .. } => true,
         };

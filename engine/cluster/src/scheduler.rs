@@ -1,13 +1,16 @@
 //! Which worker does what. Decisions only: no clock, no threads, no network.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How much slower than expected a task must be before another worker tries it, too.
 const SLOW: f64 = 1.5;
 
 /// Seconds that an attempt must have run before a second worker tries its task.
 const SLOW_SECONDS_MIN: f64 = 2.0;
+
+/// Seconds between two searches for slow attempts: each looks at all attempts.
+const SLOW_SEARCH_SECONDS: f64 = 0.25;
 
 /// How often a task may end its worker before it is given up.
 const DEATHS_MAX: u32 = 3;
@@ -60,6 +63,8 @@ struct ScheduledTask {
     cost: u64,
     kind: CostClass,
     after: Option<TaskId>,
+    /// The worker on which its predecessor ran.
+    prefers: Option<WorkerId>,
     attempts: Vec<TaskAttempt>,
     done_by: Option<WorkerId>,
     deaths: u32,
@@ -80,10 +85,29 @@ struct WorkerSlots {
     leaves: bool,
 }
 
-/// Tasks, workers, and who does what.
+/// A task that can begin. The order is that in which tasks begin, the last one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ReadyTask {
+    first: bool,
+    cost: u64,
+    task: Reverse<TaskId>,
+}
+
+/// Tasks, workers, and who does what. An assignment takes time in proportion to the number of workers, and to the
+/// logarithm of the number of tasks.
 #[derive(Default)]
 pub struct TaskScheduler {
     tasks: BTreeMap<TaskId, ScheduledTask>,
+    /// Tasks that can begin.
+    ready: BTreeSet<ReadyTask>,
+    /// Those of them whose predecessor ran on a worker, by worker.
+    followers: BTreeMap<WorkerId, BTreeSet<ReadyTask>>,
+    /// Tasks that wait for another one, by that one.
+    waiting: BTreeMap<TaskId, Vec<TaskId>>,
+    /// Tasks with attempts.
+    running: BTreeSet<TaskId>,
+    /// When slow attempts were searched for.
+    searched: Option<f64>,
     workers: BTreeMap<WorkerId, WorkerSlots>,
     next_task: TaskId,
     next_attempt: AttemptId,
@@ -97,13 +121,49 @@ impl TaskScheduler {
     pub fn add(&mut self, cost: u64, kind: CostClass, after: Option<TaskId>) -> TaskId {
         let id = self.next_task;
         self.next_task += 1;
-        self.tasks.insert(id, ScheduledTask { cost, kind, after, attempts: Vec::new(), done_by: None, deaths: 0 });
+        let (attempts, prefers, done_by, deaths) = (Vec::new(), None, None, 0);
+        self.tasks.insert(id, ScheduledTask { cost, kind, after, prefers, attempts, done_by, deaths });
+        match after.filter(|after| self.tasks.get(after).is_some_and(|before| before.done_by.is_none())) {
+            Some(after) => self.waiting.entry(after).or_default().push(id),
+            None => self.make_ready(id),
+        }
         id
+    }
+
+    fn make_ready(&mut self, id: TaskId) {
+        let before = self.tasks.get(&id).and_then(|task| self.tasks.get(&task.after?)?.done_by);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.prefers = task.prefers.or(before);
+        let ready = task.ready(id);
+        if let Some(worker) = task.prefers {
+            self.followers.entry(worker).or_default().insert(ready);
+        }
+        self.ready.insert(ready);
+    }
+
+    fn take_ready(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        let ready = task.ready(id);
+        self.ready.remove(&ready);
+        if let Some(followers) = task.prefers.and_then(|worker| self.followers.get_mut(&worker)) {
+            followers.remove(&ready);
+        }
+    }
+
+    fn release_followers(&mut self, id: TaskId) {
+        self.waiting.remove(&id).into_iter().flatten().for_each(|next| self.make_ready(next));
     }
 
     /// Forgets a task, whatever becomes of its attempts: gives those under way.
     pub fn cancel(&mut self, task: TaskId) -> Vec<AttemptId> {
+        self.take_ready(task);
+        self.running.remove(&task);
+        let id = task;
         let Some(task) = self.tasks.remove(&task) else { return Vec::new() };
+        if let Some(others) = task.after.and_then(|after| self.waiting.get_mut(&after)) {
+            others.retain(|other| *other != id);
+        }
+        self.release_followers(id);
         task.attempts.iter().for_each(|attempt| self.release_slot(attempt.worker));
         task.attempts.iter().map(|attempt| attempt.id).collect()
     }
@@ -123,11 +183,12 @@ impl TaskScheduler {
     /// A worker is gone: gives its attempts, each of which is to be [`TaskScheduler::attempt_failed`].
     pub fn remove_worker(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
         self.workers.remove(&worker);
-        let of = |(id, task): (&TaskId, &ScheduledTask)| {
-            let on = task.attempts.iter().filter(|attempt| attempt.worker == worker);
+        let of = |id: &TaskId| {
+            let attempts = self.tasks.get(id).into_iter().flat_map(|task| &task.attempts);
+            let on = attempts.filter(|attempt| attempt.worker == worker);
             on.map(|attempt| (*id, attempt.id)).collect::<Vec<_>>()
         };
-        self.tasks.iter().flat_map(of).collect()
+        self.running.iter().flat_map(of).collect()
     }
 
     /// How many tasks can run at the same time.
@@ -137,7 +198,7 @@ impl TaskScheduler {
 
     /// Number of tasks without an attempt.
     pub fn queued(&self) -> usize {
-        self.tasks.values().filter(|task| task.done_by.is_none() && task.attempts.is_empty()).count()
+        self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// A task is done: gives the other attempts at it. `None` where the attempt does not count.
@@ -152,6 +213,8 @@ impl TaskScheduler {
             *seen = (seen.0 + cost, seen.1 + seconds);
         }
         attempts.iter().for_each(|attempt| self.release_slot(attempt.worker));
+        self.running.remove(&task);
+        self.release_followers(task);
         Some(attempts.into_iter().map(|other| other.id).filter(|id| *id != attempt).collect())
     }
 
@@ -161,7 +224,11 @@ impl TaskScheduler {
         let Some(at) = found.attempts.iter().position(|known| known.id == attempt) else { return FailureAction::Again };
         let worker = found.attempts.remove(at).worker;
         found.deaths += u32::from(blamed);
-        let given_up = found.deaths >= DEATHS_MAX;
+        let (given_up, is_alone) = (found.deaths >= DEATHS_MAX, found.attempts.is_empty());
+        if is_alone {
+            self.running.remove(&task);
+            self.make_ready(task);
+        }
         self.release_slot(worker);
         if given_up { FailureAction::GivenUp } else { FailureAction::Again }
     }
@@ -178,42 +245,67 @@ impl TaskScheduler {
     pub fn assign(&mut self, now: f64) -> Vec<TaskAssignment> {
         let mut begun = Vec::new();
         while let Some(freest) = self.least_loaded() {
-            let waits = |task: &ScheduledTask| {
-                let before = task.after.and_then(|after| self.tasks.get(&after));
-                before.is_some_and(|before| before.done_by.is_none())
-            };
-            let ready = self.tasks.iter().filter(|(_, task)| {
-                let is_open = task.done_by.is_none() && task.attempts.is_empty();
-                is_open && !waits(task)
-            });
-            let follows = |task: &ScheduledTask| {
-                let worker = self.tasks.get(&task.after?)?.done_by?;
-                self.workers.get(&worker).is_some_and(WorkerSlots::is_free).then_some(worker)
-            };
-            // Slow workers get the small tasks, so that the run does not wait for them at the end.
-            let size = |cost: u64| if self.is_slow(freest) { u64::MAX - cost } else { cost };
-            let key = |(id, task): &(&TaskId, &ScheduledTask)| {
-                (task.kind.first, follows(task).is_some(), size(task.cost), Reverse(**id))
-            };
-            let Some((task, worker)) = ready.max_by_key(key).map(|(id, task)| (*id, follows(task).unwrap_or(freest)))
-            else {
-                break;
-            };
+            let Some((task, worker)) = self.next_task(freest) else { break };
             begun.push(self.start_attempt(task, worker, now));
         }
-        // Idle workers try tasks again whose attempts are slow.
+        self.try_slow_tasks_again(now, &mut begun);
+        begun
+    }
+
+    /// The task that begins next, and its worker: the one on which its predecessor ran if that is free, else `freest`.
+    fn next_task(&self, freest: WorkerId) -> Option<(TaskId, WorkerId)> {
+        let last = *self.ready.last()?;
+        // Slow workers get the small tasks, so that the run does not wait for them at the end.
+        let is_slow = self.is_slow(freest);
+        let pick = |tasks: &BTreeSet<ReadyTask>| {
+            let among = |task: &&ReadyTask| task.first == last.first;
+            let found = *tasks.iter().next_back().filter(among)?;
+            if !is_slow {
+                return Some(found);
+            }
+            let least = ReadyTask { first: last.first, cost: 0, task: Reverse(TaskId::MAX) };
+            let cost = tasks.range(least..).next()?.cost;
+            tasks.range(least..=ReadyTask { cost, task: Reverse(0), ..least }).next_back().copied()
+        };
+        let free = |worker: &WorkerId| self.workers.get(worker).is_some_and(WorkerSlots::is_free);
+        let followers = self.followers.iter().filter(|(worker, tasks)| !tasks.is_empty() && free(worker));
+        let followers = followers.filter_map(|(worker, tasks)| Some((pick(tasks)?, *worker)));
+        let rank =
+            |(found, _): &(ReadyTask, WorkerId)| (if is_slow { u64::MAX - found.cost } else { found.cost }, found.task);
+        let (found, worker) = match followers.max_by_key(rank) {
+            Some(follower) => follower,
+            None => (pick(&self.ready)?, freest),
+        };
+        Some((found.task.0, worker))
+    }
+
+    /// Idle workers try tasks again whose attempts are slow: those first that are furthest behind what others of
+    /// their cost took.
+    fn try_slow_tasks_again(&mut self, now: f64, begun: &mut Vec<TaskAssignment>) {
+        let is_due = self.searched.is_none_or(|searched| now >= searched + SLOW_SEARCH_SECONDS || now < searched);
+        if !is_due || self.running.is_empty() {
+            return;
+        }
         let idle: Vec<WorkerId> = self.workers.iter().filter(|(_, seat)| seat.is_free()).map(|(id, _)| *id).collect();
+        if idle.is_empty() {
+            return;
+        }
+        self.searched = Some(now);
+        let mut late: Vec<SlowTask> = self.running.iter().filter_map(|id| self.slow_task(*id, now)).collect();
+        late.sort_by(|a, b| a.lateness.total_cmp(&b.lateness).then(a.task.cmp(&b.task)));
         for worker in idle {
-            if let Some(task) = self.straggler(worker, now) {
-                begun.push(self.start_attempt(task, worker, now));
+            if let Some(place) = late.iter().rposition(|slow| slow.worker != worker) {
+                let slow = late.remove(place);
+                begun.push(self.start_attempt(slow.task, worker, now));
             }
         }
-        begun
     }
 
     fn start_attempt(&mut self, task: TaskId, worker: WorkerId, now: f64) -> TaskAssignment {
         let attempt = self.next_attempt;
         self.next_attempt += 1;
+        self.take_ready(task);
+        self.running.insert(task);
         if let Some(found) = self.tasks.get_mut(&task) {
             found.attempts.push(TaskAttempt { id: attempt, worker, began: now });
         }
@@ -249,17 +341,27 @@ impl TaskScheduler {
         took > SLOW * expected
     }
 
-    /// The task that is furthest behind what others of its cost took, if another worker has it alone.
-    fn straggler(&self, worker: WorkerId, now: f64) -> Option<TaskId> {
-        let late = |(id, task): (&TaskId, &ScheduledTask)| match task.attempts.as_slice() {
-            [one] if one.worker != worker => {
-                let (elapsed, expected) = (now - one.began, self.expected_seconds(task.kind, task.cost as f64)?);
-                (elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected).then_some((*id, elapsed / expected.max(1e-9)))
-            }
-            _ => None,
-        };
-        let latest = self.tasks.iter().filter_map(late).max_by(|a, b| a.1.total_cmp(&b.1));
-        latest.map(|(id, _)| id)
+    /// A task that one worker has alone, and that takes much longer than others of its cost took.
+    fn slow_task(&self, id: TaskId, now: f64) -> Option<SlowTask> {
+        let task = self.tasks.get(&id)?;
+        let [one] = task.attempts.as_slice() else { return None };
+        let (elapsed, expected) = (now - one.began, self.expected_seconds(task.kind, task.cost as f64)?);
+        let is_slow = elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected;
+        is_slow.then_some(SlowTask { task: id, worker: one.worker, lateness: elapsed / expected.max(1e-9) })
+    }
+}
+
+/// A task that takes long, the worker that has it, and how many times longer than expected it has taken.
+struct SlowTask {
+    task: TaskId,
+    worker: WorkerId,
+    lateness: f64,
+}
+
+impl ScheduledTask {
+    /// Its place among the tasks that can begin.
+    fn ready(&self, id: TaskId) -> ReadyTask {
+        ReadyTask { first: self.kind.first, cost: self.cost, task: Reverse(id) }
     }
 }
 
@@ -415,6 +517,80 @@ mod tests {
         assert_eq!(schedule.complete(big.task, big.attempt, 1.0), Some(Vec::new()));
         let next = schedule.assign(1.0);
         assert_eq!((next[0].task, next[0].worker), (second, first.worker));
+    }
+
+    /// The choice of the next task from a look at all tasks.
+    fn chosen_of_all(schedule: &TaskScheduler) -> Option<(TaskId, WorkerId)> {
+        let freest = schedule.least_loaded()?;
+        let waits = |task: &ScheduledTask| {
+            let before = task.after.and_then(|after| schedule.tasks.get(&after));
+            before.is_some_and(|before| before.done_by.is_none())
+        };
+        let follows = |task: &ScheduledTask| {
+            let worker = task.prefers?;
+            schedule.workers.get(&worker).is_some_and(WorkerSlots::is_free).then_some(worker)
+        };
+        let size = |cost: u64| if schedule.is_slow(freest) { u64::MAX - cost } else { cost };
+        let ready = schedule.tasks.iter().filter(|(_, task)| {
+            let is_open = task.done_by.is_none() && task.attempts.is_empty();
+            is_open && !waits(task)
+        });
+        let key = |(id, task): &(&TaskId, &ScheduledTask)| {
+            (task.kind.first, follows(task).is_some(), size(task.cost), Reverse(**id))
+        };
+        ready.max_by_key(key).map(|(id, task)| (*id, follows(task).unwrap_or(freest)))
+    }
+
+    #[test]
+    fn the_next_task_is_that_of_a_look_at_all_tasks() {
+        for seed in 1..200 {
+            let mut random = SchedulerRng(seed);
+            let mut below = |limit: usize| (random.next() * limit as f64) as usize;
+            let mut schedule = TaskScheduler::default();
+            let mut tasks: Vec<TaskId> = Vec::new();
+            let mut running: Vec<TaskAssignment> = Vec::new();
+            for now in 0..120 {
+                match below(10) {
+                    0..4 => {
+                        let kind = CostClass { first: below(8) == 0, ..PARTS };
+                        let after = (below(2) == 0 && !tasks.is_empty()).then(|| tasks[below(tasks.len())]);
+                        tasks.push(schedule.add(below(5) as u64, kind, after));
+                    }
+                    4 => schedule.add_worker(below(5), 1 + below(2)),
+                    5 => {
+                        for (task, attempt) in schedule.remove_worker(below(5)) {
+                            running.retain(|known| known.attempt != attempt);
+                            schedule.attempt_failed(task, attempt, false);
+                        }
+                    }
+                    6 if !tasks.is_empty() => {
+                        let ended = schedule.cancel(tasks.swap_remove(below(tasks.len())));
+                        running.retain(|known| !ended.contains(&known.attempt));
+                    }
+                    7 if !running.is_empty() => {
+                        let TaskAssignment { task, attempt, .. } = running.swap_remove(below(running.len()));
+                        schedule.attempt_failed(task, attempt, false);
+                    }
+                    _ if !running.is_empty() => {
+                        let TaskAssignment { task, attempt, .. } = running.swap_remove(below(running.len()));
+                        let others = schedule.complete(task, attempt, f64::from(now)).unwrap();
+                        running.retain(|known| !others.contains(&known.attempt));
+                    }
+                    _ => {}
+                }
+                let open = |task: &&ScheduledTask| task.done_by.is_none() && task.attempts.is_empty();
+                assert_eq!(schedule.queued(), schedule.tasks.values().filter(open).count(), "seed {seed}");
+                if below(3) > 0 {
+                    while let Some(freest) = schedule.least_loaded() {
+                        let expected = chosen_of_all(&schedule);
+                        let found = schedule.next_task(freest);
+                        assert_eq!(found, expected, "seed {seed}, step {now}");
+                        let Some((task, worker)) = found else { break };
+                        running.push(schedule.start_attempt(task, worker, f64::from(now)));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

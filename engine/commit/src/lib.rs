@@ -35,4 +35,4 @@ pub use output::{
     unique_shard_directory,
 };
 pub use output_layout::{DATA_SUFFIX, output_root, visible_location};
-pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min};
+pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min, sources_per_merge};

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use forebay_cluster::{StageRef, StateSource, TaskControl, TaskKind, TaskOutcome, TaskSpec, bad_request};
-use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min};
+use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min, sources_per_merge};
 use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Fault, IdBuilder, Result, catch_panic};
 use forebay_plan::{AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id};
-use forebay_storage::Event;
+use forebay_storage::{Event, failpoint};
 use forebay_threads::{CountingSemaphore, lock, parallel_map};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -170,6 +170,9 @@ impl<'a> IncrementalLane<'a> {
         if let TaskKind::Merge { question, share, pieces } = what {
             return self.merge_share(*question, *share, pieces, line.tasks.len());
         }
+        if let TaskKind::MergeRuns { source, without } = what {
+            return self.merge_source(source, without, line.tasks.len());
+        }
         let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
         let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
             self.learn_unit(&UnitTasks { tasks: &line.tasks, parts, all_missing: true }, part, carry, seal, stop)
@@ -268,7 +271,7 @@ impl<'a> IncrementalLane<'a> {
     ) -> Result<bool> {
         let SpanTimeline { tasks, history, .. } = line;
         let tree = self.run_tree(history);
-        let pieces = self.state_sources(&tree)?;
+        let mut pieces = self.state_sources(&tree)?;
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| collect_reads(piece, &mut todo));
         let lane = self.lane_id();
@@ -331,6 +334,7 @@ impl<'a> IncrementalLane<'a> {
             // Workers have committed the states.
             self.learn.store.refresh()?;
             self.merge_on_workers(&pieces, &left.divided, workers)?;
+            pieces = self.merge_runs_on_workers(pieces, &left, workers)?;
         }
         if !self.merge_all(&pieces, tasks.len(), &left, answers)? {
             return Ok(false);
@@ -561,6 +565,59 @@ impl<'a> IncrementalLane<'a> {
         Ok(())
     }
 
+    /// Has workers merge runs of states that are large together and cannot be divided. Gives the sources that are left
+    /// for the coordinator.
+    fn merge_runs_on_workers(
+        &self,
+        pieces: Vec<StateSource>,
+        left: &RemoteDisposition,
+        away: &RemoteExecutor<'_>,
+    ) -> Result<Vec<StateSource>> {
+        let without: BTreeSet<usize> = left.divided.union(&left.answered).copied().collect();
+        let questions = (0..self.shapes.len()).filter(|index| !without.contains(index));
+        let state_bytes: usize = questions.filter_map(|index| fixed_bytes(self.analyzer(index))).sum();
+        let sources: usize = pieces.iter().map(count_sources).sum();
+        if (state_bytes as u64).saturating_mul(sources as u64) < shares_bytes_min() {
+            return Ok(pieces);
+        }
+        let pieces = if self.is_history { pieces } else { group_sources(&pieces, self.shapes.len()) };
+        let mut runs = Vec::new();
+        pieces.iter().for_each(|piece| collect_runs(piece, &mut runs));
+        if runs.len() < 2 {
+            return Ok(pieces);
+        }
+        let tasks = runs.iter().map(|source| TaskSpec {
+            cost: count_sources(source) as u64,
+            after: None,
+            what: TaskKind::MergeRuns { source: (*source).clone(), without: without.clone() },
+        });
+        let (tasks, learn) = (tasks.collect(), self.learn);
+        let done =
+            away.run_tasks(&away.stage_context(learn.context.state), tasks, learn.context.state, &mut |_| Ok(()));
+        done.map_err(|failure| failure.fault)?;
+        learn.store.refresh()?;
+        let merged: Vec<Range<usize>> = runs.into_iter().map(tasks_of).collect();
+        Ok(pieces.into_iter().map(|piece| with_merged_runs(piece, &merged)).collect())
+    }
+
+    /// Merges the states of a source's runs and commits the state of each run, on a worker. If a committed state is
+    /// corrupt, that of the run is missing: the coordinator notices.
+    fn merge_source(&self, source: &StateSource, without: &BTreeSet<usize>, tasks: usize) -> Result<TaskOutcome> {
+        if !source.is_within(tasks, self.shapes.len()) {
+            return Err(bad_request());
+        }
+        failpoint::step("merge", "runs of states");
+        self.learn.store.refresh()?;
+        let mut kept = Vec::new();
+        collect_kept(source, &mut kept);
+        self.learn.store.fetch_partials(kept.iter().flat_map(|tasks| self.state_ids(tasks)))?;
+        for index in (0..self.shapes.len()).filter(|index| !without.contains(index)) {
+            self.merge(index, std::slice::from_ref(source), None)?;
+        }
+        self.learn.store.flush()?;
+        Ok(TaskOutcome::Done(0))
+    }
+
     /// Merges a share of an analyzer's state over all spans, on a worker. If a committed state is corrupt, nothing is
     /// written: the coordinator notices.
     fn merge_share(&self, index: usize, share: usize, pieces: &[StateSource], tasks: usize) -> Result<TaskOutcome> {
@@ -743,6 +800,55 @@ fn analyzer_operation_id(learn: &LearnPass<'_>, ask: AnalyzerId) -> Result<Optio
         };
     }
     Ok(Some(id.finish()))
+}
+
+/// How many committed states a source is merged of.
+fn count_sources(piece: &StateSource) -> usize {
+    match piece {
+        StateSource::Kept(_) | StateSource::Read(_) => 1,
+        StateSource::Merged { of, .. } => of.iter().map(count_sources).sum(),
+    }
+}
+
+/// Collects the largest runs that consist of as many states as a task merges, and of no fewer than two.
+fn collect_runs<'a>(piece: &'a StateSource, into: &mut Vec<&'a StateSource>) {
+    let StateSource::Merged { of, .. } = piece else { return };
+    let is_lowest = of.iter().all(|piece| count_sources(piece) == 1);
+    match is_lowest || count_sources(piece) <= sources_per_merge() {
+        true => into.push(piece),
+        false => of.iter().for_each(|piece| collect_runs(piece, into)),
+    }
+}
+
+/// The spans of a source.
+fn tasks_of(piece: &StateSource) -> Range<usize> {
+    match piece {
+        StateSource::Kept(tasks) | StateSource::Read(tasks) | StateSource::Merged { tasks, .. } => tasks.clone(),
+    }
+}
+
+/// Neighbouring sources, as runs of as many as a task merges.
+fn group_sources(pieces: &[StateSource], questions: usize) -> Vec<StateSource> {
+    let group = |group: &[StateSource]| match group {
+        [first, .., last] => {
+            let tasks = tasks_of(first).start..tasks_of(last).end;
+            vec![StateSource::Merged { tasks, kept: vec![false; questions], of: group.to_vec() }]
+        }
+        alone => alone.to_vec(),
+    };
+    pieces.chunks(sources_per_merge()).flat_map(group).collect()
+}
+
+/// The source once the states of these runs are committed.
+fn with_merged_runs(piece: StateSource, merged: &[Range<usize>]) -> StateSource {
+    match piece {
+        StateSource::Merged { tasks, .. } if merged.contains(&tasks) => StateSource::Kept(tasks),
+        StateSource::Merged { tasks, kept, of } => {
+            let of = of.into_iter().map(|piece| with_merged_runs(piece, merged)).collect();
+            StateSource::Merged { tasks, kept, of }
+        }
+        piece => piece,
+    }
 }
 
 /// Collects the runs whose states are merged of others for an analyzer.

@@ -240,6 +240,7 @@ impl OrderedScan<'_> {
                 Ok(TaskOutcome::Done(carry.gaps()))
             }
             TaskKind::Merge { .. }
+            | TaskKind::MergeRuns { .. }
             | TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
             | TaskKind::Read { .. }

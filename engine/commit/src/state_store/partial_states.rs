@@ -26,6 +26,9 @@ pub const SHARES: usize = 16;
 /// coordinator merges them in half a second, and sooner than it puts merged shares together.
 const DIVIDED_BYTES_MIN: u64 = 128 << 20;
 
+/// States that one task of a worker merges at most. The coordinator then merges one state for each task.
+const SOURCES_PER_MERGE: u64 = 64;
+
 /// What the headers of states say that lie in shares, and the version of that.
 const SHARED: &str = "shares";
 const SHARED_VERSION: u32 = 1;
@@ -33,6 +36,11 @@ const SHARED_VERSION: u32 = 1;
 /// From how many bytes on states are kept in shares, unless tests say otherwise: they have little data.
 pub fn shares_bytes_min() -> u64 {
     test_bytes("FOREBAY_DIVIDED_BYTES").unwrap_or(DIVIDED_BYTES_MIN)
+}
+
+/// How many states one task of a worker merges at most, unless tests say otherwise.
+pub fn sources_per_merge() -> usize {
+    test_bytes("FOREBAY_SOURCES_PER_MERGE").unwrap_or(SOURCES_PER_MERGE).max(2) as usize
 }
 
 impl StateStore {
