@@ -241,6 +241,26 @@ fn faults(change: impl FnOnce(&PipelineBuilder)) -> Vec<(String, String)> {
 }
 
 #[test]
+fn building_parses_the_sql_of_steps() {
+    let told = faults(|p| {
+        let wrong =
+            p.step("more", "features").apply(filter("qty >")).apply(derive([("a", "price +"), ("b", "qty * 2")]));
+        wrong.apply(filter("qty > 0 AND random() < 0.5"));
+    });
+    let messages: Vec<&str> = told.iter().map(|(message, _)| message.as_str()).collect();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    for (message, says) in messages.iter().zip(["qty >", "price +", "random"]) {
+        assert!(message.contains(says), "{message} says nothing of {says}");
+    }
+    // The same words as for a spec.
+    let spec = "version: 1\nname: demand\nsources: { demand: { parquet: { path: data } } }\nsteps:\n  more:\n    \
+                from: demand\n    do: [{ filter: \"qty >\" }]\n";
+    let forebay = Forebay::new();
+    let fault = forebay::spec::parse(spec, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).unwrap_err();
+    assert_eq!(fault.message(), messages[0]);
+}
+
+#[test]
 fn building_reports_every_problem() {
     type Change = Box<dyn FnOnce(&PipelineBuilder)>;
     let sink = || ParquetSink::at("elsewhere");

@@ -202,6 +202,51 @@ fn passes_tasks_and_requests_are_spans() {
 }
 
 #[test]
+fn what_workers_do_lies_in_the_tasks_of_the_coordinator() {
+    let shop = shop();
+    let (collector, other) =
+        (WebRecorder::start(|_| (200, String::new())), WebRecorder::start(|_| (200, String::new())));
+    let traces = format!("--traces={}", collector.url);
+    let mut worker = WorkerProcess::start(&shop, &[&traces], &[]);
+    let run = |more: &[&str]| {
+        let args = ["run", "spec.yaml", "--workers", &worker.address, "--memory=256MiB"];
+        shop.forebay(&[&args[..], more].concat()).expect(0);
+    };
+    run(&[&traces]);
+    // Of a coordinator that does not trace, nothing is told.
+    run(&["--state=untold"]);
+    worker.signal("-TERM");
+    assert_eq!(worker.end(), 0);
+    let spans = spans(&collector);
+    let named = |name: &str| spans.iter().filter(|span| span.name.starts_with(name)).collect::<Vec<_>>();
+    let (tasks, work) = (named("task "), named("work "));
+    assert!(!work.is_empty() && work.len() == tasks.len(), "{} tasks, {} of the worker", tasks.len(), work.len());
+    for span in work {
+        let task = tasks.iter().find(|task| task.id == span.parent).unwrap_or_else(|| panic!("no task of {span:?}"));
+        assert_eq!(task.name.replace("task ", "work "), span.name);
+        assert!(task.start <= span.start && span.kind == 2, "{span:?}");
+        assert_eq!(span.text("forebay.worker").as_deref(), Some(worker.address.as_str()));
+        assert_eq!(span.text("forebay.task.outcome").as_deref(), Some("done"));
+        assert!(lies_in(&spans, task, "learn") || lies_in(&spans, task, "write"), "{task:?}");
+    }
+    let rows = |prefix: &str| named(prefix).iter().filter_map(|span| span.integer("forebay.rows")).sum::<i64>();
+    assert!(rows("work ") > 0 && rows("work ") == rows("task "));
+
+    // A worker that does not trace does what it is told, and one whose collector is away does, too.
+    for args in [&[][..], &["--traces=http://127.0.0.1:9"][..]] {
+        let mut worker = WorkerProcess::start(&shop, args, &[]);
+        let traces = format!("--traces={}", other.url);
+        shop.remove_output("out");
+        let call = ["run", "spec.yaml", "--workers", &worker.address, "--memory=256MiB", &traces, "--state=other"];
+        shop.forebay(&call).expect(0);
+        worker.signal("-TERM");
+        assert_eq!(worker.end(), 0);
+        std::fs::remove_dir_all(shop.path("other")).unwrap();
+    }
+    shop.forebay(&["worker", "--listen=127.0.0.1:0", "--traces=nowhere"]).expect(78);
+}
+
+#[test]
 fn a_trace_tells_of_a_failure_and_its_absence_fails_no_run() {
     let shop = shop();
     shop.write("spec.yaml", &SPEC.replace("min: 1 ", "min: 1000000 "));
@@ -411,6 +456,39 @@ fn trainings_are_tracked_in_mlflow() {
     assert_eq!(tags(&batches.last().unwrap().1)["forebay.artifact"], summary["artifact"].as_str().unwrap());
     let ended = asked("runs/update").pop().unwrap().1;
     assert_eq!((&ended["run_id"], &ended["status"]), (&"r1".into(), &"FINISHED".into()));
+
+    // The spec names the server: it comes before the environment, and the model is the same.
+    let named = format!("batch_rows: 512, mlflow: {{ uri: \"{}\", experiment: of the spec }}", server.url);
+    shop.write("named.yaml", &TRAINING.replace("batch_rows: 512", &named).replace("path: net", "path: tracked"));
+    let before = server.requests().len();
+    let mut command = shop.command(&["run", "named.yaml", "--json", "--state=named"]);
+    command.env("MLFLOW_TRACKING_URI", "http://127.0.0.1:9").env("MLFLOW_EXPERIMENT_NAME", "of the environment");
+    let again = run(command).expect(0).summary();
+    assert_eq!(again["models"][0]["id"], summary["models"][0]["id"]);
+    let told = server.requests().split_off(before);
+    let created = told.iter().find(|request| request.path.ends_with("experiments/create")).unwrap();
+    assert_eq!(created.json()["name"], "of the spec");
+    assert!(told.iter().all(|request| !String::from_utf8_lossy(&request.body).contains("mlflow.uri")));
+    assert!(told.iter().any(|request| request.path.ends_with("runs/update")), "{}", told.len());
+    // Tracked elsewhere, nothing is trained again, and so nothing is told.
+    let before = server.requests().len();
+    shop.forebay(&["run", "named.yaml", "--mlflow-experiment=other", "--state=named"]).expect(0);
+    assert_eq!(server.requests().len(), before);
+    let wrong = [
+        ("mlflow: { uri: \"postgres://x\" }", "no http:// or https:// URL"),
+        ("mlflow: { uri: \"https://me:secret@mlflow/x\" }", "a spec holds no password"),
+        ("mlflow: { url: x }", "uri"),
+    ];
+    for (text, says) in wrong {
+        shop.write("wrong.yaml", &TRAINING.replace("batch_rows: 512", &format!("batch_rows: 512, {text}")));
+        let call = shop.forebay(&["check", "wrong.yaml"]).expect(78);
+        assert!(call.stderr.contains(says), "{}", call.stderr);
+    }
+    // Nothing names a server.
+    let text = "batch_rows: 512, seed: 3, mlflow: { experiment: x }";
+    shop.write("nowhere.yaml", &TRAINING.replace("batch_rows: 512", text));
+    let call = shop.forebay(&["run", "nowhere.yaml", "--state=nowhere", "--json"]).expect(0);
+    assert!(call.stdout.contains("nothing names a server of MLflow"), "{}", call.stdout);
 
     // A server that is not there.
     let call = shop.forebay(&["run", "spec.yaml", "--mlflow=http://127.0.0.1:9", "--state=other", "--json"]).expect(0);

@@ -195,6 +195,65 @@ fn drift_names_the_columns_and_why() {
     assert!(call.code != 0 && call.stderr.contains("broken.json"), "{}", call.stderr);
 }
 
+/// A number from 0 to 1 that looks like chance, the same in Python.
+fn mixed(number: u64) -> f64 {
+    let x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    ((x ^ (x >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Rows for a comparison with TFDV: values of both kinds that move from one side to the other.
+fn moving(shop: &TestDirectory, name: &str, rows: u64, side: u64) {
+    let moved = side as f64;
+    let u: Vec<f64> = (0..rows).map(|row| mixed(row * 2 + side + 1)).collect();
+    let v: Vec<f64> = (0..rows).map(|row| mixed(row * 2 + side + 1 + 1_000_000)).collect();
+    let colour = |u: &f64| match *u {
+        u if u < 0.5 - 0.15 * moved => "red",
+        u if u < 0.8 - 0.075 * moved => "green",
+        u if u < 0.97 || side == 0 => "blue",
+        _ => "violet",
+    };
+    let some = u.iter().enumerate().map(|(row, u)| (row % 10 != 0).then(|| colour(u)));
+    let columns: [(&str, ArrayRef); 6] = [
+        ("colour", Arc::new(StringArray::from_iter_values(u.iter().map(colour)))),
+        ("some", Arc::new(StringArray::from_iter(some))),
+        ("flag", Arc::new(BooleanArray::from_iter(v.iter().map(|v| Some(*v < 0.3 + 0.15 * moved))))),
+        (
+            "steps",
+            Arc::new(Float64Array::from_iter_values(
+                u.iter().map(|u| (10.0 * u.powf(1.0 + 0.5 * moved)).floor().min(9.0)),
+            )),
+        ),
+        ("price", Arc::new(Float64Array::from_iter_values(u.iter().map(|u| -(1.0 - u).ln() * (1.0 + 0.5 * moved))))),
+        ("same", Arc::new(Float64Array::from(v))),
+    ];
+    write(shop, name, columns);
+}
+
+/// The measures of TFDV 1.16.1, from its own code (`validate_statistics` with a threshold of 0): of numbers over bins that
+/// each hold a twentieth of the first side.
+#[test]
+fn measures_of_drift_are_those_of_tfdv() {
+    let shop = TestDirectory::new();
+    moving(&shop, "before.parquet", 4_000, 0);
+    moving(&shop, "after.parquet", 3_000, 1);
+    let summary = shop.forebay(&["drift", "before.parquet", "after.parquet", "--json"]).expect(0).summary();
+    let found = columns(&summary["drift"]);
+    for (name, js, l_infinity) in [
+        ("colour", 0.030_685_519_730_600_7, 0.148_666_666_666_666_67),
+        ("flag", 0.013_284_300_626_556_458, 0.130_750_000_000_000_03),
+        ("some", 0.033_417_346_455_021_264, 0.155_648_148_148_148_15),
+    ] {
+        close(&found[name]["js"], js);
+        close(&found[name]["l_infinity"], l_infinity);
+    }
+    // Quantiles are known to a hundredth of the rows.
+    for (name, js) in [("steps", 0.022_350), ("price", 0.033_573), ("same", 0.001_604)] {
+        let own = found[name]["js"].as_f64().unwrap();
+        assert!((own - js).abs() < 0.0015, "{name}: {own} instead of {js}");
+    }
+}
+
 /// Rows of a shop: `store` sells on some of 30 days.
 struct ShopDays {
     rows: Vec<(usize, i32, Option<f64>, f64)>,

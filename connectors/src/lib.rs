@@ -45,8 +45,8 @@ pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
     Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
     ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, ForecastStrategy, GroupFallbackKind,
-    GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, ModelCard, ModelKind, ModelOrigin,
-    ModelShape, OnNonFinite, Precision, Predictor, StepModels, TrainConfig, TrainingDevice, TrainingStart,
+    GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, MlflowTracking, ModelCard, ModelKind,
+    ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor, StepModels, TrainConfig, TrainingDevice, TrainingStart,
     TrialComparison, check_accelerator,
 };
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
+use super::tracking::MlflowTracking;
 use super::{choose, start, trainer};
 use crate::format::ConnectorConfig;
 
@@ -123,6 +124,9 @@ pub struct TrainConfig {
     /// How a GPU computes products of matrices: `bf16` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
+    /// Tracks the training in MLflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlflow: Option<MlflowTracking>,
 }
 
 fn is_cpu(on: &TrainingDevice) -> bool {
@@ -240,6 +244,7 @@ impl Default for TrainConfig {
             checkpoint_steps: 1000,
             device: TrainingDevice::default(),
             precision: None,
+            mlflow: None,
         }
     }
 }
@@ -330,7 +335,7 @@ impl ConnectorConfig for TrainConfig {
         ];
         match counts.into_iter().find(|(_, count)| *count == 0) {
             Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
-            None => Ok(()),
+            None => self.mlflow.iter().try_for_each(MlflowTracking::check),
         }
     }
 }
@@ -364,14 +369,15 @@ impl Trainer for TrainConfig {
     }
 
     fn identity(&self) -> Result<Value> {
-        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed changes it; what
-        // computes it does, but not how that was asked for.
+        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed, nor what is told of
+        // it changes it; what computes it does, but not how that was asked for.
         let same = TrainConfig {
             path: None,
             cache: None,
             checkpoint_steps: TrainConfig::default().checkpoint_steps,
             device: TrainingDevice::Cpu,
             precision: None,
+            mlflow: None,
             ..self.clone()
         };
         let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;

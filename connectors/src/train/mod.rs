@@ -27,6 +27,7 @@ mod rows;
 mod start;
 mod state;
 mod tensors;
+mod tracking;
 mod trainer;
 
 pub use boosting::{
@@ -45,3 +46,4 @@ pub(crate) use format::{FORMAT, trainer};
 pub use network::{EmbeddingTable, ModelShape};
 pub use place::{Precision, TrainingDevice};
 pub(crate) use predict::read_predictor;
+pub use tracking::MlflowTracking;

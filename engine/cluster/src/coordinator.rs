@@ -16,7 +16,7 @@ use crate::cluster::{
 use crate::protocol::{TaskKind, TaskProgress, WorkerMessage};
 use crate::scheduler::{AttemptId, FailureAction, TaskAssignment, TaskId, TaskScheduler, WorkerId};
 use crate::status::{ClusterStatus, StatusWriter, WorkerStatus};
-use crate::worker_client::{WorkerClient, WorkerConnection, WorkerLoss};
+use crate::worker_client::{WorkerCall, WorkerClient, WorkerConnection, WorkerLoss};
 
 /// How often the coordinator looks for attempts and workers that are stalled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -491,14 +491,15 @@ impl Coordinator {
             };
             let rows = group.rows.clone().map(|to| AttemptRows { attempt, to });
             let (link, to) = (member.link.clone(), self.to.clone());
+            let (address, kind) = (member.address.clone(), assigned.what.kind(self.about.1).what);
+            self.watch.on_event(Event::TaskStarted { task: attempt, worker: address, kind });
+            let request = WorkerCall { request, lease, trace: self.watch.task_context(attempt) };
             let spawned = self.handle.spawn(async move {
                 let mut hear = |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));
-                let ended = link.send_request(request, lease, &mut hear, rows).await;
+                let ended = link.send_request(request, &mut hear, rows).await;
                 let _ = to.send(CoordinatorEvent::Over(attempt, ended));
             });
             let (abort, moved) = (spawned.abort_handle(), Instant::now());
-            let (address, kind) = (member.address.clone(), assigned.what.kind(self.about.1).what);
-            self.watch.on_event(Event::TaskStarted { task: attempt, worker: address, kind });
             let under = RunningAttempt { task, worker, abort, progress: TaskProgress::default(), moved, heard: false };
             self.attempts.insert(attempt, under);
         }

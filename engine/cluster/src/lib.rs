@@ -55,6 +55,6 @@ pub use shuffle_plan::{ShufflePlan, run_range};
 pub use status::{ClusterStatus, WorkerStatus};
 pub use task_control::{TaskControl, TaskOutcome};
 pub use task_exec::{MessageSink, RequestHandler, TaskExecCodec};
-pub use task_tally::{TaskCounts, TaskTally};
+pub use task_tally::{EndedTask, TaskCounts, TaskListener, TaskTally};
 pub use token::ClusterToken;
 pub use worker_client::{ROWS_BYTES_MAX, protocol_version};

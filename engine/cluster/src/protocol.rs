@@ -224,6 +224,18 @@ pub enum WorkerRequest {
     Train(Box<TrainRequest>),
 }
 
+impl WorkerRequest {
+    /// What is asked for, as coordinators tell of it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            WorkerRequest::Hello => "hello",
+            WorkerRequest::Task(task) => task.what.kind(0).what,
+            WorkerRequest::Rows(_) => "read",
+            WorkerRequest::Train(_) => "train",
+        }
+    }
+}
+
 /// A task for a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TaskRequest {

@@ -6,6 +6,7 @@ use forebay_model::Result;
 use serde_json::Value;
 
 /// How a worker's task ended.
+#[derive(Debug)]
 pub enum TaskOutcome {
     /// Everything is committed. Holds the number of steps that were not of the declared period, up to the last span.
     Done(u64),

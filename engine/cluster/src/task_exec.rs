@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
 use arrow::array::{AsArray, BinaryArray, RecordBatch, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer};
@@ -17,12 +18,13 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use forebay_plan::OpId;
+use forebay_storage::TraceContext;
 use futures::Stream;
 use tokio::sync::mpsc;
 
 use crate::protocol::{TaskProgress, WorkerMessage, WorkerRequest};
 use crate::task_control::TaskOutcome;
-use crate::task_tally::TaskTally;
+use crate::task_tally::{EndedTask, TaskTally};
 
 /// Messages that wait to be sent: few, since those with rows are large.
 const MESSAGES_MAX: usize = 4;
@@ -51,12 +53,16 @@ pub struct MessageSink {
     stop: Arc<AtomicBool>,
     /// Counts outcomes, where the worker wants them counted.
     tally: Option<Arc<TaskTally>>,
+    /// The span that the task belongs to.
+    trace: Option<TraceContext>,
+    /// What is told of the task, and when it came.
+    task: (&'static str, SystemTime),
 }
 
 impl MessageSink {
-    /// The same, with outcomes counted.
-    pub fn with_tally(self, tally: Arc<TaskTally>) -> MessageSink {
-        MessageSink { tally: Some(tally), ..self }
+    /// The same, with outcomes counted, and told of as those of a task of a kind that comes now.
+    pub fn with_tally(self, tally: Arc<TaskTally>, kind: &'static str) -> MessageSink {
+        MessageSink { tally: Some(tally), task: (kind, SystemTime::now()), ..self }
     }
 
     /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
@@ -78,7 +84,9 @@ impl MessageSink {
         order_failure: impl FnOnce() -> Option<OpId>,
     ) {
         if let Some(tally) = &self.tally {
+            let (kind, began) = self.task;
             tally.count(&ended, progress);
+            tally.tell(&EndedTask { trace: self.trace, kind, began, ended: &ended, progress });
         }
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
@@ -100,17 +108,16 @@ impl MessageSink {
 pub struct TaskExec {
     request: WorkerRequest,
     properties: Arc<PlanProperties>,
-    /// Only workers have one.
-    host: Option<Arc<dyn RequestHandler>>,
+    worker: TaskExecCodec,
 }
 
 impl TaskExec {
-    pub fn plan(request: WorkerRequest, host: Option<Arc<dyn RequestHandler>>) -> Arc<dyn ExecutionPlan> {
+    pub fn plan(request: WorkerRequest, worker: TaskExecCodec) -> Arc<dyn ExecutionPlan> {
         let equivalences = EquivalenceProperties::new(SCHEMA.clone());
         let partitioning = Partitioning::UnknownPartitioning(1);
         let properties =
             PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
-        Arc::new(TaskExec { request, properties: Arc::new(properties), host })
+        Arc::new(TaskExec { request, properties: Arc::new(properties), worker })
     }
 }
 
@@ -176,11 +183,14 @@ impl ExecutionPlan for TaskExec {
     }
 
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let host = self.host.as_ref();
+        let TaskExecCodec { host, trace } = &self.worker;
+        let host = host.as_ref();
         let host = host.ok_or_else(|| DataFusionError::Internal("only workers execute tasks".to_owned()))?;
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        host.clone().handle(self.request.clone(), MessageSink { to, stop: stop.clone(), tally: None });
+        let task = ("", SystemTime::now());
+        let out = MessageSink { to, stop: stop.clone(), tally: None, trace: *trace, task };
+        host.clone().handle(self.request.clone(), out);
         Ok(Box::pin(MessageStream { from, stop }))
     }
 }
@@ -211,9 +221,14 @@ impl RecordBatchStream for MessageStream {
     }
 }
 
-/// Plans of a leaf as bytes. Coordinators have no host.
-#[derive(Debug)]
-pub struct TaskExecCodec(pub Option<Arc<dyn RequestHandler>>);
+/// Plans of a leaf as bytes.
+#[derive(Debug, Clone, Default)]
+pub struct TaskExecCodec {
+    /// What does the tasks; coordinators have none.
+    pub host: Option<Arc<dyn RequestHandler>>,
+    /// The span that the tasks belong to.
+    pub trace: Option<TraceContext>,
+}
 
 impl PhysicalExtensionCodec for TaskExecCodec {
     fn try_decode(
@@ -224,7 +239,7 @@ impl PhysicalExtensionCodec for TaskExecCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(TaskExec::plan(request, self.0.clone()))
+        Ok(TaskExec::plan(request, self.clone()))
     }
 
     fn try_encode(

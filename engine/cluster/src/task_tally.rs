@@ -1,15 +1,38 @@
 //! The tasks of a worker, counted by how they ended.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use forebay_model::Result;
+use forebay_storage::TraceContext;
 
 use crate::protocol::TaskProgress;
 use crate::task_control::TaskOutcome;
 
 /// Counts the tasks of a worker process, for all coordinators.
 #[derive(Debug, Default)]
-pub struct TaskTally(Mutex<TaskCounts>);
+pub struct TaskTally {
+    counts: Mutex<TaskCounts>,
+    listener: OnceLock<Arc<dyn TaskListener>>,
+}
+
+/// Hears of tasks that have ended. Handling one must not block.
+pub trait TaskListener: std::fmt::Debug + Send + Sync {
+    fn task_ended(&self, task: &EndedTask<'_>);
+}
+
+/// A task of a worker that has ended.
+#[derive(Debug)]
+pub struct EndedTask<'t> {
+    /// The coordinator's span of it, where the coordinator traces.
+    pub trace: Option<TraceContext>,
+    /// What was done, such as `parts` or `merge`.
+    pub kind: &'static str,
+    /// When the worker got it.
+    pub began: SystemTime,
+    pub ended: &'t Result<TaskOutcome>,
+    pub progress: TaskProgress,
+}
 
 /// What a worker has done. Rows and costs are those of ended tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -28,19 +51,31 @@ pub struct TaskCounts {
 }
 
 impl TaskTally {
+    /// Tells `listener` of the tasks that end from now on. Only the first listener counts.
+    pub fn listen(&self, listener: Arc<dyn TaskListener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Tells of a task that has ended.
+    pub fn tell(&self, task: &EndedTask<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener.task_ended(task);
+        }
+    }
+
     /// The counts so far; `running` is for the worker to say.
     pub fn counts(&self) -> TaskCounts {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets how many tasks are running.
     pub fn set_running(&self, running: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).running = running as u64;
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).running = running as u64;
     }
 
     /// Counts a task that has ended.
     pub fn count(&self, ended: &Result<TaskOutcome>, progress: TaskProgress) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         match ended {
             Ok(TaskOutcome::Done(_)) => counts.done += 1,
             Ok(TaskOutcome::HandedBack) => counts.handed_back += 1,

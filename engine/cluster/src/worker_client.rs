@@ -13,8 +13,9 @@ use datafusion_distributed::{
     SetPlanRequest, TaskKey,
 };
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::{TRACE_HEADER, TraceContext};
 use futures::StreamExt;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -64,6 +65,21 @@ pub enum WorkerLoss {
     Silent(String),
     /// It stopped because its rows are not wanted any more.
     Unwanted,
+}
+
+/// What is asked of a worker.
+pub struct WorkerCall {
+    pub request: WorkerRequest,
+    /// How long the worker may be silent.
+    pub lease: Duration,
+    /// The span that what it does belongs to.
+    pub trace: Option<TraceContext>,
+}
+
+/// Headers with the span, as W3C's Trace Context has it.
+fn trace_header(trace: Option<TraceContext>) -> HeaderMap {
+    let value = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
+    value.map(|value| (HeaderName::from_static(TRACE_HEADER), value)).into_iter().collect()
 }
 
 /// What both sides call their version.
@@ -121,16 +137,17 @@ impl WorkerClient {
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_distributed_option_extension(config)
-            .with_distributed_user_codec(TaskExecCodec(None))
+            .with_distributed_user_codec(TaskExecCodec::default())
             .build();
         let link = WorkerClient { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
+        let hello_call = WorkerCall { request: WorkerRequest::Hello, lease: GREETING, trace: None };
         let mut hello = None;
         let mut hear = |message| {
             if let WorkerMessage::Hello(said) = message {
                 hello = Some(said);
             }
         };
-        let asked = link.send_request(WorkerRequest::Hello, GREETING, &mut hear, None).await;
+        let asked = link.send_request(hello_call, &mut hear, None).await;
         asked.map_err(|lost| match lost {
             WorkerLoss::Unwanted => unreached("it gives rows".to_owned()),
             WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
@@ -139,15 +156,15 @@ impl WorkerClient {
         Ok(WorkerConnection { link, hello })
     }
 
-    /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
-    /// `rows`; while that is full, nothing more is taken from the network.
+    /// Sends a plan and hears all that comes of it. Rows go to `rows`; while that is full, nothing more is taken from the
+    /// network.
     pub async fn send_request(
         &self,
-        request: WorkerRequest,
-        lease: Duration,
+        call: WorkerCall,
         heard: &mut (dyn FnMut(WorkerMessage) + Send),
         rows: Option<AttemptRows>,
     ) -> Result<(), WorkerLoss> {
+        let WorkerCall { request, lease, trace } = call;
         let silent = || WorkerLoss::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
         let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
         let mut client = create_worker_client(self.channel.clone());
@@ -156,7 +173,7 @@ impl WorkerClient {
         let plan = SetPlanRequest {
             task_key: key,
             task_count: 1,
-            plan: MaybeEncoded::Decoded(TaskExec::plan(request, None)),
+            plan: MaybeEncoded::Decoded(TaskExec::plan(request, TaskExecCodec::default())),
             work_unit_feed_declarations: Vec::new(),
             target_worker_url: self.url.clone(),
             query_start_time_ns: since.as_nanos() as usize,
@@ -165,7 +182,7 @@ impl WorkerClient {
         let (_open, closed) = tokio::sync::oneshot::channel::<()>();
         let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
         let metrics = Default::default;
-        let set = client.coordinator_channel(HeaderMap::new(), plan, until_closed, metrics(), &self.ctx);
+        let set = client.coordinator_channel(trace_header(trace), plan, until_closed, metrics(), &self.ctx);
         let set =
             timeout(lease, set).await.map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
         let _answers = set.map_err(|error| WorkerLoss::Unreached(error_chain(&error)))?;

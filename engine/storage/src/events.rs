@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::timestamp::format_utc;
+use crate::trace_context::TraceContext;
 
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]
@@ -266,6 +267,11 @@ pub struct EpochReport {
 pub trait EventListener: Send + Sync {
     /// Handles one event.
     fn on_event(&self, event: Event);
+
+    /// The span of a task that has started, if there is a trace: what its worker tells of it belongs to that.
+    fn task_context(&self, _task: u64) -> Option<TraceContext> {
+        None
+    }
 }
 
 /// A listener that ignores all events.

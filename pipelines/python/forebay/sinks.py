@@ -184,6 +184,7 @@ def train(
     checkpoint_steps: int | None = None,
     device: spec.TrainOn | None = None,
     precision: spec.Precision | None = None,
+    mlflow: spec.MlflowTracking | None = None,
     strategy: spec.ForecastStrategy | None = None,
     by: Sequence[str] | None = None,
     min_rows: int | None = None,
@@ -239,6 +240,7 @@ def train(
         for the first GPU, where there is one that is found to come close to what the processor computes, else the
         processor. Validation and predictions are the processor's always. No GPU has been tried yet.
     precision: How a GPU computes products of matrices: `bf16` when left out.
+    mlflow: Tracks the training in MLflow.
     strategy: How models divide the steps of the horizon.
     by: The columns that name the groups, each with a model of its own. They are no features.
     min_rows: Rows of a group at least: the model over all rows predicts for smaller ones. 100 when left out.

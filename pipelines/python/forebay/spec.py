@@ -111,6 +111,7 @@ __all__ = [
     "MinPeriods",
     "MissingColumnPolicy",
     "MixSource",
+    "MlflowTracking",
     "ModelKind",
     "MultiHot",
     "NonFinite",
@@ -1453,6 +1454,7 @@ TrainConfig = TypedDict(
         "checkpoint_steps": "int",
         "device": "TrainOn",
         "precision": "Precision | None",
+        "mlflow": "MlflowTracking | None",
     },
     total=False,
 )
@@ -1477,6 +1479,16 @@ TrainOn: TypeAlias = "str"
 
 
 Precision: TypeAlias = "Literal['f32', 'bf16']"
+
+
+MlflowTracking = TypedDict(
+    "MlflowTracking",
+    {
+        "uri": "str | None",
+        "experiment": "str | None",
+    },
+    total=False,
+)
 
 
 BoostingConfig = TypedDict(
@@ -1506,6 +1518,7 @@ BoostingConfig = TypedDict(
         "l2": "float",
         "patience_rounds": "int",
         "cache": "FeedCache | None",
+        "mlflow": "MlflowTracking | None",
     },
     total=False,
 )

@@ -9,6 +9,7 @@ use forebay_model::{
 use forebay_plan::{FUTURE_PART, SqlCompiler};
 use forebay_run::{DeadlineSpec, FeedConfig};
 
+use super::expressions::ExpressionFinder;
 use crate::cycles::step_cycles;
 use crate::spec::name::{is_name, name_hint};
 use crate::split_problems::{DURATION_HINT, is_duration_text, split_problems};
@@ -27,6 +28,7 @@ pub(super) fn problems(pipeline: &Pipeline) -> Vec<Fault> {
     let mut check = PipelineCheck { pipeline, sql: SqlCompiler::default(), faults: Vec::new() };
     check.names();
     let uses = check.inputs();
+    check.expressions();
     check.cycles(&uses);
     check.split();
     check.lengths();
@@ -126,6 +128,19 @@ impl<'a> PipelineCheck<'a> {
             .collect();
         unknown.into_iter().for_each(|(message, hint)| self.report(codes::UNKNOWN_NAME, message, hint));
         uses
+    }
+
+    /// SQL in steps is SQL. Columns and types are looked at when the pipeline meets its data.
+    fn expressions(&mut self) {
+        let finder = ExpressionFinder::new();
+        for node in &self.pipeline.nodes {
+            for step in &node.steps {
+                for text in finder.expressions(&step.kind, &step.config) {
+                    let wrong = self.sql.parses(&text).err();
+                    self.faults.extend(wrong.map(|fault| fault.step(format!("{}.{}", node.name, step.kind))));
+                }
+            }
+        }
     }
 
     fn cycles(&mut self, uses: &[NameUse]) {

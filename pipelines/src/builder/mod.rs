@@ -1,6 +1,7 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
 mod check;
+mod expressions;
 mod handles;
 
 use std::cell::RefCell;
@@ -232,8 +233,8 @@ impl PipelineBuilder {
         SinkHandle { builder: self, role, index: sinks.len() - 1, name }
     }
 
-    /// The pipeline, or all that is wrong with it: values, names, inputs, circles of steps, parts of the split, and
-    /// optional steps that others need. Columns and types are checked when the pipeline meets its data, as by
+    /// The pipeline, or all that is wrong with it: values, SQL, names, inputs, circles of steps, parts of the split,
+    /// and optional steps that others need. Columns and types are checked when the pipeline meets its data, as by
     /// [`Forebay::check`](crate::Forebay::check).
     ///
     /// ```
@@ -241,10 +242,11 @@ impl PipelineBuilder {
     ///
     /// let pipeline = PipelineBuilder::new("demand");
     /// pipeline.source("demand", ParquetSource::at("data/demand"));
-    /// pipeline.step("features", "demands").apply(lag(["qty"]).by(["7 days"]));
+    /// pipeline.step("features", "demands").apply(lag(["qty"]).by(["7 days"])).apply(filter("qty >"));
     /// let faults = pipeline.build().unwrap_err().into_each();
     /// let hints: Vec<Option<&str>> = faults.iter().map(Fault::hint_text).collect();
-    /// assert_eq!(hints, [Some("write `7d`"), Some("did you mean `demand`?")]);
+    /// assert_eq!(hints[..2], [Some("write `7d`"), Some("did you mean `demand`?")]);
+    /// assert!(faults[2].message().contains("qty >"));
     /// ```
     pub fn build(&self) -> Result<Pipeline> {
         let draft = self.draft.borrow();

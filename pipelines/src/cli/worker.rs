@@ -1,17 +1,21 @@
 //! `forebay worker`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 use forebay_run::{SessionOptions, WorkerServer};
+use forebay_storage::EventListener;
 
 use super::MetricsArgs;
 use super::signals::stop_on_signals;
 use super::workers::SecurityArgs;
 use crate::Forebay;
 use crate::metrics::WorkerMetrics;
+use crate::observe::{WorkerTraceArgs, WorkerTraces};
+use crate::present::report::WarningLines;
 use crate::present::units::parse_bytes;
 use crate::settings::Settings;
 
@@ -36,6 +40,8 @@ pub(crate) struct WorkerCommand {
     security: SecurityArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
+    #[command(flatten)]
+    traces: WorkerTraceArgs,
 }
 
 impl WorkerCommand {
@@ -70,10 +76,15 @@ impl WorkerCommand {
         }
         let mut metrics = self.metrics.metrics::<WorkerMetrics>()?;
         metrics.serve(&session)?;
+        let trace_session = session.clone();
         let server = WorkerServer::new(session, security, self.attached)?;
         metrics.own().observe(threads, server.tally());
+        let warn: Arc<dyn EventListener> = Arc::new(WarningLines);
+        let traces = self.traces.begin(&trace_session, &server.tally(), address.to_string(), &warn)?;
         super::write_stdout(&format!("listening at {address}\n"))?;
-        server.serve(listener, &leave).and_then(|()| metrics.write())?;
+        let served = server.serve(listener, &leave);
+        traces.iter().for_each(WorkerTraces::finish);
+        served.and_then(|()| metrics.write())?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_storage::{Event, EventListener};
+use forebay_storage::{Event, EventListener, TraceContext};
 
 use super::RunObserver;
 
@@ -16,5 +16,9 @@ impl EventListener for FanOut {
     fn on_event(&self, event: Event) {
         self.observers.iter().for_each(|observer| observer.on_event(&event));
         self.inner.on_event(event);
+    }
+
+    fn task_context(&self, task: u64) -> Option<TraceContext> {
+        self.observers.iter().find_map(|observer| observer.task_context(task))
     }
 }

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use clap::Args;
 use forebay_model::{Interval, Pipeline, Result};
 use forebay_run::{RunReport, Session};
-use forebay_storage::{Event, EventListener};
+use forebay_storage::{Event, EventListener, TraceContext};
 
 use self::fan_out::FanOut;
 use self::lineage::LineageObserver;
 use self::mlflow::MlflowObserver;
 use self::tensorboard::TensorBoardObserver;
 use self::traces::TraceObserver;
+pub(crate) use self::traces::{WorkerTraceArgs, WorkerTraces};
 use crate::cli::MetricsArgs;
 use crate::metrics::{CommandMetrics, RunMetrics};
 
@@ -40,10 +41,10 @@ pub(crate) struct ObserveArgs {
     /// Write event files of trainings for TensorBoard below this directory.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     tensorboard: Option<PathBuf>,
-    /// Track trainings in MLflow at this URL [default: MLFLOW_TRACKING_URI]
+    /// Track trainings in MLflow at this URL [default: that of the `train` sink, else MLFLOW_TRACKING_URI]
     #[arg(long, value_name = "URL", hide_short_help = true)]
     mlflow: Option<String>,
-    /// The experiment in MLflow [default: MLFLOW_EXPERIMENT_NAME, or the name of the pipeline]
+    /// The experiment in MLflow [default: that of the `train` sink, MLFLOW_EXPERIMENT_NAME, or the name of the pipeline]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     mlflow_experiment: Option<String>,
 }
@@ -67,6 +68,11 @@ pub(crate) trait RunObserver: Send + Sync {
     /// Something happened.
     fn on_event(&self, _event: &Event) {}
 
+    /// The span of a task that has started.
+    fn task_context(&self, _task: u64) -> Option<TraceContext> {
+        None
+    }
+
     /// The run that has begun ended.
     fn run_ends(&self, _ended: Result<&RunReport, &forebay_model::Fault>) {}
 
@@ -88,8 +94,7 @@ impl ObserveArgs {
         add(TraceObserver::new(self.traces.as_deref())?.map(|observer| Box::new(observer) as _));
         add(LineageObserver::new(self.lineage.as_deref())?.map(|observer| Box::new(observer) as _));
         add(self.tensorboard.clone().map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
-        let mlflow = MlflowObserver::new(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
-        add(mlflow.map(|observer| Box::new(observer) as _));
+        add(Some(Box::new(MlflowObserver::new(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?)));
         Ok(RunObservers { metrics: self.metrics.metrics()?, observers: observers.into() })
     }
 }

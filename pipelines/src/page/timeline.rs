@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_storage::{Event, EventListener, resident_bytes};
+use forebay_storage::{Event, EventListener, TraceContext, resident_bytes};
 
 /// Least distance of two looks at the memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
@@ -91,5 +91,9 @@ impl EventListener for Timeline {
     fn on_event(&self, event: Event) {
         self.hear(&event);
         self.inner.on_event(event);
+    }
+
+    fn task_context(&self, task: u64) -> Option<TraceContext> {
+        self.inner.task_context(task)
     }
 }

@@ -1,6 +1,6 @@
 //! A run as people and schedulers see it: live progress, events, the closing summary.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,6 +47,18 @@ struct RunMeter {
     start: Instant,
     rows: AtomicU64,
     bytes: AtomicU64,
+}
+
+/// Writes warnings to standard error, for processes that have no progress.
+pub(crate) struct WarningLines;
+
+impl EventListener for WarningLines {
+    fn on_event(&self, event: Event) {
+        if let Event::Warning { message } = event {
+            // Nothing can be said to a reader that has gone away.
+            let _ = writeln!(anstream::stderr().lock(), "warning: {message}");
+        }
+    }
 }
 
 impl EventListener for RunMeter {

@@ -18,6 +18,7 @@ use super::steps::{ForecastStrategy, StepFeatures, StepModels, check_whole_colum
 use super::{part, trainer};
 use crate::format::ConnectorConfig;
 use crate::train::config::{MISSING_ID, OnNonFinite};
+use crate::train::tracking::MlflowTracking;
 
 /// Trains gradient-boosted trees on the rows of a step, after everything else, and publishes them as the other
 /// models are: one model, or one for each group of rows (`by`).
@@ -112,6 +113,9 @@ pub struct BoostingConfig {
     /// Keeps what is read of a remote store on a local disk; the model does not depend on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<FeedCache>,
+    /// Tracks the training in MLflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlflow: Option<MlflowTracking>,
 }
 
 /// The kind of model.
@@ -165,6 +169,7 @@ impl Default for BoostingConfig {
             l2: 0.0,
             patience_rounds: 30,
             cache: None,
+            mlflow: None,
         }
     }
 }
@@ -257,6 +262,7 @@ impl BoostingConfig {
             weight: None,
             validation: None,
             cache: None,
+            mlflow: None,
             ..self.clone()
         };
         let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
@@ -266,6 +272,7 @@ impl BoostingConfig {
 
 impl ConnectorConfig for BoostingConfig {
     fn check(&self) -> ConfigResult<()> {
+        self.mlflow.iter().try_for_each(MlflowTracking::check)?;
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         let inside = |value: f64, low: f64, high: f64| value > low && value < high;
         match (self.loss == BoostingLoss::Quantile, self.quantile) {

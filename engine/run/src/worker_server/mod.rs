@@ -22,7 +22,7 @@ use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_storage::failpoint::step;
-use forebay_storage::{CancellationToken, ScratchDir};
+use forebay_storage::{CancellationToken, ScratchDir, TRACE_HEADER};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
@@ -127,7 +127,10 @@ impl WorkerServer {
         let build = move |context: WorkerQueryContext| {
             let serves = serves.clone();
             async move {
-                let builder = context.builder.with_distributed_user_codec(TaskExecCodec(Some(serves)));
+                let header = context.headers.get(TRACE_HEADER).and_then(|header| header.to_str().ok());
+                let trace = header.and_then(|header| header.parse().ok());
+                let codec = TaskExecCodec { host: Some(serves), trace };
+                let builder = context.builder.with_distributed_user_codec(codec);
                 // Messages are short, and rows should cost those who train nothing.
                 Ok::<SessionState, DataFusionError>(builder.with_distributed_compression(None)?.build())
             }
@@ -182,7 +185,7 @@ impl WorkerServer {
 
 impl RequestHandler for WorkerState {
     fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink) {
-        let out = out.with_tally(self.tally.clone());
+        let out = out.with_tally(self.tally.clone(), request.kind());
         // Neither sending nor working may hold up the runtime.
         tokio::task::spawn_blocking(move || match request {
             WorkerRequest::Hello => {
@@ -210,8 +213,7 @@ impl WorkerState {
     fn run_task(self: &Arc<Self>, request: TaskRequest, out: &MessageSink) {
         let Some(seat) = SlotGuard::take(self, out) else { return };
         if self.leaves.load(Ordering::Relaxed) {
-            out.send(WorkerMessage::HandedBack);
-            return;
+            return out.send_outcome(Ok(TaskOutcome::HandedBack), TaskProgress::default(), || None);
         }
         if let Err(fault) = request.check() {
             return out.send_outcome(Err(fault), TaskProgress::default(), || None);
@@ -219,16 +221,12 @@ impl WorkerState {
         let TaskRequest { job, work, row_orders, shuffles, what, beat_ms } = request;
         let (order, ended) =
             QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
-        let failed =
-            |fault: &Fault| out.send(WorkerMessage::Failed { fault: Box::new(fault.into()), order_failure: None });
         match self.submit_task(job, |job| StageKey { job, work: work.stage(), row_orders, shuffles }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
             }
-            Err(fault) => {
-                failed(&fault);
-            }
+            Err(fault) => out.send_outcome(Err(fault), TaskProgress::default(), || None),
         }
         drop(seat);
     }

@@ -17,6 +17,8 @@ const TRAINING_TAG: &str = "forebay.training";
 
 /// A training that begins.
 pub(super) struct TrackedRun {
+    /// The address of the server.
+    pub server: String,
     pub sink: String,
     /// The id of the training.
     pub training: String,
@@ -29,11 +31,17 @@ pub(super) struct TrackedRun {
 /// Speaks to a server.
 pub(super) struct TrackingClient {
     web: WebClient,
-    base: String,
-    /// By name.
-    experiments: BTreeMap<String, String>,
-    /// The run of each sink.
-    runs: BTreeMap<String, String>,
+    /// By API and name.
+    experiments: BTreeMap<(String, String), String>,
+    /// By sink.
+    runs: BTreeMap<String, ServerRun>,
+}
+
+/// A run on a server.
+struct ServerRun {
+    /// The API of the server.
+    api: String,
+    id: String,
 }
 
 fn pairs(of: &[(String, String)]) -> Vec<Value> {
@@ -46,9 +54,8 @@ fn text(answer: &Value, pointer: &str) -> Result<String> {
 }
 
 impl TrackingClient {
-    pub fn new(web: WebClient, url: &str) -> TrackingClient {
-        let base = format!("{}/api/2.0/mlflow", url.trim_end_matches('/'));
-        TrackingClient { web, base, experiments: BTreeMap::new(), runs: BTreeMap::new() }
+    pub fn new(web: WebClient) -> TrackingClient {
+        TrackingClient { web, experiments: BTreeMap::new(), runs: BTreeMap::new() }
     }
 
     /// Tells the server of these messages, in order; metrics that follow each other go together.
@@ -77,11 +84,12 @@ impl TrackingClient {
     }
 
     fn begin(&mut self, run: TrackedRun) -> Result<()> {
-        let TrackedRun { sink, training, experiment, millis, parameters, mut tags } = run;
-        let experiment_id = self.experiment(&experiment)?;
-        if let Some(id) = self.interrupted_run(&experiment_id, &training)? {
-            self.post("runs/update", &json!({ "run_id": id, "status": "RUNNING" }))?;
-            self.runs.insert(sink, id);
+        let TrackedRun { server, sink, training, experiment, millis, parameters, mut tags } = run;
+        let api = format!("{}/api/2.0/mlflow", server.trim_end_matches('/'));
+        let experiment_id = self.experiment(&api, &experiment)?;
+        if let Some(id) = self.interrupted_run(&api, &experiment_id, &training)? {
+            self.post(&api, "runs/update", &json!({ "run_id": id, "status": "RUNNING" }))?;
+            self.runs.insert(sink, ServerRun { api, id });
             return Ok(());
         }
         tags.push((TRAINING_TAG.to_owned(), training));
@@ -91,59 +99,60 @@ impl TrackingClient {
             "start_time": millis,
             "tags": pairs(&tags),
         });
-        let id = text(&self.post("runs/create", &create)?, "/run/info/run_id")?;
-        self.post("runs/log-batch", &json!({ "run_id": id, "params": pairs(&parameters) }))?;
-        self.runs.insert(sink, id);
+        let id = text(&self.post(&api, "runs/create", &create)?, "/run/info/run_id")?;
+        self.post(&api, "runs/log-batch", &json!({ "run_id": id, "params": pairs(&parameters) }))?;
+        self.runs.insert(sink, ServerRun { api, id });
         Ok(())
     }
 
     fn log_metrics(&self, metrics: BTreeMap<String, Vec<Value>>) -> Result<()> {
         for (sink, metrics) in metrics {
-            let Some(id) = self.runs.get(&sink) else { continue };
+            let Some(ServerRun { api, id }) = self.runs.get(&sink) else { continue };
             for metrics in metrics.chunks(METRICS_MAX) {
-                self.post("runs/log-batch", &json!({ "run_id": id, "metrics": metrics }))?;
+                self.post(api, "runs/log-batch", &json!({ "run_id": id, "metrics": metrics }))?;
             }
         }
         Ok(())
     }
 
     fn end(&mut self, status: &str, millis: i64, tags: &[(String, Vec<(String, String)>)]) -> Result<()> {
-        for (sink, id) in std::mem::take(&mut self.runs) {
+        for (sink, ServerRun { api, id }) in std::mem::take(&mut self.runs) {
             if let Some((_, tags)) = tags.iter().find(|(of, _)| *of == sink) {
-                self.post("runs/log-batch", &json!({ "run_id": id, "tags": pairs(tags) }))?;
+                self.post(&api, "runs/log-batch", &json!({ "run_id": id, "tags": pairs(tags) }))?;
             }
-            self.post("runs/update", &json!({ "run_id": id, "status": status, "end_time": millis }))?;
+            self.post(&api, "runs/update", &json!({ "run_id": id, "status": status, "end_time": millis }))?;
         }
         Ok(())
     }
 
     /// The id of an experiment, which is created where there is none.
-    fn experiment(&mut self, name: &str) -> Result<String> {
-        if let Some(id) = self.experiments.get(name) {
+    fn experiment(&mut self, api: &str, name: &str) -> Result<String> {
+        let key = (api.to_owned(), name.to_owned());
+        if let Some(id) = self.experiments.get(&key) {
             return Ok(id.clone());
         }
         let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
-        let url = format!("{}/experiments/get-by-name?experiment_name={encoded}", self.base);
+        let url = format!("{api}/experiments/get-by-name?experiment_name={encoded}");
         let answer = self.web.send("GET", &url, "application/json", Vec::new())?;
         let id = match answer.status {
-            404 => text(&self.post("experiments/create", &json!({ "name": name }))?, "/experiment_id")?,
+            404 => text(&self.post(api, "experiments/create", &json!({ "name": name }))?, "/experiment_id")?,
             200..=299 => text(&parse(&answer.body)?, "/experiment/experiment_id")?,
             status => return Err(Fault::new(codes::STORAGE, format!("MLflow answered {status}"))),
         };
-        self.experiments.insert(name.to_owned(), id.clone());
+        self.experiments.insert(key, id.clone());
         Ok(id)
     }
 
     /// The run of a training that was cut off.
-    fn interrupted_run(&self, experiment: &str, training: &str) -> Result<Option<String>> {
+    fn interrupted_run(&self, api: &str, experiment: &str, training: &str) -> Result<Option<String>> {
         let filter = format!("tags.`{TRAINING_TAG}` = '{training}' AND attributes.status != 'FINISHED'");
         let search = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
-        let found = self.post("runs/search", &search)?;
+        let found = self.post(api, "runs/search", &search)?;
         Ok(found.pointer("/runs/0/info/run_id").and_then(Value::as_str).map(str::to_owned))
     }
 
-    fn post(&self, what: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}/{what}", self.base);
+    fn post(&self, api: &str, what: &str, body: &Value) -> Result<Value> {
+        let url = format!("{api}/{what}");
         parse(&self.web.post(&url, "application/json", body.to_string().into_bytes())?)
     }
 }

@@ -3,12 +3,14 @@
 mod client;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_connectors::MlflowTracking;
+use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_run::{ModelReport, RunReport};
-use forebay_storage::{Event, WebClient};
+use forebay_storage::{Event, EventListener, StorageClient, WebClient};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 
 use self::client::{TrackedRun, TrackingClient};
@@ -20,9 +22,13 @@ const PARAMETER_BYTES_MAX: usize = 500;
 
 /// Tells MLflow of trainings. A training that an earlier run did is not told again.
 pub(super) struct MlflowObserver {
-    url: String,
-    experiment: Option<String>,
+    /// What flags say, which comes before what sinks say.
+    flags: MlflowTracking,
+    /// What the environment says, which comes after that.
+    environment: MlflowTracking,
     out: Outbox<TrackingMessage>,
+    /// Where requests go out, and warnings.
+    service: OnceLock<(StorageClient, Arc<dyn EventListener>)>,
     state: Mutex<TrackingState>,
 }
 
@@ -33,13 +39,21 @@ struct TrackingState {
     run_id: Option<String>,
     /// The id of the pass at work: that of the training, where it trains.
     pass: String,
-    /// By sink.
-    parameters: BTreeMap<String, Vec<(String, String)>>,
+    /// By sink: those that are tracked.
+    tracked: BTreeMap<String, TrackedSink>,
     /// Sinks whose trainings have been told of.
     begun: BTreeMap<String, ()>,
 }
 
-/// What the thread that speaks to the server is told.
+/// A sink whose training is tracked.
+#[derive(Clone)]
+struct TrackedSink {
+    server: String,
+    experiment: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// What the thread that speaks to servers is told.
 enum TrackingMessage {
     Begin(TrackedRun),
     Metrics {
@@ -65,33 +79,69 @@ fn now_millis() -> i64 {
 }
 
 impl MlflowObserver {
-    /// Where tracking is asked for. A URI in the environment that names no server belongs to other programs.
-    pub fn new(flag: Option<&str>, experiment: Option<&str>) -> Result<Option<MlflowObserver>> {
-        let is_server = |url: &String| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
-        let url = match flag.map(str::to_owned) {
-            Some(url) if is_server(&url) => url,
-            Some(_) => {
-                let fault = Fault::new(codes::BAD_VALUE, "the address of MLflow is no http:// or https:// URL");
-                return Err(fault.hint("start a server: `mlflow server`, and write `--mlflow http://127.0.0.1:5000`"));
-            }
-            None => match variable("MLFLOW_TRACKING_URI").filter(is_server) {
-                Some(url) => url,
-                None => return Ok(None),
-            },
+    /// Tracking as flags, sinks and the environment ask for it. A URI in the environment that names no server belongs to
+    /// other programs.
+    pub fn new(uri: Option<&str>, experiment: Option<&str>) -> Result<MlflowObserver> {
+        let is_server = |url: &str| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+        if uri.is_some_and(|uri| !is_server(uri)) {
+            let fault = Fault::new(codes::BAD_VALUE, "the address of MLflow is no http:// or https:// URL");
+            return Err(fault.hint("start a server: `mlflow server`, and write `--mlflow http://127.0.0.1:5000`"));
+        }
+        let flags = MlflowTracking { uri: uri.map(str::to_owned), experiment: experiment.map(str::to_owned) };
+        let environment = MlflowTracking {
+            uri: variable("MLFLOW_TRACKING_URI").filter(|uri| is_server(uri)),
+            experiment: variable("MLFLOW_EXPERIMENT_NAME"),
         };
-        let experiment = experiment.map(str::to_owned).or_else(|| variable("MLFLOW_EXPERIMENT_NAME"));
-        Ok(Some(MlflowObserver { url, experiment, out: Outbox::new(), state: Mutex::default() }))
+        let (service, state) = (OnceLock::new(), Mutex::default());
+        Ok(MlflowObserver { flags, environment, out: Outbox::new(), service, state })
+    }
+
+    /// How a training is tracked, if it is; fails where its sink asks for that and nothing names a server.
+    fn tracking(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<Option<TrackedSink>> {
+        let asked = sink.config.get("mlflow").filter(|asked| !asked.is_null());
+        let own: MlflowTracking = match asked.map(MlflowTracking::deserialize) {
+            Some(own) => own.map_err(|error| Fault::internal("tracking of a training").cause(error))?,
+            None => MlflowTracking::default(),
+        };
+        let [flags, environment] = [&self.flags, &self.environment];
+        let server = flags.uri.as_ref().or(own.uri.as_ref()).or(environment.uri.as_ref());
+        let Some(server) = server.cloned() else {
+            let message = format!("the training `{}` is not tracked: nothing names a server of MLflow", sink.name);
+            return if asked.is_some() { Err(Fault::new(codes::MISSING_FIELD, message)) } else { Ok(None) };
+        };
+        let experiment = flags.experiment.as_ref().or(own.experiment.as_ref()).or(environment.experiment.as_ref());
+        let experiment = experiment.unwrap_or(&pipeline.name).clone();
+        Ok(Some(TrackedSink { server, experiment, parameters: parameters(&sink.config) }))
+    }
+
+    /// Starts to send, once.
+    fn start(&self) -> Result<()> {
+        let Some((io, watch)) = self.service.get() else { return Ok(()) };
+        let token =
+            variable("MLFLOW_TRACKING_TOKEN").map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
+        let web = WebClient::new(io, "MLflow", token.into_iter().collect())?;
+        let mut client = TrackingClient::new(web);
+        self.out.start(watch, move |messages| client.handle(messages))
+    }
+
+    fn warn(&self, fault: &Fault) {
+        if let Some((_, watch)) = self.service.get() {
+            watch.on_event(Event::Warning { message: fault.message().to_owned() });
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, TrackingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of a training, once.
-    fn begin_training(&self, sink: &str) {
+    /// Tells of a training, once; false where it is not tracked.
+    fn begin_training(&self, sink: &str) -> bool {
         let mut state = self.state();
+        let Some(TrackedSink { server, experiment, parameters }) = state.tracked.get(sink).cloned() else {
+            return false;
+        };
         if state.begun.insert(sink.to_owned(), ()).is_some() {
-            return;
+            return true;
         }
         let mut tags = vec![
             ("mlflow.source.name".to_owned(), "forebay".to_owned()),
@@ -100,46 +150,60 @@ impl MlflowObserver {
         ];
         tags.extend(state.run_id.as_ref().map(|id| ("forebay.run_id".to_owned(), id.clone())));
         let run = TrackedRun {
+            server,
             sink: sink.to_owned(),
             training: state.pass.clone(),
-            experiment: self.experiment.clone().unwrap_or_else(|| state.pipeline.clone()),
+            experiment,
             millis: now_millis(),
-            parameters: state.parameters.get(sink).cloned().unwrap_or_default(),
+            parameters,
             tags,
         };
         drop(state);
         self.out.send(TrackingMessage::Begin(run));
+        true
     }
 
     fn metrics(&self, sink: &str, step: u64, values: Vec<(String, f64)>) {
-        self.begin_training(sink);
-        let sink = sink.to_owned();
-        self.out.send(TrackingMessage::Metrics { sink, step, millis: now_millis(), values });
+        if self.begin_training(sink) {
+            let sink = sink.to_owned();
+            self.out.send(TrackingMessage::Metrics { sink, step, millis: now_millis(), values });
+        }
     }
 }
 
 impl RunObserver for MlflowObserver {
     fn begin(&self, observed: &ObservedSession<'_>) -> Result<()> {
         self.state().run_id = observed.run_id.map(str::to_owned);
-        let token =
-            variable("MLFLOW_TRACKING_TOKEN").map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
-        let web = WebClient::new(observed.session.io(), "MLflow", token.into_iter().collect())?;
-        let mut client = TrackingClient::new(web, &self.url);
-        self.out.start(observed.watch, move |messages| client.handle(messages))
+        let _ = self.service.set((observed.session.io().clone(), observed.watch.clone()));
+        Ok(())
     }
 
     fn run_begins(&self, pipeline: &Pipeline, _interval: Option<&forebay_model::Interval>) {
         let mut state = self.state();
         state.pipeline.clone_from(&pipeline.name);
         state.begun.clear();
-        state.parameters =
-            pipeline.trainings.iter().map(|sink| (sink.name.clone(), parameters(&sink.config))).collect();
+        state.tracked.clear();
+        let mut faults = Vec::new();
+        for sink in &pipeline.trainings {
+            match self.tracking(pipeline, sink) {
+                Ok(tracked) => state.tracked.extend(tracked.map(|tracked| (sink.name.clone(), tracked))),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        let is_tracked = !state.tracked.is_empty();
+        drop(state);
+        if is_tracked && let Err(fault) = self.start() {
+            faults.push(fault);
+        }
+        faults.iter().for_each(|fault| self.warn(fault));
     }
 
     fn on_event(&self, event: &Event) {
         match event {
             Event::PassStarted { id, .. } => self.state().pass.clone_from(id),
-            Event::TrainingResumed { sink, .. } => self.begin_training(sink),
+            Event::TrainingResumed { sink, .. } => {
+                self.begin_training(sink);
+            }
             Event::TrainingStep { sink, step, loss, learning_rate, .. } => {
                 let values = [("loss", *loss), ("learning_rate", *learning_rate)];
                 self.metrics(sink, *step, values.map(|(name, value)| (name.to_owned(), value)).into());
@@ -192,7 +256,8 @@ fn model_tags(model: &ModelReport, artifact: Option<&str>) -> Vec<(String, Strin
 /// The fields of a training's configuration as texts.
 fn parameters(config: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let fields = config.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let fields = config.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, value)| !value.is_null() && *name != "mlflow");
     let field = |(name, value): (&String, &Value)| {
         let text = text(value);
         let end = (0..=PARAMETER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

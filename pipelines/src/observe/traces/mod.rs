@@ -4,26 +4,24 @@
 //! Messages are encoded here, and not by the crate `opentelemetry-otlp`: with the features that it needs, all of
 //! DataFusion would be built anew.
 
+mod export;
 mod otlp;
 mod settings;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use forebay_model::{Fault, Interval, Pipeline, Result};
-use forebay_run::RunReport;
-use forebay_storage::{Event, RequestListener, StorageRequest, WebClient};
-use prost::Message;
-
-use self::otlp::{
-    ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanEvent,
-    SpanKind, Status, StatusCode, attribute,
-};
+use self::otlp::{KeyValue, Span, SpanEvent, SpanKind, Status, StatusCode, attribute};
 use self::settings::TraceSettings;
+pub(crate) use self::worker::{WorkerTraceArgs, WorkerTraces};
 use super::outbox::Outbox;
 use super::{ObservedSession, RunObserver};
+use forebay_model::{Fault, Interval, Pipeline, Result};
+use forebay_run::RunReport;
+use forebay_storage::{Event, RequestListener, StorageRequest, TraceContext};
 
 /// Moments that a span keeps at most.
 const EVENTS_MAX: usize = 100;
@@ -61,6 +59,7 @@ struct OpenSpan {
     events: Vec<SpanEvent>,
 }
 
+/// As OTLP has times.
 fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -142,7 +141,7 @@ impl TraceObserver {
     /// Where traces are asked for.
     pub fn new(flag: Option<&str>) -> Result<Option<TraceObserver>> {
         let Some(settings) = TraceSettings::resolve(flag)? else { return Ok(None) };
-        let trace = settings.parent.map_or_else(|| fastrand::u128(1..), |(trace, _)| trace);
+        let trace = settings.parent.map_or_else(|| fastrand::u128(1..), |parent| parent.trace);
         let spans = SpanRecorder { trace, out: Outbox::new(), dropped: AtomicU64::new(0), open: Mutex::default() };
         Ok(Some(TraceObserver { settings, spans: Arc::new(spans) }))
     }
@@ -151,20 +150,10 @@ impl TraceObserver {
 impl RunObserver for TraceObserver {
     fn begin(&self, observed: &ObservedSession<'_>) -> Result<()> {
         let io = observed.session.io();
-        let client = WebClient::new(io, "the collector of traces", self.settings.headers.clone())?;
-        let (url, resource) = (self.settings.url.clone(), self.settings.resource.clone());
         io.listen(self.spans.clone());
-        self.spans.out.start(observed.watch, move |spans| {
-            let scope =
-                InstrumentationScope { name: "forebay".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-            let spans = vec![ScopeSpans { scope: Some(scope), spans }];
-            let resource = Some(Resource { attributes: resource.clone() });
-            let request =
-                ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { resource, scope_spans: spans }] };
-            client.post(&url, "application/x-protobuf", request.encode_to_vec()).map(drop)
-        })?;
+        self.settings.send_from(&self.spans.out, io, observed.watch)?;
         let run_id = observed.run_id.map(|id| attribute("forebay.run_id", id));
-        let parent = self.settings.parent.map(|(_, span)| span);
+        let parent = self.settings.parent.map(|parent| parent.span);
         self.spans.open().run = Some(OpenSpan::new("run", parent, run_id.into_iter().collect()));
         Ok(())
     }
@@ -179,6 +168,11 @@ impl RunObserver for TraceObserver {
             run.attributes.push(attribute("forebay.interval.from", from.as_str()));
             run.attributes.push(attribute("forebay.interval.to", to.as_str()));
         }
+    }
+
+    fn task_context(&self, task: u64) -> Option<TraceContext> {
+        let open = self.spans.open();
+        open.tasks.get(&task).map(|span| TraceContext { trace: self.spans.trace, span: span.id })
     }
 
     fn on_event(&self, event: &Event) {

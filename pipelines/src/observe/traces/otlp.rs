@@ -123,6 +123,7 @@ pub(super) enum AttributeValue {
 pub(super) enum SpanKind {
     Unspecified = 0,
     Internal = 1,
+    Server = 2,
     Client = 3,
 }
 

@@ -1,6 +1,7 @@
 //! Where traces go: a flag, else the variables of OpenTelemetry's specification.
 
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::TraceContext;
 use percent_encoding::percent_decode_str;
 
 use super::otlp::{KeyValue, attribute};
@@ -17,8 +18,8 @@ pub(super) struct TraceSettings {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub resource: Vec<KeyValue>,
-    /// The span of the caller, by W3C's Trace Context: trace and span.
-    pub parent: Option<(u128, u64)>,
+    /// The span of the caller.
+    pub parent: Option<TraceContext>,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -68,7 +69,7 @@ impl TraceSettings {
             url,
             headers: pairs(&exporter_variable("HEADERS").unwrap_or_default()),
             resource: resource.iter().map(|(key, value)| attribute(key, value.as_str())).collect(),
-            parent: variable("TRACEPARENT").and_then(|text| parse_parent(&text)),
+            parent: variable("TRACEPARENT").and_then(|text| text.parse().ok()),
         }))
     }
 }
@@ -83,27 +84,12 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(',').filter_map(pair).collect()
 }
 
-/// `00-<trace>-<span>-<flags>`; what is no such text counts as none.
-fn parse_parent(text: &str) -> Option<(u128, u64)> {
-    let parts: Vec<&str> = text.split('-').collect();
-    let [_, trace, span, _] = parts.as_slice() else { return None };
-    let is_whole = trace.len() == 32 && span.len() == 16;
-    let ids = (u128::from_str_radix(trace, 16).ok()?, u64::from_str_radix(span, 16).ok()?);
-    (is_whole && ids.0 != 0 && ids.1 != 0).then_some(ids)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn parents_and_pairs_are_read_as_their_specifications_say() {
-        let parent = parse_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        assert_eq!(parent, Some((0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7)));
-        let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
-        for wrong in ["", "00-1-2-01", zeros, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"] {
-            assert_eq!(parse_parent(wrong), None, "{wrong}");
-        }
+    fn pairs_are_read_as_their_specification_says() {
         let expected = [("key", "a b"), ("other", "1=2")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(pairs("key=a%20b, other =1=2,,none"), expected);
     }

@@ -1,0 +1,92 @@
+//! Spans of a worker: what it does for coordinators that trace.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use clap::Args;
+use forebay_model::Result;
+use forebay_run::{EndedTask, Session, TaskListener, TaskOutcome, TaskTally};
+use forebay_storage::EventListener;
+
+use super::super::outbox::Outbox;
+use super::nanos;
+use super::otlp::{Span, SpanKind, Status, StatusCode, attribute};
+use super::settings::TraceSettings;
+
+/// Where a worker's spans go.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerTraceArgs {
+    /// Send traces in OpenTelemetry's protocol (OTLP over HTTP) to this collector, such as http://127.0.0.1:4318: tasks
+    /// of coordinators that trace are spans in theirs [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    traces: Option<String>,
+}
+
+/// The spans of a worker that are on their way.
+#[derive(Debug)]
+pub(crate) struct WorkerTraces(Arc<TaskSpans>);
+
+/// Turns tasks that have ended into spans.
+#[derive(Debug)]
+struct TaskSpans {
+    worker: String,
+    out: Outbox<Span>,
+}
+
+impl WorkerTraceArgs {
+    /// Begins to send spans of the tasks that `tally` counts, where that is asked for. `worker` is its address.
+    pub fn begin(
+        &self,
+        session: &Session,
+        tally: &TaskTally,
+        worker: String,
+        watch: &Arc<dyn EventListener>,
+    ) -> Result<Option<WorkerTraces>> {
+        let Some(settings) = TraceSettings::resolve(self.traces.as_deref())? else { return Ok(None) };
+        let spans = Arc::new(TaskSpans { worker, out: Outbox::new() });
+        settings.send_from(&spans.out, session.io(), watch)?;
+        tally.listen(spans.clone());
+        Ok(Some(WorkerTraces(spans)))
+    }
+}
+
+impl WorkerTraces {
+    /// Sends what waits.
+    pub fn finish(&self) {
+        self.0.out.close();
+    }
+}
+
+impl TaskListener for TaskSpans {
+    fn task_ended(&self, task: &EndedTask<'_>) {
+        let EndedTask { trace: Some(parent), kind, began, ended, progress } = task else { return };
+        let (outcome, error) = match ended {
+            Ok(TaskOutcome::Done(_)) => ("done", None),
+            Ok(TaskOutcome::HandedBack) => ("handed_back", None),
+            Ok(TaskOutcome::Stopped) => ("stopped", None),
+            Err(fault) => ("failed", Some(fault)),
+        };
+        let mut attributes = vec![
+            attribute("forebay.worker", self.worker.as_str()),
+            attribute("forebay.task.outcome", outcome),
+            attribute("forebay.rows", progress.rows),
+            attribute("forebay.bytes", progress.bytes),
+            attribute("forebay.spilled_bytes", progress.spilled_bytes),
+            attribute("forebay.cpu_seconds", progress.cpu_seconds),
+        ];
+        attributes.extend(error.map(|fault| attribute("error.type", fault.code().name)));
+        // A task is told of when it has ended; where the queue is full, its span is dropped.
+        self.out.send(Span {
+            trace_id: parent.trace.to_be_bytes().to_vec(),
+            span_id: fastrand::u64(1..).to_be_bytes().to_vec(),
+            parent_span_id: parent.span.to_be_bytes().to_vec(),
+            name: format!("work {kind}"),
+            kind: SpanKind::Server.into(),
+            start_time_unix_nano: nanos(*began),
+            end_time_unix_nano: nanos(SystemTime::now().max(*began)),
+            attributes,
+            events: Vec::new(),
+            status: error.map(|fault| Status { message: fault.message().to_owned(), code: StatusCode::Error.into() }),
+        });
+    }
+}
