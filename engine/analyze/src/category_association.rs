@@ -9,14 +9,18 @@ use forebay_model::{Analyzer, AnalyzerInput, Finding, MemoryRequest, Result, Scr
 use hashbrown::HashMap;
 use serde_json::{Value, json};
 
+use crate::batch_codes::BatchCodes;
 use crate::group_keys::{KeyColumn, split_key};
-use crate::grouped_moments::SlotCache;
+use crate::grouped_moments::{SlotCache, check_key};
 use crate::numeric_column::two_columns;
 use crate::spill_map::SpillMap;
 use crate::spill_runs::KeyOrder;
 
 /// Values of a column for which memory is requested at once.
 const VALUES_ADMITTED: usize = 1 << 14;
+
+/// Cells of a table of pairs for each row of a batch at most: a larger table costs more than its rows.
+const CELLS_PER_ROW: usize = 2;
 
 /// Bytes of a counted value beyond its key.
 const VALUE_BYTES: usize = 48;
@@ -31,6 +35,32 @@ const VALUE_BYTES: usize = 48;
 pub struct CategoryAssociation {
     /// The types of the two columns; memory layouts do not matter.
     pub types: [DataType; 2],
+}
+
+/// Counts the pairs of a batch in a table, and adds each cell once.
+fn count_cells(
+    state: &mut CategoryAssociationState,
+    keys: &[KeyColumn; 2],
+    first: &BatchCodes,
+    second: &BatchCodes,
+) -> Result<()> {
+    let width = second.values + 1;
+    let mut cells = vec![0u64; (first.values + 1) * width];
+    first.rows.iter().zip(&second.rows).for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
+    let mut key = Vec::new();
+    // The last line and the last cell of each line are of rows without a value.
+    for (line, first_row) in cells.chunks_exact(width).zip(&first.row_of).take(first.values) {
+        let filled = line.iter().zip(&second.row_of).take(second.values).filter(|(count, _)| **count > 0);
+        for (count, second_row) in filled {
+            key.clear();
+            keys[0].write(*first_row as usize, &mut key);
+            keys[1].write(*second_row as usize, &mut key);
+            check_key(&key)?;
+            let slot = state.0.slot(&key)?;
+            state.0.update_slot(slot, |known| *known += count);
+        }
+    }
+    Ok(())
 }
 
 /// State of [`CategoryAssociation`]: the rows of each pair of values.
@@ -58,6 +88,13 @@ impl Analyzer for CategoryAssociation {
             KeyColumn::of(columns[1], &logical_type(&self.types[1]))?,
         ];
         let is_null = columns.map(|column| column.logical_nulls());
+        let coded = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
+        if let [Some(first), Some(second)] = coded
+            && (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows
+        {
+            count_cells(state, &keys, &first, &second)?;
+            return state.0.spill_if_large();
+        }
         let (mut cache, mut key) = (SlotCache::default(), Vec::new());
         for row in 0..input.rows {
             if is_null.iter().flatten().any(|nulls| nulls.is_null(row)) {

@@ -152,6 +152,14 @@ impl Analyzer for GroupedMoments {
     }
 }
 
+/// Refuses keys that are too long.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() <= KEY_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len()))),
+    }
+}
+
 /// A direct-mapped cache from the keys of a batch's rows to their slots.
 pub(crate) struct SlotCache {
     lines: Vec<Option<(u32, u32)>>,
@@ -187,9 +195,7 @@ impl SlotCache {
         }
         key.clear();
         columns.iter().for_each(|column| column.write(row, key));
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
-        }
+        check_key(key)?;
         let slot = tally.slot(key)?;
         if self.spills == tally.spills() {
             self.lines[line] = Some((row as u32, slot as u32));

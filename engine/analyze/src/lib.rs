@@ -4,6 +4,7 @@
 //! size, thread count, division into spans, row-group size and order of files. Sums are exact, counts spill to
 //! disk, and samples are chosen by row keys.
 
+mod batch_codes;
 mod biguint;
 mod category_association;
 mod column_correlation;

@@ -67,6 +67,62 @@ fn associations_are_exact_where_they_spill() {
     assert_eq!(ask(&analyzer, &constant, 1 << 20).number("cramers_v").unwrap(), None);
 }
 
+/// Dictionaries and narrow numbers are counted in a table for each batch, all others row by row.
+#[test]
+fn associations_do_not_depend_on_layouts() {
+    let rows = 1_000;
+    let first = |row: usize| (row % 7 != 3).then(|| format!("a{}", row * row % 5));
+    // The dictionary has a value twice, one that is null, and one that no row has.
+    let words = StringArray::from(vec![Some("b0"), Some("b1"), None, Some("b0"), Some("unused")]);
+    let code = |row: usize| (row % 11 != 0).then_some((row * 3 % 4) as i32);
+    let second =
+        |row: usize| code(row).and_then(|code| words.is_valid(code as usize).then(|| words.value(code as usize)));
+    let codes: Int32Array = (0..rows).map(code).collect();
+    let dictionary: ArrayRef = Arc::new(DictionaryArray::new(codes, Arc::new(words.clone())));
+    let plain: ArrayRef = Arc::new(StringArray::from_iter((0..rows).map(second)));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter((0..rows).map(first)));
+    let coded =
+        arrow::compute::cast(&texts, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)));
+    let coded = coded.unwrap();
+    let analyzer = CategoryAssociation { types: [DataType::Utf8, DataType::Utf8] };
+    let told = |columns: [&ArrayRef; 2]| format!("{:?}", ask(&analyzer, &columns.map(Clone::clone), 1 << 20));
+    let expected = told([&texts, &plain]);
+    assert!(expected.contains("cramers_v"), "{expected}");
+    for columns in [[&coded, &dictionary], [&texts, &dictionary], [&coded, &plain]] {
+        assert_eq!(told(columns), expected);
+    }
+    // Batches of one row, of some, and of all of them.
+    for batch_rows in [1, 10, 300] {
+        let batches: Vec<RecordBatch> = (0..rows)
+            .step_by(batch_rows)
+            .map(|at| {
+                let length = batch_rows.min(rows - at);
+                let columns = [("a", coded.slice(at, length), true), ("b", dictionary.slice(at, length), true)];
+                RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+            })
+            .collect();
+        let found = format!("{:?}", compute_finding(&analyzer, &batches, 1 << 20).unwrap());
+        assert_eq!(found, expected, "{batch_rows} rows a batch");
+    }
+
+    // Booleans and small integers, with negative ones, beside the same as text.
+    let flags: ArrayRef =
+        Arc::new(BooleanArray::from_iter((0..rows).map(|row| (row % 5 != 1).then_some(row % 3 == 0))));
+    let small: ArrayRef = Arc::new(Int8Array::from_iter((0..rows).map(|row| Some((row % 200) as i8))));
+    let numbers = CategoryAssociation { types: [DataType::Boolean, DataType::Int8] };
+    let found = ask(&numbers, &[flags, small], 1 << 20);
+    let as_text = |value: &dyn Fn(usize) -> Option<String>| -> ArrayRef {
+        Arc::new(StringArray::from_iter((0..rows).map(value)))
+    };
+    let flags = as_text(&|row| (row % 5 != 1).then(|| (row % 3 == 0).to_string()));
+    let small = as_text(&|row| Some(((row % 200) as i8).to_string()));
+    let other = ask(&analyzer, &[flags, small], 1 << 20);
+    for name in ["count", "first", "second", "cramers_v"] {
+        let number = |finding: &Finding| finding.number(name).unwrap().unwrap();
+        assert!((number(&found) - number(&other)).abs() < 1e-12, "{name}");
+    }
+}
+
 #[test]
 fn the_period_is_that_of_all_series() {
     let shape = |rows: &[(i64, &str)]| {
