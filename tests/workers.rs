@@ -215,13 +215,15 @@ fn large_vocabularies_are_merged_by_workers() {
         let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials"))).into_iter().flatten();
         partials.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".shares")).count()
     };
-    let run = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
+    let command = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
         let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
         let spec = ready_made(spec);
         let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
         command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
-        command.env("FOREBAY_SOURCES_PER_MERGE", "2");
-        let call: ProgramOutput = command.watched().into();
+        command
+    };
+    let run = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
+        let call: ProgramOutput = command(spec, params, name, divided, more).watched().into();
         demand_result(&shop, &format!("{name}/out"), &call.expect(0))
     };
     let params = [format!("--param=log={log}")];
@@ -238,6 +240,14 @@ fn large_vocabularies_are_merged_by_workers() {
     let expected = run("demand.yaml", &params, "here-too", "0", &[]);
     assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=2"]) == expected);
     assert!(shared("history-away") > 0);
+    // Where there are many units, runs of whole states are merged into shares first.
+    let in_runs = |spec: &str, params: &[String], name: &str| {
+        let mut command = command(spec, params, name, "0", &["--local-workers=2"]);
+        let call: ProgramOutput = command.env("FOREBAY_SOURCES_PER_MERGE", "2").watched().into();
+        demand_result(&shop, &format!("{name}/out"), &call.expect(0))
+    };
+    assert!(in_runs("demand.yaml", &params, "history-in-runs") == expected);
+    assert!((1..shared("history-away")).contains(&shared("history-in-runs")), "fewer states lie in shares");
     // The next night merges shares and states that are whole, with workers and without.
     let days: Vec<_> = std::fs::read_dir(shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
     std::fs::remove_file(days.iter().max().unwrap()).unwrap();

@@ -14,12 +14,13 @@ pub(crate) struct Cluster {
     pub merging: Merging,
 }
 
-/// Who merges the samples of all units.
+/// Who merges the states of all units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merging {
-    /// The coordinator reads and merges every state that cannot be divided.
+    /// Workers merge shares of all units, and the coordinator every state that cannot be divided.
     OnCoordinator,
-    /// Workers merge runs of `fan_in` states, and the coordinator the states of these runs.
+    /// Workers merge runs of `fan_in` states, then shares of these runs, and the coordinator the other states of these
+    /// runs.
     InRuns { fan_in: u64 },
 }
 
@@ -73,7 +74,7 @@ impl Cluster {
                 first_byte_seconds: 0.05,
                 bytes_per_connection_second: 60e6,
                 connections_per_slot: 4.0,
-                bytes_per_request: 4 << 20,
+                bytes_per_request: 8 << 20,
                 gets_per_second: 5500.0,
                 puts_per_second: 3500.0,
             },

@@ -11,6 +11,10 @@ const DIVIDED: f64 = 6.0;
 /// Names that one LIST returns, and footers that are read at the same time.
 const LISTED: f64 = 1000.0;
 const FOOTERS_AT_ONCE: f64 = 64.0;
+/// Merging tasks below which the coordinator merges, as in `engine/execute`.
+const MERGES_MIN: u64 = 4;
+/// Shares that a task fetches at the same time.
+const SHARES_AT_ONCE: f64 = 16.0;
 /// Encoded bytes of a source in the message of a merging task.
 const PIECE_BYTES: f64 = 60.0;
 
@@ -83,27 +87,41 @@ fn merge(cluster: &Cluster, pass: &Pass, out: &mut JobOutcome) {
     if whole == 0.0 {
         return;
     }
-    let first_byte = cluster.storage.first_byte_seconds;
-    // Divisible states: one task a share and analyzer.
-    let shares = DIVIDED * SHARES;
-    let rounds = (shares / cluster.slots() as f64).ceil();
-    let share_bytes = runs * states.divisible_bytes as f64 / shares;
-    let gets = runs / 16.0 * first_byte;
-    out.worker_merge_seconds += rounds * (share_bytes / rate + gets);
-    out.merged_bytes += runs * (whole + states.divisible_bytes as f64);
-    out.message_bytes += shares * runs * PIECE_BYTES;
-    // States that are not divided.
-    let left = match cluster.merging {
-        Merging::OnCoordinator => runs,
+    let (slots, storage) = (cluster.slots() as f64, &cluster.storage);
+    let divided = states.divisible_bytes as f64;
+    out.merged_bytes += runs * (whole + divided);
+    // What the merging of runs leaves: how many states, of how many bytes the divisible part has.
+    let (left, left_divided, at_once) = match cluster.merging {
+        Merging::OnCoordinator => (runs, divided, 1.0),
+        Merging::InRuns { fan_in } if runs < (MERGES_MIN * fan_in) as f64 => (runs, divided, SHARES_AT_ONCE),
         Merging::InRuns { fan_in } => {
             let groups = (runs / fan_in as f64).ceil();
-            let rounds = (groups / cluster.slots() as f64).ceil();
-            out.worker_merge_seconds += rounds * (fan_in as f64 * whole / rate + 2.0 * first_byte);
+            let rounds = (groups / slots).ceil();
+            let bytes = fan_in.min(runs as u64) as f64 * (whole + divided);
+            let network = bytes / (cluster.network_bytes_per_second / cluster.slots_per_worker as f64);
+            let puts =
+                SHARES * DIVIDED * groups / storage.puts_per_second.min(groups.min(slots) / storage.first_byte_seconds);
+            out.worker_merge_seconds += rounds * (bytes / rate).max(network) + puts;
             out.message_bytes += runs * PIECE_BYTES;
-            out.merged_bytes += groups * whole;
-            groups
+            // Tokens of neighbouring units are mostly the same.
+            let merged = (2.0 * divided).min(states.merged_bytes as f64);
+            out.merged_bytes += groups * (whole + merged);
+            (groups, merged, SHARES_AT_ONCE)
         }
     };
+    if left == runs {
+        // Each unit writes its shares as files.
+        let puts = runs * SHARES * DIVIDED;
+        out.worker_merge_seconds += puts / storage.puts_per_second;
+    }
+    // One task a share and analyzer.
+    let tasks = SHARES * DIVIDED;
+    let rounds = (tasks / slots).ceil();
+    let gets = left * storage.first_byte_seconds / at_once;
+    let throttled = left * tasks / storage.gets_per_second;
+    out.worker_merge_seconds += (rounds * (left * left_divided / tasks / rate + gets)).max(throttled);
+    out.message_bytes += tasks * left * PIECE_BYTES;
+    // States that are not divided.
     let bytes = left * whole + states.merged_bytes as f64;
     let cpu = bytes / rate;
     let seconds = (cpu / cluster.coordinator.threads).max(bytes / cluster.network_bytes_per_second);

@@ -139,8 +139,9 @@ pub enum TaskKind {
     Compute { part: usize },
     /// Merge one share of what is known of a question, which is large.
     Merge { question: usize, share: usize, pieces: Vec<StateSource> },
-    /// Merge the states of the runs that a source consists of, for all questions but those of `without`.
-    MergeRuns { source: StateSource, without: BTreeSet<usize> },
+    /// Merge the states of the runs that a source consists of, for all questions but those of `without`. The merged
+    /// states of the questions of `divide` are stored in shares.
+    MergeRuns { source: StateSource, without: BTreeSet<usize>, divide: BTreeSet<usize> },
     /// Find out what windows remember at task `to`, and keep it.
     Advance { from: usize, start: WindowInit, to: usize },
     /// Read a block of a feed's dataset.

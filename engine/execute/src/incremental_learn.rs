@@ -31,6 +31,12 @@ const LARGE_STATE_RUN_BYTES_MIN: u64 = 32 << 20;
 /// Pieces of units for each thread: threads that end at different times wait for a piece at most.
 const PIECES_PER_THREAD: usize = 4;
 
+/// Merging tasks below which the coordinator merges sooner than workers begin.
+const MERGES_MIN: usize = 4;
+
+/// Shares of a state that are fetched at the same time.
+const SHARES_AT_ONCE: usize = 16;
+
 /// A lane whose states are committed by runs of spans.
 pub struct IncrementalLane<'a> {
     learn: &'a LearnPass<'a>,
@@ -102,6 +108,8 @@ struct UnitOutcome {
 struct RemoteDisposition {
     /// Analyzers whose states were so large that they were stored in shares.
     divided: BTreeSet<usize>,
+    /// The same, where there are too many units for that: runs of their states are merged first.
+    large: BTreeSet<usize>,
     /// Analyzers whose findings the worker committed, because it had read all rows.
     answered: BTreeSet<usize>,
 }
@@ -170,8 +178,8 @@ impl<'a> IncrementalLane<'a> {
         if let TaskKind::Merge { question, share, pieces } = what {
             return self.merge_share(*question, *share, pieces, line.tasks.len());
         }
-        if let TaskKind::MergeRuns { source, without } = what {
-            return self.merge_source(source, without, line.tasks.len());
+        if let TaskKind::MergeRuns { source, without, divide } = what {
+            return self.merge_source(source, without, divide, line.tasks.len());
         }
         let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
         let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
@@ -328,13 +336,14 @@ impl<'a> IncrementalLane<'a> {
         for made in done.parts.values() {
             let made: &UnitOutcome = made;
             left.divided.extend(&made.how.divided);
+            left.large.extend(&made.how.large);
             left.answered.extend(&made.how.answered);
         }
         if let Some(workers) = &workers {
             // Workers have committed the states.
             self.learn.store.refresh()?;
             self.merge_on_workers(&pieces, &left.divided, workers)?;
-            pieces = self.merge_runs_on_workers(pieces, &left, workers)?;
+            pieces = self.merge_runs_on_workers(pieces, &mut left, workers)?;
         }
         if !self.merge_all(&pieces, tasks.len(), &left, answers)? {
             return Ok(false);
@@ -521,13 +530,20 @@ impl<'a> IncrementalLane<'a> {
             if learn.on_worker && is_all {
                 learn.find(ask, state, true)?;
                 how.answered.insert(index);
-            } else if learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large) {
+                continue;
+            }
+            let is_large = learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large);
+            // Shares of many units would be very many small files.
+            if is_large && units.parts <= sources_per_merge() {
                 let put = learn.store.put_partial_shares(id, analyzer, &mut state, learn.scratch);
                 put.map_err(|fault| learn.place(fault, ask))?;
                 how.divided.insert(index);
-            } else {
-                self.put_unit_state(index, &part.tasks, &mut state)?;
+                continue;
             }
+            if is_large {
+                how.large.insert(index);
+            }
+            self.put_unit_state(index, &part.tasks, &mut state)?;
         }
         self.commit_unit(&part.tasks)?;
         Ok(Some(UnitOutcome { counts, how }))
@@ -565,31 +581,33 @@ impl<'a> IncrementalLane<'a> {
         Ok(())
     }
 
-    /// Has workers merge runs of states that are large together and cannot be divided. Gives the sources that are left
-    /// for the coordinator.
+    /// Has workers merge runs of states that are large together: states that cannot be divided, and those of so many
+    /// units that they were not. Gives the sources that are left for the coordinator.
     fn merge_runs_on_workers(
         &self,
         pieces: Vec<StateSource>,
-        left: &RemoteDisposition,
+        left: &mut RemoteDisposition,
         away: &RemoteExecutor<'_>,
     ) -> Result<Vec<StateSource>> {
         let without: BTreeSet<usize> = left.divided.union(&left.answered).copied().collect();
         let questions = (0..self.shapes.len()).filter(|index| !without.contains(index));
         let state_bytes: usize = questions.filter_map(|index| fixed_bytes(self.analyzer(index))).sum();
         let sources: usize = pieces.iter().map(count_sources).sum();
-        if (state_bytes as u64).saturating_mul(sources as u64) < shares_bytes_min() {
+        let are_large = (state_bytes as u64).saturating_mul(sources as u64) >= shares_bytes_min();
+        if !(are_large && sources >= MERGES_MIN * sources_per_merge()) && left.large.is_empty() {
             return Ok(pieces);
         }
         let pieces = if self.is_history { pieces } else { group_sources(&pieces, self.shapes.len()) };
         let mut runs = Vec::new();
         pieces.iter().for_each(|piece| collect_runs(piece, &mut runs));
-        if runs.len() < 2 {
+        if runs.is_empty() {
             return Ok(pieces);
         }
+        let divide = std::mem::take(&mut left.large);
         let tasks = runs.iter().map(|source| TaskSpec {
             cost: count_sources(source) as u64,
             after: None,
-            what: TaskKind::MergeRuns { source: (*source).clone(), without: without.clone() },
+            what: TaskKind::MergeRuns { source: (*source).clone(), without: without.clone(), divide: divide.clone() },
         });
         let (tasks, learn) = (tasks.collect(), self.learn);
         let done =
@@ -597,12 +615,21 @@ impl<'a> IncrementalLane<'a> {
         done.map_err(|failure| failure.fault)?;
         learn.store.refresh()?;
         let merged: Vec<Range<usize>> = runs.into_iter().map(tasks_of).collect();
-        Ok(pieces.into_iter().map(|piece| with_merged_runs(piece, &merged)).collect())
+        let pieces: Vec<StateSource> = pieces.into_iter().map(|piece| with_merged_runs(piece, &merged)).collect();
+        self.merge_on_workers(&pieces, &divide, away)?;
+        left.divided.extend(divide);
+        Ok(pieces)
     }
 
     /// Merges the states of a source's runs and commits the state of each run, on a worker. If a committed state is
     /// corrupt, that of the run is missing: the coordinator notices.
-    fn merge_source(&self, source: &StateSource, without: &BTreeSet<usize>, tasks: usize) -> Result<TaskOutcome> {
+    fn merge_source(
+        &self,
+        source: &StateSource,
+        without: &BTreeSet<usize>,
+        divide: &BTreeSet<usize>,
+        tasks: usize,
+    ) -> Result<TaskOutcome> {
         if !source.is_within(tasks, self.shapes.len()) {
             return Err(bad_request());
         }
@@ -612,7 +639,12 @@ impl<'a> IncrementalLane<'a> {
         collect_kept(source, &mut kept);
         self.learn.store.fetch_partials(kept.iter().flat_map(|tasks| self.state_ids(tasks)))?;
         for index in (0..self.shapes.len()).filter(|index| !without.contains(index)) {
-            self.merge(index, std::slice::from_ref(source), None)?;
+            match source {
+                StateSource::Merged { tasks, kept, of } if divide.contains(&index) && !kept[index] => {
+                    self.merge_into_shares(index, tasks, of)?;
+                }
+                source => drop(self.merge(index, std::slice::from_ref(source), None)?),
+            }
         }
         self.learn.store.flush()?;
         Ok(TaskOutcome::Done(0))
@@ -709,37 +741,56 @@ impl<'a> IncrementalLane<'a> {
         Ok(Some(state))
     }
 
+    /// Merges the sources of a run of spans and commits the state in shares.
+    fn merge_into_shares(&self, index: usize, tasks: &Range<usize>, pieces: &[StateSource]) -> Result<()> {
+        let (learn, analyzer) = (self.learn, self.analyzer(index));
+        let Some(mut state) = self.merge(index, pieces, None)? else { return Ok(()) };
+        learn.store.put_partial_shares(self.state_id(index, tasks), analyzer, &mut state, learn.scratch)
+    }
+
     /// The state of an analyzer over consecutive sources, or one share of it; `None` if one of them is corrupt.
     fn merge(&self, index: usize, pieces: &[StateSource], share: Option<usize>) -> Result<Option<AnyState>> {
-        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
+        let (analyzer, scratch) = (self.analyzer(index), &self.run.scratches[index]);
         let mut merged: Option<AnyState> = None;
-        for piece in pieces {
-            let kept = |tasks| {
-                let id = self.state_id(index, tasks);
-                match share {
-                    Some(share) => learn.store.get_partial_share(id, share, analyzer, scratch),
-                    None => learn.store.get_partial(id, analyzer, scratch),
-                }
-            };
-            let state = match piece {
-                StateSource::Kept(tasks) | StateSource::Read(tasks) => kept(tasks)?,
-                StateSource::Merged { tasks, kept: is_kept, of } => {
-                    let known = if is_kept[index] { kept(tasks)? } else { None };
-                    match known {
-                        Some(state) => Some(state),
-                        None => self.merge_run(index, tasks, of, share)?,
+        let is_stored = |piece: &StateSource| !matches!(piece, StateSource::Merged { .. });
+        for group in pieces.chunk_by(|before, next| is_stored(before) && is_stored(next)) {
+            // A share is small, so that the request that fetches it takes the time.
+            for group in group.chunks(if share.is_some() { SHARES_AT_ONCE } else { 1 }) {
+                let states = parallel_map(group.len(), group.len(), &|place| self.load(index, &group[place], share))?;
+                for state in states {
+                    let Some(state) = state else { return Ok(None) };
+                    match &mut merged {
+                        None => merged = Some(state),
+                        Some(merged) => analyzer.merge(merged, state)?,
                     }
                 }
-            };
-            let Some(state) = state else { return Ok(None) };
-            match &mut merged {
-                None => merged = Some(state),
-                Some(merged) => analyzer.merge(merged, state)?,
             }
         }
         match merged {
             Some(merged) => Ok(Some(merged)),
             None => analyzer.zero(scratch).map(Some),
+        }
+    }
+
+    /// The state of an analyzer over a source, or one share of it; `None` if it is corrupt.
+    fn load(&self, index: usize, piece: &StateSource, share: Option<usize>) -> Result<Option<AnyState>> {
+        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
+        let stored = |tasks| {
+            let id = self.state_id(index, tasks);
+            match share {
+                Some(share) => learn.store.get_partial_share(id, share, analyzer, scratch),
+                None => learn.store.get_partial(id, analyzer, scratch),
+            }
+        };
+        match piece {
+            StateSource::Kept(tasks) | StateSource::Read(tasks) => stored(tasks),
+            StateSource::Merged { tasks, kept, of } => {
+                let known = if kept[index] { stored(tasks)? } else { None };
+                match known {
+                    Some(state) => Ok(Some(state)),
+                    None => self.merge_run(index, tasks, of, share),
+                }
+            }
         }
     }
 }
