@@ -257,6 +257,83 @@ fn aggregates_cost_the_new_days() {
     assert_eq!(read(2), [nights.rows([33]); 2], "one more day after garbage collection");
 }
 
+/// Statistics and aggregates of the rows of one source.
+const SHARED_READ: &str = r#"
+version: 1
+name: shared
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  scaled:
+    from: demand
+    do:
+      - standardize: { columns: [price, qty] }
+      - vocabulary: { columns: [item_id] }
+  by_item:
+    from: demand
+    do:
+      - filter: "price > 1"
+      - aggregate:
+          by: [item_id]
+          compute: { total: { sum: qty }, price: { mean: price }, first: { first: qty }, often: { top_k: { column: qty, k: 2 } } }
+  by_store:
+    from: demand
+    do:
+      - aggregate: { by: [store_id], every: 7d, time: date, compute: { total: { sum: qty }, most: { max: price } } }
+sinks:
+  rows: { from: scaled, parquet: { path: "${out}" } }
+  items: { from: by_item, parquet: { path: "${out}-items" } }
+  stores: { from: by_store, parquet: { path: "${out}-stores" } }
+"#;
+
+#[test]
+fn statistics_and_aggregates_share_a_read() {
+    let nights = NightlyFixture::with_spec(SHARED_READ);
+    let run = |out: &str, more: &[&str]| {
+        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let args = [&["run", "spec.yaml", "--json", &param, &state], more].concat();
+        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", "3000").watched();
+        ProgramOutput::from(call).expect(0).summary()
+    };
+    // The rows that the learn pass reads, and those that the gathers read.
+    let read = |threads: &str| {
+        let summary = run("out", &[threads]);
+        let rows = |work: &str| {
+            let passes = summary["passes"].as_array().unwrap().iter().filter(|pass| pass["work"] == work);
+            let rows = |pass: &Value| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap();
+            passes.map(rows).collect::<Vec<_>>()
+        };
+        // Workers read the rows for each pass.
+        let other = format!("full-{}", std::fs::read_dir(nights.shop.path("")).unwrap().count());
+        run(&other, &["--local-workers=1"]);
+        for name in ["", "-items", "-stores"] {
+            let [own, other] = ["out", &other].map(|out| nights.shop.rows(&format!("{out}{name}")));
+            assert!(own.num_rows() > 0 && own == other, "{threads}: other rows of out{name}");
+        }
+        (rows("learn"), rows("gather"))
+    };
+    (0..30).for_each(|day| nights.show(day));
+    let explained = nights.shop.forebay(&["explain", "spec.yaml", "--json", "--state=state-out"]).expect(0);
+    let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
+    let passes = explained["passes"].as_array().unwrap();
+    let why = |work: &str| {
+        let passes = passes.iter().filter(|pass| pass["work"] == work);
+        passes.map(|pass| pass["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(passes[0]["work"], "learn");
+    assert!(why("gather").iter().all(|why| why.ends_with("is made of groups that pass 1 learns in its read")));
+    assert_eq!(read("--threads=2"), (vec![nights.rows(0..30)], vec![0, 0]));
+    for (threads, last) in [("--threads=1", 30), ("--threads=2", 31), ("--threads=7", 32)] {
+        nights.show(last);
+        assert_eq!(read(threads), (vec![nights.rows([last])], vec![0, 0]), "one more day");
+    }
+    nights.restate(3);
+    let (learned, gathered) = read("--threads=2");
+    assert!(learned[0] < nights.rows(0..33) && gathered == [0, 0], "{learned:?} {gathered:?}");
+}
+
 #[test]
 fn workers_learn_groups_like_one_process() {
     let nights = NightlyFixture::with_spec(AGGREGATES);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_cluster::{StageRef, StateSource, TaskControl, TaskKind, TaskOutcome, TaskSpec, bad_request};
 use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min, sources_per_merge};
-use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Fault, IdBuilder, Result, catch_panic};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic};
 use forebay_plan::{AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id};
 use forebay_storage::{Event, failpoint};
 use forebay_threads::{CountingSemaphore, lock, parallel_map};
@@ -61,28 +61,34 @@ struct UnitTasks<'a> {
     all_missing: bool,
 }
 
-/// A piece of a work unit that one thread reads, while other threads read other pieces of it.
-struct UnitPiece {
-    /// The place of its unit.
-    unit: usize,
-    tasks: Range<usize>,
+/// The runs of spans whose states some analyzers of the lane keep.
+struct RunTree {
+    /// Lowest level first.
+    levels: Vec<Vec<Range<usize>>>,
+    /// The places of the analyzers.
+    analyzers: Vec<usize>,
 }
 
 /// A work unit that threads read in pieces.
 struct DividedUnit {
     tasks: Range<usize>,
+    /// For which analyzers.
     wanted: Vec<bool>,
     /// What was learned of consecutive pieces, which wait for their neighbours.
     waiting: Mutex<Vec<PieceStates>>,
 }
 
-/// The states of some spans of a unit.
+/// The states of some spans of a unit, by analyzer.
 struct PieceStates {
     tasks: Range<usize>,
-    states: Vec<AnyState>,
+    states: BTreeMap<usize, AnyState>,
 }
 
 impl DividedUnit {
+    fn holds(&self, tasks: &Range<usize>) -> bool {
+        self.tasks.start <= tasks.start && tasks.end <= self.tasks.end
+    }
+
     /// Takes out a neighbour of some spans. Without any, what was learned of them waits for one.
     fn neighbour_of(&self, own: PieceStates) -> Result<Option<[PieceStates; 2]>> {
         let mut waiting = lock(&self.waiting)?;
@@ -142,24 +148,36 @@ impl<'a> IncrementalLane<'a> {
         Ok(Some(IncrementalLane { learn, run, turns, shapes, seen, is_history }))
     }
 
-    /// The runs of spans that states are made of. A dataset that is no history is divided for workers alone.
-    fn run_tree(&self, history: &SpanIndex) -> Vec<Vec<Range<usize>>> {
-        let (learn, lane) = (self.learn, self.run.lane);
-        if self.is_history {
-            let mut tree = history.tree();
-            if learn.states.is_some() {
-                let all = 0..history.len();
-                let least = bytes_min(LARGE_STATE_RUN_BYTES_MIN);
-                let is_long =
-                    |level: &Vec<Range<usize>>| history.bytes(all.clone()) / level.len().max(1) as u64 >= least;
-                match tree.iter().position(is_long) {
-                    Some(lowest) => drop(tree.drain(..lowest)),
-                    None => tree = vec![vec![all]],
-                }
-            }
-            return tree;
+    /// The runs of spans that states are made of: those of statistics, then those of groups that are learned along.
+    fn run_trees(&self, history: &SpanIndex) -> Vec<RunTree> {
+        let all = 0..self.shapes.len();
+        let (along, own): (Vec<usize>, Vec<usize>) =
+            all.partition(|place| self.learn.is_along(self.run.lane.asks[*place]));
+        let are_groups = self.learn.states.is_some();
+        let mut trees = vec![RunTree { levels: self.levels(history, are_groups), analyzers: own }];
+        if !along.is_empty() {
+            trees.push(RunTree { levels: self.levels(history, true), analyzers: along });
         }
-        vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)]
+        trees
+    }
+
+    /// The levels of runs, lowest first. A dataset that is no history is divided for workers alone.
+    fn levels(&self, history: &SpanIndex, of_groups: bool) -> Vec<Vec<Range<usize>>> {
+        let (learn, lane) = (self.learn, self.run.lane);
+        if !self.is_history {
+            return vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)];
+        }
+        let mut levels = history.tree();
+        if of_groups {
+            let all = 0..history.len();
+            let least = bytes_min(LARGE_STATE_RUN_BYTES_MIN);
+            let is_long = |level: &Vec<Range<usize>>| history.bytes(all.clone()) / level.len().max(1) as u64 >= least;
+            match levels.iter().position(is_long) {
+                Some(lowest) => drop(levels.drain(..lowest)),
+                None => levels = vec![vec![all]],
+            }
+        }
+        levels
     }
 
     /// The id of what the lane does with the rows of each span.
@@ -181,7 +199,7 @@ impl<'a> IncrementalLane<'a> {
         if let TaskKind::MergeRuns { source, without, divide } = what {
             return self.merge_source(source, without, divide, line.tasks.len());
         }
-        let parts = self.run_tree(&line.history).first().map_or(1, Vec::len);
+        let parts = self.run_trees(&line.history).first().and_then(|tree| tree.levels.first()).map_or(1, Vec::len);
         let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| {
             self.learn_unit(&UnitTasks { tasks: &line.tasks, parts, all_missing: true }, part, carry, seal, stop)
         };
@@ -256,8 +274,11 @@ impl<'a> IncrementalLane<'a> {
     pub fn spans_to_read(&self) -> Result<(usize, usize)> {
         let line = self.ordered_scan().timeline()?;
         let mut todo = Vec::new();
-        self.state_sources(&self.run_tree(&line.history))?.iter().for_each(|piece| collect_reads(piece, &mut todo));
-        Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
+        for tree in self.run_trees(&line.history) {
+            self.state_sources(&tree)?.iter().for_each(|piece| collect_reads(piece, &mut todo));
+        }
+        let read: BTreeSet<usize> = todo.into_iter().flatten().collect();
+        Ok((read.len(), line.tasks.len()))
     }
 
     /// Learns the lane. `along` holds what the pass has learned already.
@@ -278,12 +299,27 @@ impl<'a> IncrementalLane<'a> {
         along: &FusedCoverage,
     ) -> Result<bool> {
         let SpanTimeline { tasks, history, .. } = line;
-        let tree = self.run_tree(history);
-        let mut pieces = self.state_sources(&tree)?;
+        let divides = self.divides_units(sequence);
+        let mut trees = self.run_trees(history);
+        trees.truncate(if divides { trees.len() } else { 1 });
+        let sources = trees.iter().map(|tree| self.state_sources(tree)).collect::<Result<Vec<_>>>()?;
+        let mut divided = Vec::new();
         let mut todo = Vec::new();
-        pieces.iter().for_each(|piece| collect_reads(piece, &mut todo));
+        let mut is_first = true;
+        for (tree, pieces) in trees.iter().zip(&sources) {
+            let mut missing = Vec::new();
+            pieces.iter().for_each(|piece| collect_reads(piece, &mut missing));
+            is_first = missing.iter().map(Range::len).sum::<usize>() == tasks.len();
+            if divides {
+                let units = missing.iter().map(|unit| self.divided_unit(tree, unit, is_first));
+                divided.extend(units.collect::<Result<Vec<_>>>()?);
+            }
+            todo.extend(missing);
+        }
+        if divides {
+            todo = self.divide_units(history, &divided);
+        }
         let lane = self.lane_id();
-        let is_first = todo.iter().map(Range::len).sum::<usize>() == tasks.len();
         let all = history.bytes(0..tasks.len()).max(1);
         let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
         let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
@@ -307,29 +343,14 @@ impl<'a> IncrementalLane<'a> {
             self.run.plan_reads(self.learn, todo.iter().flat_map(|part| &tasks[part.tasks.clone()]).copied())?;
         }
         let (store, scratch) = (self.learn.store, self.learn.scratch);
-        let pieces_read = match workers {
-            None if self.divides_units(sequence) => self.divide_units(history, &todo),
-            _ => Vec::new(),
-        };
-        let done = if pieces_read.len() > todo.len() {
-            let divided = todo.iter().map(|part| self.divided_unit(&part.tasks, is_first));
-            let divided = divided.collect::<Result<Vec<_>>>()?;
-            let read: Vec<WorkUnit> = pieces_read.iter().map(|piece| part(piece.tasks.clone())).collect();
-            let unit_of: BTreeMap<usize, usize> =
-                pieces_read.iter().map(|piece| (piece.tasks.start, piece.unit)).collect();
-            let pending = PendingUnits { line, operation: lane, store, scratch, units: &read };
-            sequence.run_units(&pending, self.turns.count(), None, |part, carry, stop, _| {
-                let unit = unit_of.get(&part.tasks.start).and_then(|unit| divided.get(*unit));
-                let unit = unit.ok_or_else(|| Fault::internal("a piece of no unit"))?;
-                self.learn_piece(unit, &tasks[part.tasks.clone()], part, carry, stop)
-            })
-        } else {
-            let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
-            sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
-                let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
-                self.learn_unit(&units, part, carry, seal, stop)
-            })
-        };
+        let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
+        let done = sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
+            if divides {
+                return self.learn_piece(&divided, &tasks[part.tasks.clone()], part, carry, stop);
+            }
+            let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
+            self.learn_unit(&units, part, carry, seal, stop)
+        });
         self.run.end_reads()?;
         let done = done?;
         let mut left = RemoteDisposition::default();
@@ -339,18 +360,21 @@ impl<'a> IncrementalLane<'a> {
             left.large.extend(&made.how.large);
             left.answered.extend(&made.how.answered);
         }
+        let Some((tree, mut pieces)) = trees.first().zip(sources.into_iter().next()) else { return Ok(true) };
         if let Some(workers) = &workers {
             // Workers have committed the states.
             self.learn.store.refresh()?;
             self.merge_on_workers(&pieces, &left.divided, workers)?;
             pieces = self.merge_runs_on_workers(pieces, &mut left, workers)?;
         }
-        if !self.merge_all(&pieces, tasks.len(), &left, answers)? {
+        // Groups that were learned along are merged by their own pass.
+        if !self.merge_all(tree, &pieces, tasks.len(), &left, answers)? {
             return Ok(false);
         }
         // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
-        let runs = tree.iter().flatten().filter(|_| self.is_history);
-        let named: Vec<ContentId> = runs.flat_map(|run| self.state_ids(run)).collect();
+        let runs = tree.levels.iter().flatten().filter(|_| self.is_history);
+        let named = runs.flat_map(|run| tree.analyzers.iter().map(|index| self.state_id(*index, run)));
+        let named: Vec<ContentId> = named.collect();
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
@@ -367,9 +391,9 @@ impl<'a> IncrementalLane<'a> {
     }
 
     /// The sources of the state of all rows.
-    fn state_sources(&self, tree: &[Vec<Range<usize>>]) -> Result<Vec<StateSource>> {
-        let top = tree.last().into_iter().flatten();
-        top.map(|run| self.state_source(tree, tree.len() - 1, run)).collect()
+    fn state_sources(&self, tree: &RunTree) -> Result<Vec<StateSource>> {
+        let top = tree.levels.last().into_iter().flatten();
+        top.map(|run| self.state_source(tree, tree.levels.len() - 1, run)).collect()
     }
 
     /// For which analyzers a run of spans has to be read. A changed span changes the window outputs of the spans after
@@ -386,14 +410,15 @@ impl<'a> IncrementalLane<'a> {
         self.learn.store.has_partials(self.state_ids(tasks))
     }
 
-    fn is_committed(&self, tasks: &Range<usize>) -> Result<bool> {
-        Ok(self.committed_states(tasks)?.into_iter().all(|kept| kept))
+    fn is_committed(&self, tree: &RunTree, tasks: &Range<usize>) -> Result<bool> {
+        let kept = self.committed_states(tasks)?;
+        Ok(tree.analyzers.iter().all(|index| kept[*index]))
     }
 
     /// The source of the state of a run at a level of the tree.
-    fn state_source(&self, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<StateSource> {
+    fn state_source(&self, tree: &RunTree, level: usize, run: &Range<usize>) -> Result<StateSource> {
         let kept = self.committed_states(run)?;
-        if kept.iter().all(|kept| *kept) {
+        if tree.analyzers.iter().all(|index| kept[*index]) {
             return Ok(StateSource::Kept(run.clone()));
         }
         let Some(below) = level.checked_sub(1) else {
@@ -402,11 +427,13 @@ impl<'a> IncrementalLane<'a> {
             }
             // The run may have been shorter in an earlier run.
             for end in (run.start + 1..run.end).rev() {
-                if self.is_committed(&(run.start..end))? {
+                if self.is_committed(tree, &(run.start..end))? {
                     // A killed run may have committed the rest.
                     let rest = end..run.end;
-                    let rest =
-                        if self.is_committed(&rest)? { StateSource::Kept(rest) } else { StateSource::Read(rest) };
+                    let rest = match self.is_committed(tree, &rest)? {
+                        true => StateSource::Kept(rest),
+                        false => StateSource::Read(rest),
+                    };
                     return Ok(StateSource::Merged {
                         tasks: run.clone(),
                         kept,
@@ -416,75 +443,92 @@ impl<'a> IncrementalLane<'a> {
             }
             return Ok(StateSource::Read(run.clone()));
         };
-        let runs = tree[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
+        let runs = tree.levels[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
         let mut of = runs.map(|part| self.state_source(tree, below, part)).collect::<Result<Vec<_>>>()?;
         // A run with a single child has the child's id and state.
         Ok(if of.len() == 1 { of.remove(0) } else { StateSource::Merged { tasks: run.clone(), kept, of } })
     }
 
-    /// Whether threads of this process may read a unit in pieces. Units of groups are few and long. Their states fill a
-    /// part of the memory that they get, so that those that wait for their neighbours have room.
+    /// Whether threads of this process may read units in pieces. Units of groups are few and long. Their states fill a part
+    /// of the memory that they get, so that those that wait for their neighbours have room.
     fn divides_units(&self, sequence: &OrderedScan<'_>) -> bool {
-        self.learn.states.is_some() && !self.learn.on_worker && !sequence.is_ordered() && self.turns.count() > 1
+        let learn = self.learn;
+        let has_groups = learn.states.is_some() || self.run.lane.asks.iter().any(|ask| learn.is_along(*ask));
+        has_groups && learn.cluster.is_none() && !learn.on_worker && !sequence.is_ordered()
     }
 
-    /// Pieces of units, as many as keep all threads busy to the end.
-    fn divide_units(&self, history: &SpanIndex, units: &[WorkUnit]) -> Vec<UnitPiece> {
-        let all: u64 = units.iter().map(|unit| history.bytes(unit.tasks.clone())).sum();
+    /// Pieces of units that overlap: each piece lies in a unit or out of it. There are as many as keep all threads busy to
+    /// the end.
+    fn divide_units(&self, history: &SpanIndex, units: &[DividedUnit]) -> Vec<Range<usize>> {
+        let covered: BTreeSet<usize> = units.iter().flat_map(|unit| unit.tasks.clone()).collect();
+        let ends: BTreeSet<usize> = units.iter().flat_map(|unit| [unit.tasks.start, unit.tasks.end]).collect();
+        let all: u64 = covered.iter().map(|task| history.bytes(*task..task + 1)).sum();
         let target = (all / (self.turns.count() * PIECES_PER_THREAD) as u64).max(range_bytes_min());
-        let mut pieces: Vec<UnitPiece> = Vec::new();
-        for (unit, WorkUnit { tasks, .. }) in units.iter().enumerate() {
-            let mut open: Option<UnitPiece> = None;
-            for task in tasks.clone() {
-                let piece = open.get_or_insert(UnitPiece { unit, tasks: task..task });
-                piece.tasks.end = task + 1;
-                if history.bytes(piece.tasks.clone()) >= target {
-                    pieces.extend(open.take());
-                }
+        let mut pieces: Vec<Range<usize>> = Vec::new();
+        for task in covered {
+            let goes_on = |last: &&mut Range<usize>| {
+                last.end == task && !ends.contains(&task) && history.bytes((*last).clone()) < target
+            };
+            match pieces.last_mut().filter(goes_on) {
+                Some(last) => last.end = task + 1,
+                None => pieces.push(task..task + 1),
             }
-            pieces.extend(open);
         }
         pieces
     }
 
-    fn divided_unit(&self, tasks: &Range<usize>, all_missing: bool) -> Result<DividedUnit> {
-        let wanted = self.missing_states(tasks, all_missing)?;
+    fn divided_unit(&self, tree: &RunTree, tasks: &Range<usize>, all_missing: bool) -> Result<DividedUnit> {
+        let mut wanted = self.missing_states(tasks, all_missing)?;
+        let others = wanted.iter_mut().enumerate().filter(|(index, _)| !tree.analyzers.contains(index));
+        others.for_each(|(_, wanted)| *wanted = false);
         Ok(DividedUnit { tasks: tasks.clone(), wanted, waiting: Mutex::default() })
     }
 
-    /// Reads the rows of a piece of a unit. The thread that makes the unit whole commits its states. `None` if the pass
+    /// Reads the rows of a piece of some units. The thread that makes a unit whole commits its states. `None` if the pass
     /// was stopped.
     fn learn_piece(
         &self,
-        unit: &DividedUnit,
+        units: &[DividedUnit],
         spans: &[SpanRef],
         piece: &WorkUnit,
         carry: &mut Carry,
         stop: &AtomicBool,
     ) -> Result<Option<UnitOutcome>> {
+        let units: Vec<&DividedUnit> = units.iter().filter(|unit| unit.holds(&piece.tasks)).collect();
+        let wanted: Vec<bool> =
+            (0..self.shapes.len()).map(|index| units.iter().any(|unit| unit.wanted[index])).collect();
         let mut counts = RowCounts::default();
-        let Some(states) = self.read_spans(spans, &unit.wanted, &mut counts, carry, stop)? else { return Ok(None) };
-        let outcome = UnitOutcome { counts, how: RemoteDisposition::default() };
-        let mut own = PieceStates { tasks: piece.tasks.clone(), states };
+        let Some(states) = self.read_spans(spans, &wanted, &mut counts, carry, stop)? else { return Ok(None) };
+        let mut states: BTreeMap<usize, AnyState> = states.into_iter().enumerate().collect();
+        for unit in units {
+            let own = unit.wanted.iter().enumerate().filter(|(_, wanted)| **wanted);
+            let own = own.filter_map(|(index, _)| states.remove_entry(&index)).collect();
+            self.add_piece(unit, PieceStates { tasks: piece.tasks.clone(), states: own })?;
+        }
+        Ok(Some(UnitOutcome { counts, how: RemoteDisposition::default() }))
+    }
+
+    /// Merges a piece with those that were read before, and commits the states of the unit if it is whole.
+    fn add_piece(&self, unit: &DividedUnit, mut own: PieceStates) -> Result<()> {
         while own.tasks != unit.tasks {
-            let Some([earlier, later]) = unit.neighbour_of(own)? else { return Ok(Some(outcome)) };
+            let Some([earlier, later]) = unit.neighbour_of(own)? else { return Ok(()) };
             own = self.merge_pieces(earlier, later)?;
             self.learn.context.memory.check()?;
         }
-        for (index, mut state) in own.states.into_iter().enumerate().filter(|(index, _)| unit.wanted[*index]) {
+        for (index, mut state) in own.states {
             self.put_unit_state(index, &unit.tasks, &mut state)?;
         }
-        self.commit_unit(&unit.tasks)?;
-        Ok(Some(outcome))
+        self.commit_unit(&unit.tasks)
     }
 
-    fn merge_pieces(&self, earlier: PieceStates, later: PieceStates) -> Result<PieceStates> {
-        let mut merged = PieceStates { tasks: earlier.tasks.start..later.tasks.end, states: earlier.states };
-        for (index, (state, later)) in merged.states.iter_mut().zip(later.states).enumerate() {
-            let merge = || self.analyzer(index).merge(state, later);
-            catch_panic(merge).map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))?;
+    fn merge_pieces(&self, mut earlier: PieceStates, mut later: PieceStates) -> Result<PieceStates> {
+        for (index, state) in &mut earlier.states {
+            if let Some(later) = later.states.remove(index) {
+                let merge = || self.analyzer(*index).merge(state, later);
+                catch_panic(merge).map_err(|fault| self.learn.place(fault, self.run.lane.asks[*index]))?;
+            }
         }
-        Ok(merged)
+        Ok(PieceStates { tasks: earlier.tasks.start..later.tasks.end, states: earlier.states })
     }
 
     /// The states of the wanted analyzers over the rows of some spans; `None` if the pass was stopped.
@@ -679,6 +723,7 @@ impl<'a> IncrementalLane<'a> {
     /// Merges the states of all sources, with a thread for each analyzer.
     fn merge_all(
         &self,
+        tree: &RunTree,
         pieces: &[StateSource],
         tasks: usize,
         left: &RemoteDisposition,
@@ -687,12 +732,13 @@ impl<'a> IncrementalLane<'a> {
         let asks = &self.run.lane.asks;
         let mut kept = Vec::new();
         pieces.iter().for_each(|piece| collect_kept(piece, &mut kept));
-        self.learn.store.fetch_partials(kept.iter().flat_map(|tasks| self.state_ids(tasks)))?;
+        let ids = kept.iter().flat_map(|tasks| tree.analyzers.iter().map(|index| self.state_id(*index, tasks)));
+        self.learn.store.fetch_partials(ids)?;
         // States that may be large first, so that threads finish together.
-        let mut order: Vec<usize> = (0..asks.len()).collect();
+        let mut order = tree.analyzers.clone();
         order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
         let learns_groups = self.learn.states.is_some();
-        let done = parallel_map(self.turns.count(), asks.len(), &|place| {
+        let done = parallel_map(self.turns.count(), order.len(), &|place| {
             let index = order[place];
             // With workers, several lanes merge concurrently.
             let _turn = (!learns_groups).then(|| self.turns.acquire());

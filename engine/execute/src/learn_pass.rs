@@ -1,6 +1,6 @@
 //! The learning pass: analyzers grouped in lanes of columns read rows span by span, and their states are merged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -47,6 +47,9 @@ pub struct LearnPass<'a> {
     pub on_worker: bool,
     /// Where states of all rows go that have no finding. `None`: states are committed, and findings made of them.
     pub states: Option<&'a Mutex<BTreeMap<AnalyzerId, AnyState>>>,
+    /// Groups whose states of runs of spans are committed along with those of the other analyzers. Another pass merges
+    /// them.
+    pub along: Option<&'a BTreeSet<AnalyzerId>>,
 }
 
 /// The result of a learning pass.
@@ -413,6 +416,11 @@ impl LearnPass<'_> {
         self.store.note_read(self.lane_bytes(run.lane))
     }
 
+    /// Whether another pass merges the states of an analyzer.
+    pub fn is_along(&self, ask: AnalyzerId) -> bool {
+        self.along.is_some_and(|along| along.contains(&ask))
+    }
+
     /// Commits the state of all rows and inserts its finding.
     pub fn conclude(
         &self,
@@ -421,6 +429,9 @@ impl LearnPass<'_> {
         durable: bool,
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
+        if self.is_along(ask) {
+            return Ok(());
+        }
         if let Some(states) = self.states {
             lock(states)?.insert(ask, state);
             return Ok(());

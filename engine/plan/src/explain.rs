@@ -109,6 +109,8 @@ pub struct PassReuse {
     pub to_read: Option<(usize, usize)>,
     /// For intervals: whether it can be written concurrently with others.
     pub beside: Option<bool>,
+    /// For an aggregate: the learn pass in whose read its groups are learned.
+    pub learned_in: Option<forebay_model::ContentId>,
 }
 
 /// Explanation of a scan.
@@ -291,7 +293,13 @@ impl ExplainProgram {
                 PassWork::Gather(op) => {
                     explained.work = "gather";
                     explained.gives = Some(format!("{} (gathered)", program.bound.ops[*op].label));
-                    explained.why = format!("{} needs all rows at once", program.bound.ops[*op].label);
+                    let label = &program.bound.ops[*op].label;
+                    let learned_in = standing(pass.id).learned_in;
+                    let number = learned_in.and_then(|id| program.passes.iter().position(|pass| pass.id == id));
+                    explained.why = match number {
+                        Some(place) => format!("{label} is made of groups that pass {} learns in its read", place + 1),
+                        None => format!("{label} needs all rows at once"),
+                    };
                     explained.joins.extend(explain_join(&program.bound, *op));
                     let inputs = program.bound.gather_inputs.get(op);
                     explained.reads = inputs

@@ -29,6 +29,7 @@ mod query;
 mod refit;
 mod registry;
 mod row_order;
+mod shared_reads;
 mod shared_sort;
 mod slice;
 mod split;

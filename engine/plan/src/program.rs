@@ -460,7 +460,15 @@ impl<'a> ProgramCompiler<'a> {
             }
         }
         passes.extend(writes);
-        passes.sort_by_key(|pass| (pass.level, matches!(pass.work, PassWork::Write(_))));
+        // Learn passes learn the groups of aggregates of their level along.
+        passes.sort_by_key(|pass| {
+            let turn = match pass.work {
+                PassWork::Learn(_) => 0,
+                PassWork::Gather(_) => 1,
+                PassWork::Write(_) => 2,
+            };
+            (pass.level, turn)
+        });
         let mut state_ids = Vec::new();
         for (index, id) in std::mem::take(&mut self.state_ids).into_iter().enumerate() {
             state_ids.push(id.unwrap_or_else(|| ContentId::of(format!("unused {index}").as_bytes())));

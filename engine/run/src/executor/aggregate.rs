@@ -1,16 +1,17 @@
 //! Aggregates over a history: the states of runs of spans are committed, so that unchanged runs are merged and not read
-//! again.
+//! again. A learn pass that reads the same rows commits them along; the gather then only merges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use arrow::datatypes::SchemaRef;
 use forebay_analyze::{GroupByAnalyzer, GroupByState};
+use forebay_commit::ReuseDecision;
 use forebay_execute::{ClusterHandle, LearnPass, LearnResult, PassContext};
-use forebay_model::{AnyState, Fault, Result};
+use forebay_model::{AnyState, ContentId, Fault, Result};
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, AnalyzerRequest, BoundAnalyzer, ColumnScan, GatherBy, GatherOp, OpId, PassWork, PlanOp,
-    Program, compile_analyzers,
+    AnalyzerId, AnalyzerLane, AnalyzerRequest, BoundAnalyzer, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork,
+    OpId, PassWork, PlanOp, Program, compile_analyzers,
 };
 use forebay_threads::poisoned_lock;
 
@@ -67,7 +68,83 @@ impl GroupProgram {
     }
 }
 
+/// The analyzers of a learn pass together with the groups of aggregates that are learned in its read.
+pub(super) struct SharedRead {
+    pub program: Program,
+    pub lanes: Vec<AnalyzerLane>,
+    /// The analyzers of groups.
+    pub groups: BTreeSet<AnalyzerId>,
+}
+
 impl RunExecutor<'_> {
+    /// The aggregates whose groups a learn pass learns in its read.
+    fn aggregates_along(&self, pass: usize) -> Result<Vec<OpId>> {
+        // Workers learn each lane by its own units.
+        if self.session.cluster.is_some() || self.on_worker {
+            return Ok(Vec::new());
+        }
+        let mut aggregates = Vec::new();
+        for op in self.program.aggregates_along(pass) {
+            let id = self.program.gather_ids.get(&op).copied();
+            let id = id.ok_or_else(|| Fault::internal("an aggregate without an id"))?;
+            let is_history = match self.program.bound.gather_inputs.get(&op).and_then(|inputs| inputs.first()) {
+                Some((_, flow)) => flow
+                    .streams
+                    .iter()
+                    .map(|stream| self.state.input(&self.program, stream.base))
+                    .all(|input| input.is_ok_and(|input| input.in_time_order)),
+                None => false,
+            };
+            let place = self.store.materialized_location(id);
+            if is_history && self.recorded_pass(id, &place)?.decision != ReuseDecision::Reuse {
+                aggregates.push(op);
+            }
+        }
+        Ok(aggregates)
+    }
+
+    /// The learn pass in whose read the groups of an aggregate are learned.
+    pub(super) fn learned_in(&self, op: OpId) -> Result<Option<ContentId>> {
+        let recorded = self.recorded_writes()?;
+        for (index, pass) in self.program.passes.iter().enumerate() {
+            let is_along = self.program.aggregates_along(index).contains(&op);
+            if is_along && self.fusable_write(index, &recorded).is_none() && self.aggregates_along(index)?.contains(&op)
+            {
+                return Ok(Some(pass.id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The analyzers of a learn pass with the groups that are learned along; `None` if there are none.
+    pub(super) fn shared_read(&self, work: &LearnWork) -> Result<Option<SharedRead>> {
+        let mut bound = self.program.bound.clone();
+        let mut groups = BTreeSet::new();
+        for op in self.aggregates_along(self.pass_index)? {
+            if let Some(BoundGroups { ask, .. }) = self.bound_groups(op)? {
+                groups.insert(bound.asks.len());
+                bound.asks.push(ask);
+            }
+        }
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let asks = work.lanes.iter().flat_map(|lane| &lane.asks).chain(&groups).copied().collect();
+        let program = self.compile_asks(bound, asks)?;
+        let learns = program.passes.iter().flat_map(|pass| match &pass.work {
+            PassWork::Learn(work) => work.lanes.clone(),
+            _ => Vec::new(),
+        });
+        Ok(Some(SharedRead { lanes: learns.collect(), program, groups }))
+    }
+
+    /// A program that learns some analyzers; findings of the run are known to it.
+    fn compile_asks(&self, bound: BoundPipeline, asks: BTreeSet<AnalyzerId>) -> Result<Program> {
+        let datasets = datasets(&self.state.sources);
+        let findings = &self.state.findings;
+        compile_analyzers(self.pipeline, bound, &datasets, asks, &mut |_, state| Ok(findings.contains_key(&state)))
+    }
+
     /// The groups of an aggregate over a history; `None` for other rows.
     pub(super) fn learn_groups(&self, op: OpId) -> Result<Option<LearnedGroups>> {
         let Some(groups) = self.group_program(op)? else { return Ok(None) };
@@ -83,6 +160,16 @@ impl RunExecutor<'_> {
 
     /// The program that learns the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     pub fn group_program(&self, op: OpId) -> Result<Option<GroupProgram>> {
+        let Some(BoundGroups { ask: question, schema }) = self.bound_groups(op)? else { return Ok(None) };
+        let mut bound = self.program.bound.clone();
+        let ask = bound.asks.len();
+        bound.asks.push(question);
+        let program = self.compile_asks(bound, BTreeSet::from([ask]))?;
+        Ok(Some(GroupProgram { program, ask, schema }))
+    }
+
+    /// The analyzer of the groups of an aggregate; `None` where they cannot be learned by runs of spans.
+    fn bound_groups(&self, op: OpId) -> Result<Option<BoundGroups>> {
         let PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), schema, .. }) = &self.program.bound.ops[op].op
         else {
             return Ok(None);
@@ -100,21 +187,20 @@ impl RunExecutor<'_> {
             return Ok(None);
         }
         let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else { return Ok(None) };
-        let mut bound = self.program.bound.clone();
-        let ask = bound.asks.len();
-        bound.asks.push(BoundAnalyzer {
+        let ask = BoundAnalyzer {
             op,
             ask: AnalyzerRequest::new(analyzer, groups.columns),
             streams: flow.streams.clone(),
             part: None,
             carried: None,
             held: None,
-        });
-        let datasets = datasets(&self.state.sources);
-        let findings = &self.state.findings;
-        let program = compile_analyzers(self.pipeline, bound, &datasets, BTreeSet::from([ask]), &mut |_, state| {
-            Ok(findings.contains_key(&state))
-        })?;
-        Ok(Some(GroupProgram { program, ask, schema: groups.schema }))
+        };
+        Ok(Some(BoundGroups { ask, schema: groups.schema }))
     }
+}
+
+/// The groups of an aggregate as a question, and the columns of the result.
+struct BoundGroups {
+    ask: BoundAnalyzer,
+    schema: SchemaRef,
 }

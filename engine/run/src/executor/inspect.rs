@@ -63,9 +63,11 @@ impl RunExecutor<'_> {
         let scans: Vec<&ColumnScan> = match &pass.work {
             PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
             PassWork::Write(work) => work.scans.iter().collect(),
-            PassWork::Gather(_) => {
+            PassWork::Gather(op) => {
                 let before = self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
-                return Ok(PassReuse { done: before.decision == ReuseDecision::Reuse, ..PassReuse::default() });
+                let done = before.decision == ReuseDecision::Reuse;
+                let learned_in = if done { None } else { self.learned_in(*op)? };
+                return Ok(PassReuse { done, learned_in, ..PassReuse::default() });
             }
         };
         let windows = self.program.windows_of(scans);
@@ -85,14 +87,14 @@ impl RunExecutor<'_> {
                 };
                 let beside = self.intervals.contains_key(&pass.id).then(|| windows.iter().copied().all(is_bounded));
                 if before.decision == ReuseDecision::Reuse {
-                    return Ok(PassReuse { done: true, to_read: None, beside });
+                    return Ok(PassReuse { done: true, beside, ..PassReuse::default() });
                 }
                 let write = self.write_pass(sink.as_ref(), &windows, None);
                 let to_read = write.prepare(work).and_then(|prepared| {
                     let target = self.write_target(work, pass.id, sink.as_ref(), &out)?;
                     write.spans_to_read(&work.scans, &prepared, &target)
                 });
-                Ok(PassReuse { done: false, to_read: to_read.ok(), beside })
+                Ok(PassReuse { to_read: to_read.ok(), beside, ..PassReuse::default() })
             }
             PassWork::Learn(work) => {
                 let to_read = self.learn_pass(&windows, None).to_read(&work.lanes).ok();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_commit::{Manifest, ReuseDecision, Shard};
-use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult};
+use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult, PassContext};
 use forebay_model::{ContentId, Result};
 use forebay_plan::{
     AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops,
@@ -14,7 +14,7 @@ use super::{FusedWrite, RunExecutor};
 use crate::report::PassReport;
 
 /// A write pass that a learn pass can execute on the way.
-struct FusableWrite {
+pub(super) struct FusableWrite {
     pass: ContentId,
     work: SinkWork,
 }
@@ -32,7 +32,7 @@ impl RunExecutor<'_> {
             report.reused = true;
             return Ok(());
         }
-        let fusable = self.fusable_write(recorded);
+        let fusable = self.fusable_write(self.pass_index, recorded);
         let result = self.learn(work, fusable)?;
         self.state.findings.extend(result.findings);
         report.count(result.counts);
@@ -42,11 +42,20 @@ impl RunExecutor<'_> {
     }
 
     /// Answers the analyzers of a pass. A fusable write pass is executed on the way where that saves a second read.
+    ///
+    /// Without one, the states of aggregates that read the same rows are committed along.
     fn learn(&mut self, work: &LearnWork, fusable: Option<FusableWrite>) -> Result<LearnResult> {
         let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
         windows.extend(fusable.iter().flat_map(|write| self.program.windows_of(&write.work.scans)));
         let (result, fused) = self.retry_with_fallback(&windows, |run| {
             let learner = run.learn_pass(&windows, run.cluster_for(run.pass_index, &windows));
+            if fusable.is_none()
+                && let Some(shared) = run.shared_read(work)?
+            {
+                let context = PassContext { program: &shared.program, ..learner.context };
+                let learner = LearnPass { context, along: Some(&shared.groups), ..learner };
+                return Ok((learner.run(&shared.lanes, None)?, None));
+            }
             let Some(FusableWrite { pass, work: write_work }) = &fusable else {
                 return Ok((learner.run(&work.lanes, None)?, None));
             };
@@ -74,9 +83,13 @@ impl RunExecutor<'_> {
         Ok(result)
     }
 
-    /// The first write pass after the current pass that needs no finding of it, and whose windows all get their rows
+    /// The first write pass after a learn pass that needs no finding of it, and whose windows all get their rows
     /// in order of time.
-    fn fusable_write(&self, recorded: &BTreeMap<ContentId, RecordedPass>) -> Option<FusableWrite> {
+    pub(super) fn fusable_write(
+        &self,
+        pass: usize,
+        recorded: &BTreeMap<ContentId, RecordedPass>,
+    ) -> Option<FusableWrite> {
         if self.session.cluster.is_some() || self.session.turn.is_some() {
             return None;
         }
@@ -91,7 +104,7 @@ impl RunExecutor<'_> {
                 && work.scans.iter().all(is_source)
                 && self.program.windows_of(&work.scans).into_iter().all(in_time_order)
         };
-        self.program.passes[self.pass_index..].iter().find_map(|pass| match &pass.work {
+        self.program.passes[pass..].iter().find_map(|pass| match &pass.work {
             PassWork::Write(work) if recorded.get(&pass.id)?.decision != ReuseDecision::Reuse && suits(work) => {
                 Some(FusableWrite { pass: pass.id, work: work.clone() })
             }
@@ -110,6 +123,7 @@ impl RunExecutor<'_> {
             cluster,
             on_worker: self.on_worker,
             states: None,
+            along: None,
         }
     }
 }
