@@ -33,6 +33,7 @@ mod shuffle_read;
 mod sorted_outputs;
 mod sorted_pass;
 mod span_index;
+mod time_merge;
 mod truncated_source;
 mod unsharded_writer;
 mod window_operator;

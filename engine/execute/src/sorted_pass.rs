@@ -71,6 +71,9 @@ type MergedWindow = (WindowOp, Vec<Range<usize>>);
 impl SortedPass<'_> {
     /// The outputs of each operation that shares the sort.
     pub fn run(&self, together: &SharedSort) -> Result<Vec<SortedFile>> {
+        if let Some(merged) = self.merge_by_time(together)? {
+            return self.output_columns(together)?.into_iter().map(|columns| merged.select_columns(columns)).collect();
+        }
         let rows = |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
         let (sorted, gaps) = self.sort(together, &rows)?;
         if gaps > 0 {

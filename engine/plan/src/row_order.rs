@@ -2,7 +2,7 @@
 
 use forebay_model::{ColumnExtent, Dataset};
 
-use crate::{BaseId, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
+use crate::{BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// A row order with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,14 @@ pub fn choose_row_order<'a>(
     op: OpId,
     dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
 ) -> RowOrderChoice {
-    if let PlanOp::Join(_) = &bound.ops[op].op {
-        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "joins rows of another step" };
+    if let PlanOp::Join(join) = &bound.ops[op].op {
+        let why = match join.as_of() {
+            Some(as_of) if as_of.direction == MatchDirection::Backward && as_of.known_at.is_none() => {
+                "joins rows of another step, without a sort where both sides come in order of time"
+            }
+            _ => "joins rows of another step",
+        };
+        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why };
     }
     let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
         return RowOrderChoice { row_order: WindowRowOrder::Time, why: "is not a window" };
