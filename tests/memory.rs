@@ -205,35 +205,39 @@ fn rows_beyond_memory_are_deduplicated() {
 
 #[test]
 fn as_of_joins_beyond_memory_meet_the_rows_before() {
-    let workshop = TestDirectory::new();
     let (here, there) = (40_000, 30_000);
     let key = |row| pseudo_random(row) % 50;
-    let time = |row: u64| (pseudo_random(row + 1_000_003) % 1_000_000) as i64;
-    let columns = move |rows: std::ops::Range<u64>| -> Vec<(&'static str, ArrayRef)> {
-        let times = TimestampMicrosecondArray::from_iter_values(rows.clone().map(time));
-        vec![
-            ("key", texts(rows.clone(), move |row| padded(key(row)))),
-            ("time", Arc::new(times)),
-            ("row", numbers(rows, |row| row as i64)),
-        ]
-    };
-    table(&workshop, "rows.parquet", batches(here).map(columns));
-    table(&workshop, "others.parquet", batches(there).map(|rows| columns(rows.start + here..rows.end + here)));
     let spec =
         steps("{ as_of_join: { with: others, on: [key], time: time, columns: [row], suffix: _met } }, { drop: [key] }");
-    run_within_limit(
-        &workshop,
-        &spec.replace("sources:", "sources:\n  others: { parquet: { path: others.parquet } }"),
-        0,
-    );
-    let mut met: BTreeMap<(u64, i64), i64> = BTreeMap::new();
-    met.extend((here..here + there).map(|row| ((key(row), time(row)), row as i64)));
-    let out = workshop.visible("out");
-    assert_eq!(integers(&out, "row"), (0..here as i64).collect::<Vec<_>>());
-    let found = out.column_by_name("row_met").unwrap().as_primitive::<Int64Type>();
-    for row in 0..here {
-        let before = met.range((key(row), i64::MIN)..=(key(row), time(row))).next_back().map(|(_, met)| *met);
-        assert_eq!(found.is_valid(row as usize).then(|| found.value(row as usize)), before, "row {row}");
+    let spec = spec.replace("sources:", "sources:\n  others: { parquet: { path: others.parquet } }");
+    for in_order in [false, true] {
+        let workshop = TestDirectory::new();
+        let time = move |row: u64| match in_order {
+            true => (row % here * 25) as i64,
+            false => (pseudo_random(row + 1_000_003) % 1_000_000) as i64,
+        };
+        let columns = move |rows: std::ops::Range<u64>| -> Vec<(&'static str, ArrayRef)> {
+            let times = TimestampMicrosecondArray::from_iter_values(rows.clone().map(time));
+            vec![
+                ("key", texts(rows.clone(), move |row| padded(key(row)))),
+                ("time", Arc::new(times)),
+                ("row", numbers(rows, |row| row as i64)),
+            ]
+        };
+        table(&workshop, "rows.parquet", batches(here).map(columns));
+        table(&workshop, "others.parquet", batches(there).map(|rows| columns(rows.start + here..rows.end + here)));
+        let call = run_within_limit(&workshop, &spec, 0);
+        let spills = call.stdout.contains(r#""event":"spilled""#);
+        assert_eq!(spills, !in_order, "sides in order of time are merged, others are sorted");
+        let mut met: BTreeMap<(u64, i64), i64> = BTreeMap::new();
+        met.extend((here..here + there).map(|row| ((key(row), time(row)), row as i64)));
+        let out = workshop.visible("out");
+        assert_eq!(integers(&out, "row"), (0..here as i64).collect::<Vec<_>>());
+        let found = out.column_by_name("row_met").unwrap().as_primitive::<Int64Type>();
+        for row in 0..here {
+            let before = met.range((key(row), i64::MIN)..=(key(row), time(row))).next_back().map(|(_, met)| *met);
+            assert_eq!(found.is_valid(row as usize).then(|| found.value(row as usize)), before, "row {row}");
+        }
     }
 }
 
