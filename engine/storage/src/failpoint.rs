@@ -69,9 +69,11 @@ fn raise_kill_signal(at: &str) {
     let _ = signal_hook::low_level::raise(signal);
 }
 
+/// Does nothing: this program has no fail points.
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub fn step(_what: &str, _place: impl Display) {}
 
+/// Does nothing: this program has no fail points.
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub fn reading(_span: &str) {}
 
@@ -81,6 +83,7 @@ pub fn test_bytes(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+/// `None`: tests set nothing in this program.
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub fn test_bytes(_variable: &str) -> Option<u64> {
     None

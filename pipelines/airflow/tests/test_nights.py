@@ -1,8 +1,13 @@
 """Nights in a row of the ready-made forecast, by the real operator and the real program: each forecast is whole.
 
-The long form is thirty nights, of which five are late on purpose:
+The long form is thirty nights, of which five are late on purpose, and five are killed and begun again:
 
     FOREBAY_NIGHTS=30 pipelines/airflow/test tests/test_nights.py
+
+With a released program, which has no fail points and is not killed, on more data:
+
+    FOREBAY_BIN=target/release/forebay FOREBAY_NIGHTS=30 FOREBAY_NIGHT_KILLS=0 FOREBAY_NIGHT_SERIES=3000 \\
+        FOREBAY_NIGHT_DAYS=365 pipelines/airflow/test tests/test_nights.py
 """
 
 from __future__ import annotations
@@ -26,9 +31,10 @@ NIGHTS = int(os.environ.get("FOREBAY_NIGHTS", "4"))
 #: The generated history ends here.
 LAST_DAY = date(2016, 5, 22)
 #: Days of history before the first night: the longest window and the horizon fit.
-DAYS_BEFORE = 45
+DAYS_BEFORE = int(os.environ.get("FOREBAY_NIGHT_DAYS", "45"))
 HORIZON = 7
-SERIES = 60
+SERIES = int(os.environ.get("FOREBAY_NIGHT_SERIES", "60"))
+KILLS = os.environ.get("FOREBAY_NIGHT_KILLS", "1") == "1"
 
 #: Rows of a forecast as text.
 READ = """
@@ -87,6 +93,11 @@ def late(number: int) -> bool:
     return number % 6 == 5 or (NIGHTS < 6 and number == NIGHTS - 1)
 
 
+def killed(number: int) -> bool:
+    """Whether the program is killed in a night, at another step each time, before it is run again."""
+    return KILLS and NIGHTS >= 6 and number % 6 == 3
+
+
 def test_each_night_publishes_a_whole_forecast(
     airflow: Callable[..., Any], forebay: str, days: list[Path], tmp_path: Path
 ) -> None:
@@ -111,6 +122,11 @@ def test_each_night_publishes_a_whole_forecast(
             "FORECAST_DEADLINE": "2016-01-01T00:00:00Z" if late(number) else "",
             "FOREBAY_BIN": forebay,
         }
+        if killed(number):
+            steps = {**places, "FOREBAY_KILL_AT": str(20 + 37 * number)}
+            airflow("dags", "test", "forecast_nightly", str(night + timedelta(days=1)), env=steps)
+            assert states()["forecast"] == "failed", "the program was not killed"
+            assert rows_of(forebay, out / "forecast", tmp_path / "read") == last, "a killed night shows something else"
         done = airflow("dags", "test", "forecast_nightly", str(night + timedelta(days=1)), env=places)
         said = done.stdout[-8000:] + done.stderr[-4000:]
         assert states() == {"forecast": "success", "told": "success"}, said
