@@ -88,3 +88,4 @@ mod watched;
 mod web_recorder;
 mod windows;
 mod workers;
+mod written_specs;

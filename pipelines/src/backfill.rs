@@ -40,6 +40,18 @@ pub struct Backfill {
 }
 
 /// What became of an interval.
+///
+/// ```
+/// use forebay::IntervalOutcome;
+///
+/// fn line(outcome: &IntervalOutcome) -> String {
+///     let (from, to) = (&outcome.interval.from, &outcome.interval.to);
+///     if outcome.skipped { format!("{from} .. {to}: there already") } else { format!("{from} .. {to}: {}", outcome.rows) }
+/// }
+/// # let interval = forebay::run::Interval { from: "2016-05-21".into(), to: "2016-05-22".into() };
+/// # let outcome = IntervalOutcome { interval, skipped: true, rows: 0, report: None };
+/// # assert_eq!(line(&outcome), "2016-05-21 .. 2016-05-22: there already");
+/// ```
 #[derive(Debug, Serialize)]
 pub struct IntervalOutcome {
     /// Which one.
@@ -55,6 +67,21 @@ pub struct IntervalOutcome {
 }
 
 /// The intervals of a backfill, each with what is done about it.
+///
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// # fn fill(pipeline: &Pipeline) -> Result<()> {
+/// let session = Forebay::new().session()?;
+/// let plan = Backfill::between("2016-05-01", "2016-05-22")?.plan(&session, pipeline)?;
+/// println!("{} days are missing", plan.runs());
+/// plan.run(&session, pipeline, &mut |outcome| {
+///     println!("{}: {} rows", outcome.interval.from, outcome.rows);
+///     Ok(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct BackfillPlan {
     intervals: Vec<(Interval, IntervalAction)>,

@@ -43,6 +43,65 @@ pub use forebay_plan as plan;
 /// # Ok::<(), Fault>(())
 /// ```
 pub use forebay_run::Artifact;
+/// ```no_run
+/// use forebay::prelude::*;
+/// use forebay::run::BacktestOptions;
+/// use forebay::BacktestReport;
+///
+/// fn tell(report: &BacktestReport) {
+///     for forecaster in report.forecasts.iter().flat_map(|forecast| &forecast.forecasters) {
+///         println!("{}: wMAPE {:?}", forecaster.forecaster, forecaster.overall.wmape);
+///     }
+/// }
+///
+/// # fn backtest(pipeline: &Pipeline, options: &BacktestOptions) -> Result<()> {
+/// // The same pipeline at each origin.
+/// tell(&Forebay::new().session()?.backtest(pipeline, options, &|_| Ok(pipeline.clone()))?);
+/// # Ok(())
+/// # }
+/// ```
+pub use forebay_run::BacktestReport;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// let forebay = Forebay::new();
+/// let pipeline = forebay.read_spec("demand.yaml", [("as_of", "2016-05-22")])?;
+/// let profile = forebay.session()?.profile(&pipeline, "features", Some("train"))?;
+/// for column in &profile.columns {
+///     println!("{}: {} nulls of {}", column.name, column.nulls, column.rows);
+/// }
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::DatasetProfile;
+/// ```no_run
+/// use forebay::prelude::*;
+/// use forebay::run::{DriftOptions, compare_profiles};
+///
+/// let forebay = Forebay::new();
+/// let pipeline = forebay.read_spec("demand.yaml", [("as_of", "2016-05-22")])?;
+/// let part = |part| forebay.session()?.profile(&pipeline, "features", Some(part));
+/// let report = compare_profiles(&part("train")?, &part("validation")?, &DriftOptions::default());
+/// for column in report.columns.iter().filter(|column| !column.reasons.is_empty()) {
+///     println!("{}: {}", column.name, column.reasons.join(", "));
+/// }
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::DriftReport;
+/// ```no_run
+/// use forebay::ExpectationReport;
+/// use forebay::prelude::*;
+///
+/// fn broken(report: &RunReport) -> Vec<&ExpectationReport> {
+///     report.expectations.iter().filter(|rule| !rule.holds).collect()
+/// }
+///
+/// # fn tell(report: &RunReport) {
+/// for rule in broken(report) {
+///     println!("{} of {}: {} of {} rows", rule.rule, rule.step, rule.violations, rule.rows);
+/// }
+/// # }
+/// ```
+pub use forebay_run::ExpectationReport;
 /// ```
 /// use forebay::prelude::*;
 ///
@@ -50,6 +109,41 @@ pub use forebay_run::Artifact;
 /// assert_eq!(feed.rows_per_batch(), 4096);
 /// ```
 pub use forebay_run::FeedConfig;
+/// ```no_run
+/// use forebay::ForecastReport;
+///
+/// fn tell(forecast: &ForecastReport) {
+///     let ForecastReport { sink, series, steps, path, .. } = forecast;
+///     println!("{sink}: {series} series, {steps} steps each, in {path}");
+/// }
+/// ```
+pub use forebay_run::ForecastReport;
+/// ```no_run
+/// use forebay::ModelReport;
+///
+/// fn last_loss(model: &ModelReport) -> Option<f64> {
+///     model.learned.epochs.last().map(|epoch| epoch.loss)
+/// }
+/// ```
+pub use forebay_run::ModelReport;
+/// ```no_run
+/// use forebay::OutputReport;
+///
+/// fn origins(output: &OutputReport, column: &str) -> Vec<String> {
+///     let column = output.columns.iter().find(|known| known.name == column);
+///     let from = column.iter().flat_map(|column| &column.from);
+///     from.map(|origin| format!("{}.{}", origin.source, origin.column)).collect()
+/// }
+/// ```
+pub use forebay_run::OutputReport;
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// fn rows_that_were_read(report: &RunReport) -> u64 {
+///     report.passes.iter().filter(|pass| !pass.reused).map(|pass| pass.rows_in).sum()
+/// }
+/// ```
+pub use forebay_run::PassReport;
 /// ```
 /// use forebay::prelude::*;
 ///
@@ -134,6 +228,24 @@ pub use forebay_run::StepRows;
 pub use forebay_run::Task;
 pub use forebay_setters::Setters;
 /// ```
+/// use forebay::Event;
+///
+/// fn line(event: &Event) -> Option<String> {
+///     match event {
+///         Event::PassStarted { number, total, label, .. } => Some(format!("pass {number} of {total}: {label}")),
+///         Event::Warning { message } => Some(message.clone()),
+///         _ => None,
+///     }
+/// }
+///
+/// let event = Event::Warning { message: "late".to_owned() };
+/// assert_eq!(line(&event).as_deref(), Some("late"));
+/// // As `forebay run --json` prints it.
+/// assert_eq!(serde_json::to_string(&event)?, r#"{"event":"warning","message":"late"}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub use forebay_storage::Event;
+/// ```
 /// use std::sync::Arc;
 ///
 /// use forebay::prelude::*;
@@ -153,7 +265,15 @@ pub use forebay_setters::Setters;
 /// # let _ = forebay;
 /// ```
 pub use forebay_storage::EventListener;
-pub use forebay_storage::{Event, IgnoreEvents};
+/// ```
+/// use std::sync::Arc;
+///
+/// use forebay::{Forebay, IgnoreEvents};
+///
+/// let silent = Forebay::new().with_listener(Arc::new(IgnoreEvents));
+/// # let _ = silent;
+/// ```
+pub use forebay_storage::IgnoreEvents;
 pub use forebay_transforms as transforms;
 pub use predict::{ScoringRequest, TrainedModel};
 pub use visible::{VisibleDataset, VisibleFile};

@@ -43,6 +43,16 @@ pub struct TrainedModel {
 }
 
 /// What is to be predicted.
+///
+/// ```
+/// use forebay::prelude::*;
+///
+/// let mut scoring = ScoringRequest { output: "out/forecast".into(), ..ScoringRequest::default() };
+/// scoring.sources.insert("demand".into(), "data/tomorrow".into());
+/// scoring.format = ForecastFormat::Csv;
+/// scoring.bounds = (Some(0.0), None);
+/// # let _ = scoring;
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ScoringRequest {
     /// Where the sources of the pipeline are now, by name.

@@ -14,6 +14,16 @@ use serde::Serialize;
 use serde_json::json;
 
 /// A file that readers may read.
+///
+/// ```no_run
+/// use forebay::VisibleDataset;
+/// use forebay::run::StorageClient;
+///
+/// let features = VisibleDataset::open(&StorageClient::new()?, "out/features")?;
+/// let bytes: u64 = features.files().iter().map(|file| file.bytes).sum();
+/// println!("{bytes} bytes in {} files", features.files().len());
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VisibleFile {
     /// A path from the root of the file system, or a URL.

@@ -117,7 +117,7 @@ class Artifact:
         ]
         return (
             f"<p><b>{_html.escape(told['pipeline'])}</b>, artifact <code>{_html.escape(self.id)}</code></p>"
-            + _html.table("learned", ["step", "statistic", "columns", "part", "rows"], findings)
+            + _html.table("learned", ["step", "statistic", "columns", "part", "entries"], findings)
             + _html.table("columns", ["in", "out"], [(", ".join(self.inputs), ", ".join(self.outputs))])
         )
 

@@ -160,22 +160,38 @@ impl Table {
     }
 }
 
+/// How cells of a type stand: notebooks put all of them to the right, and break dates.
+fn cell_style(kind: &DataType) -> &'static str {
+    match kind {
+        kind if kind.is_numeric() => "",
+        kind if kind.is_temporal() => " style=\"white-space:nowrap\"",
+        _ => " style=\"text-align:left\"",
+    }
+}
+
 /// A table of a page, with the number of all rows below it.
 fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
     let escape = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let options = FormatOptions::default().with_null("null");
     let schema = shown.schema_ref();
     let heads = schema.fields().iter().map(|field| {
-        format!("<th>{}<br><small>{}</small></th>", escape(field.name().clone()), type_name(field.data_type()))
+        let (style, name) = (cell_style(field.data_type()), escape(field.name().clone()));
+        format!("<th{style}>{name}<br><small>{}</small></th>", type_name(field.data_type()))
     });
-    let columns = shown.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let cells = |row: usize| -> String {
-        columns.iter().map(|column| format!("<td>{}</td>", escape(column.value(row).to_string()))).collect()
+    let columns = shown
+        .columns()
+        .iter()
+        .map(|column| Ok((cell_style(column.data_type()), ArrayFormatter::try_new(column.as_ref(), &options)?)));
+    let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
+    let cell = |(style, column): &(&str, ArrayFormatter<'_>), row: usize| {
+        format!("<td{style}>{}</td>", escape(column.value(row).to_string()))
     };
+    let cells = |row: usize| -> String { columns.iter().map(|column| cell(column, row)).collect() };
     let body: String = (0..shown.num_rows()).map(|row| format!("<tr>{}</tr>", cells(row))).collect();
     let head: String = heads.collect();
-    Ok(format!("<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{rows} rows</p>"))
+    Ok(format!(
+        "<table style=\"margin-left:0\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{rows} rows</p>"
+    ))
 }
 
 /// The batches of something that knows Arrow's C interface.

@@ -30,7 +30,7 @@ def test_the_tour(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
     notebook = nbformat.reads(text, as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     cells = client.execute()["cells"]
-    assert "<td>impute, log1p, standardize, vocabulary</td>" in shown(cells, "import forebay")
+    assert ">impute, log1p, standardize, vocabulary</td>" in shown(cells, "import forebay")
     assert shown(cells, "pipeline.preview").count("<tr>") == 1 + 5
     assert "<pre>clicks: " in shown(cells, "pipeline.explain")
     assert "<td>20,000</td>" in shown(cells, "summary = ")

@@ -187,7 +187,7 @@ def test_a_backfill(shop: Shop, tmp_path: pathlib.Path) -> None:
         ("2016-05-07", "2016-05-09", False, 20),
     ]
     assert "pass_done" in told
-    assert "<td>there already</td>" in summary._repr_html_()
+    assert ">there already</td>" in summary._repr_html_()
     assert len(forebay.dataset(tmp_path / "out").to_pyarrow()) == 80
     assert forebay.backfill(pipeline, "2016-05-01", "2016-05-09", every="2d", **options)["nothing_new"] is True
     for wrong in [
@@ -236,11 +236,11 @@ def test_predictions(shop: Shop, tmp_path: pathlib.Path) -> None:
 def test_notebooks_show_tables(shop: Shop) -> None:
     pipeline = written(shop, shop.root / "out")
     page = pipeline._repr_html_()
-    assert "<td>standardize, vocabulary</td>" in page and "<summary>YAML</summary>" in page
+    assert '<td style="text-align:left">standardize, vocabulary</td>' in page and "<summary>YAML</summary>" in page
     assert str(shop.spec) in forebay.Pipeline.open(shop.spec)._repr_html_()
     summary = pipeline.run(state=shop.state)
     assert "nothing new" in summary._repr_html_() and f"<td>{ROWS:,}</td>" in summary._repr_html_()
     artifact = forebay.load(shop.artifact)
-    assert artifact.id in artifact._repr_html_() and "<td>item</td>" in artifact._repr_html_()
+    assert artifact.id in artifact._repr_html_() and '<td style="text-align:left">item</td>' in artifact._repr_html_()
     odd = forebay.Pipeline("odd", sources={"a": sources.csv("<b>&")})
     assert "&lt;b&gt;&amp;" in odd._repr_html_() and "<b>&" not in odd._repr_html_()

@@ -1,4 +1,13 @@
 //! Numbers as people read them.
+//!
+//! ```
+//! use forebay::present::units;
+//!
+//! assert_eq!(units::bytes(64_000_000), "64.0 MB");
+//! assert_eq!(units::short(12_300), "12.3k");
+//! assert_eq!(units::rows(12_345), "12,345 rows");
+//! assert_eq!(units::parse_bytes("4GiB"), Ok(4 << 30));
+//! ```
 
 use std::time::Duration;
 

@@ -70,6 +70,15 @@ struct SettingsLayer {
 }
 
 /// The settings of the environment and of files, the strongest first.
+///
+/// ```
+/// use forebay::settings::Settings;
+///
+/// // What is given comes before what is set.
+/// let memory = Settings::default().memory_bytes(Some(4 << 30))?;
+/// assert_eq!(memory.value, 4 << 30);
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Settings {
     layers: Vec<SettingsLayer>,

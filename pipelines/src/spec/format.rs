@@ -10,6 +10,12 @@ const LINE_WIDTH: usize = 120;
 
 /// Formats the text of a spec. Formatted text stays as it is. All values are the same afterwards, and so are the ids of
 /// the pipeline; a text for which that cannot be kept is refused, as one with problems in its YAML is.
+///
+/// ```
+/// let formatted = forebay::spec::format("version:   1\nname: 'demand'\n", "demand.yaml")?;
+/// assert_eq!(formatted, "version: 1\nname: \"demand\"\n");
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 pub fn format(text: &str, file: &str) -> Result<String> {
     let before = values(text, file)?;
     let line_break = if text.contains("\r\n") { LineBreak::Crlf } else { LineBreak::Lf };

@@ -41,6 +41,19 @@ use node::YamlNode;
 use params::ParamValues;
 
 /// What a spec says.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use forebay::Forebay;
+/// use forebay::spec::parse_all;
+///
+/// let text = "version: 1\nname: demand\nsources: { demand: { parquet: { path: data } } }\nsink: {}\n";
+/// let parsed = parse_all(text, "demand.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog())?;
+/// assert_eq!(parsed.pipeline.sources.len(), 1);
+/// assert_eq!(parsed.faults[0].hint_text(), Some("did you mean `sinks`?"));
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 #[derive(Debug)]
 pub struct ParsedSpec {
     /// Wrong steps, sources and sinks are missing in it.
@@ -52,6 +65,19 @@ pub struct ParsedSpec {
 }
 
 /// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use forebay::{Forebay, spec};
+///
+/// let text = "version: 1\nname: demand\nparams: { data: { type: path } }\n\
+///             sources: { demand: { parquet: { path: \"${data}/*.parquet\" } } }\n";
+/// let params = BTreeMap::from([("data".to_owned(), "history".to_owned())]);
+/// let pipeline = spec::parse(text, "demand.yaml", &params, &Forebay::new().spec_catalog())?;
+/// assert_eq!(pipeline.sources[0].config["path"], "history/*.parquet");
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
     let parsed = parse_all(text, file, params, words)?;
     Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
@@ -89,6 +115,16 @@ pub fn parse_all(
 }
 
 /// The parameters of a spec that are days or moments, with their values.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// let text = "version: 1\nname: demand\nparams: { as_of: { type: date, default: 2016-05-22 } }\n\
+///             sources: { demand: { parquet: { path: data } } }\n";
+/// let dates = forebay::spec::date_params(text, "demand.yaml", &BTreeMap::new())?;
+/// assert_eq!(dates["as_of"], "2016-05-22");
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 pub fn date_params(text: &str, file: &str, params: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
     let mut faults = Vec::new();
     let root = node::load(text, file, &mut faults)?;
@@ -108,6 +144,13 @@ fn sql_paths(root: &YamlNode, schema: &Value, text: &str) -> BTreeSet<String> {
 }
 
 /// The JSON Schema (2020-12) of a spec, for editors.
+///
+/// ```
+/// use forebay::{Forebay, spec};
+///
+/// let schema = spec::json_schema(&Forebay::new().spec_catalog());
+/// assert_eq!(schema["properties"]["version"]["const"], 1);
+/// ```
 pub fn json_schema(words: &SpecCatalog<'_>) -> Value {
     words.schema().clone()
 }

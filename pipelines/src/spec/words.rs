@@ -10,6 +10,16 @@ use super::schema;
 
 /// The transforms and formats that specs can name, and the JSON Schema that follows from them.
 /// Make it once: the schema is generated on first use and kept.
+///
+/// ```
+/// use forebay::Forebay;
+/// use forebay::spec::json_schema;
+///
+/// // Transforms that are registered can be named.
+/// let forebay = Forebay::new();
+/// let catalog = forebay.spec_catalog();
+/// assert!(json_schema(&catalog).to_string().contains("standardize"));
+/// ```
 pub struct SpecCatalog<'a> {
     pub(super) registry: &'a TransformRegistry,
     pub(super) sources: &'a [ConnectorFormat],

@@ -15,6 +15,21 @@ use serde_json::{Map, Value};
 pub type TestRow = Map<String, Value>;
 
 /// A test of a step.
+///
+/// ```no_run
+/// use std::collections::BTreeMap;
+///
+/// use forebay::{Forebay, spec};
+///
+/// let forebay = Forebay::new();
+/// let text = spec::read_text("demand.yaml".as_ref())?;
+/// let parsed = spec::parse_all(&text, "demand.yaml", &BTreeMap::new(), &forebay.spec_catalog())?;
+/// for test in &parsed.tests {
+///     let outcome = test.run(&forebay.session()?, &parsed.pipeline)?;
+///     println!("{}: {}", test.name, if outcome.differences.is_empty() { "passes" } else { "fails" });
+/// }
+/// # Ok::<(), forebay::model::Fault>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct StepTest {
     /// The name in the spec.
