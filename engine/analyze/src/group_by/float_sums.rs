@@ -75,7 +75,10 @@ impl Accumulator for FloatSums {
                 let (mantissa, power) = decompose(value);
                 self.sums.add(group, i128::from(mantissa), power);
                 if let Some(squares) = &mut self.squares {
-                    squares.add_product(group, value, value);
+                    // An odd mantissa is shorter: squares of small integers need one half.
+                    let zeros = mantissa.trailing_zeros();
+                    let odd = i128::from(mantissa >> zeros);
+                    squares.add_halves(group, odd * odd, 2 * (power + zeros as i32));
                 }
             }
         });

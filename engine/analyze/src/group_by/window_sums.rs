@@ -76,7 +76,11 @@ impl WindowSums {
             (i128::from(mantissa >> zeros), power + zeros as i32)
         };
         let ((value, power), (by, by_power)) = (odd(value), odd(by));
-        let (product, power) = (value * by, power + by_power);
+        self.add_halves(group, value * by, power + by_power);
+    }
+
+    /// Adds `product * 2^power`; the product is one of two mantissas.
+    pub(super) fn add_halves(&mut self, group: usize, product: i128, power: i32) {
         self.add(group, product & ((1 << HALF_BITS) - 1), power);
         if product >> HALF_BITS != 0 {
             self.add(group, product >> HALF_BITS, power + HALF_BITS as i32);
@@ -150,7 +154,14 @@ impl WindowSums {
 
     /// The quotient of the sums of a group, rounded once; `None` if the divisor is 0.
     pub(super) fn ratio(&self, group: u32, by: &WindowSums) -> Option<f64> {
-        self.exact(group).ratio(&by.exact(group))
+        let near = || {
+            let ((sum, power), (divisor, by_power)) = (self.narrow(group)?, by.narrow(group)?);
+            let zeros = divisor.trailing_zeros();
+            let count = u64::try_from(divisor.unsigned_abs().checked_shr(zeros)?).ok()?;
+            let ratio = divided(sum, count, power - by_power - zeros as i32)?;
+            Some(if divisor < 0 && sum != 0 { -ratio } else { ratio })
+        };
+        near().or_else(|| self.exact(group).ratio(&by.exact(group)))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -203,6 +214,16 @@ mod tests {
             let count = 1 + (random() >> (random() % 64));
             assert_eq!(sums.rounded(0).to_bits(), exact.to_f64().to_bits(), "case {case}");
             assert_eq!(sums.divided(0, count).to_bits(), exact.divided(count).to_bits(), "case {case} / {count}");
+            let (mut by, mut exact_by) = (WindowSums::of_values(), ExactSum::default());
+            by.resize(1);
+            for _ in 0..random() % 3 {
+                let weight = (random() >> (random() % 64)) as i64 as f64 / [1.0, 8.0, -0.1][case % 3];
+                let (mantissa, power) = decompose(weight);
+                by.add_value(0, weight);
+                exact_by.add_signed(power, i128::from(mantissa));
+            }
+            let bits = |ratio: Option<f64>| ratio.map(f64::to_bits);
+            assert_eq!(bits(sums.ratio(0, &by)), bits(exact.ratio(&exact_by)), "case {case}");
             let mut bytes = Vec::new();
             sums.encode(0, &mut StateEncoder(&mut bytes)).unwrap();
             let mut back = WindowSums::of_values();

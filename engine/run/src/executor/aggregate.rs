@@ -16,6 +16,7 @@ use forebay_plan::{
 use forebay_threads::poisoned_lock;
 
 use super::RunExecutor;
+use super::inspect::RecordedPass;
 use crate::session::datasets;
 
 /// The groups of all rows.
@@ -77,14 +78,21 @@ pub(super) struct SharedRead {
 }
 
 impl RunExecutor<'_> {
-    /// The aggregates whose groups a learn pass learns in its read.
-    fn aggregates_along(&self, pass: usize) -> Result<Vec<OpId>> {
+    /// The aggregates whose groups a learn pass learns in its read. `recorded` are the records of write passes.
+    pub(super) fn aggregates_along(
+        &self,
+        pass: usize,
+        recorded: &BTreeMap<ContentId, RecordedPass>,
+    ) -> Result<Vec<OpId>> {
         // Workers learn each lane by its own units.
-        if self.session.cluster.is_some() || self.on_worker {
+        let is_alone = self.session.cluster.is_none() && !self.on_worker;
+        if !is_alone || self.fusable_write(pass, recorded).is_some() {
             return Ok(Vec::new());
         }
+        let is_written = |id| recorded.get(&id).is_some_and(|before| before.decision == ReuseDecision::Reuse);
+        let needed = self.program.needed_gathers(&|id| !is_written(id));
         let mut aggregates = Vec::new();
-        for op in self.program.aggregates_along(pass) {
+        for op in self.program.aggregates_along(pass).into_iter().filter(|op| needed.contains(op)) {
             let id = self.program.gather_ids.get(&op).copied();
             let id = id.ok_or_else(|| Fault::internal("an aggregate without an id"))?;
             let is_history = match self.program.bound.gather_inputs.get(&op).and_then(|inputs| inputs.first()) {
@@ -107,9 +115,8 @@ impl RunExecutor<'_> {
     pub(super) fn learned_in(&self, op: OpId) -> Result<Option<ContentId>> {
         let recorded = self.recorded_writes()?;
         for (index, pass) in self.program.passes.iter().enumerate() {
-            let is_along = self.program.aggregates_along(index).contains(&op);
-            if is_along && self.fusable_write(index, &recorded).is_none() && self.aggregates_along(index)?.contains(&op)
-            {
+            let may_be_along = self.program.aggregates_along(index).contains(&op);
+            if may_be_along && self.aggregates_along(index, &recorded)?.contains(&op) {
                 return Ok(Some(pass.id));
             }
         }
@@ -117,11 +124,11 @@ impl RunExecutor<'_> {
     }
 
     /// The analyzers of a learn pass with the groups that are learned along; `None` if there are none.
-    pub(super) fn shared_read(&self, work: &LearnWork) -> Result<Option<SharedRead>> {
+    pub(super) fn shared_read(&self, work: &LearnWork, aggregates: &[OpId]) -> Result<Option<SharedRead>> {
         let mut bound = self.program.bound.clone();
         let mut groups = BTreeSet::new();
-        for op in self.aggregates_along(self.pass_index)? {
-            if let Some(BoundGroups { ask, .. }) = self.bound_groups(op)? {
+        for op in aggregates {
+            if let Some(BoundGroups { ask, .. }) = self.bound_groups(*op)? {
                 groups.insert(bound.asks.len());
                 bound.asks.push(ask);
             }

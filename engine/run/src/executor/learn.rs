@@ -33,7 +33,8 @@ impl RunExecutor<'_> {
             return Ok(());
         }
         let fusable = self.fusable_write(self.pass_index, recorded);
-        let result = self.learn(work, fusable)?;
+        let along = self.aggregates_along(self.pass_index, recorded)?;
+        let result = self.learn(work, fusable, &along)?;
         self.state.findings.extend(result.findings);
         report.count(result.counts);
         report.rows_kept = result.rows_kept;
@@ -44,14 +45,12 @@ impl RunExecutor<'_> {
     /// Answers the analyzers of a pass. A fusable write pass is executed on the way where that saves a second read.
     ///
     /// Without one, the states of aggregates that read the same rows are committed along.
-    fn learn(&mut self, work: &LearnWork, fusable: Option<FusableWrite>) -> Result<LearnResult> {
+    fn learn(&mut self, work: &LearnWork, fusable: Option<FusableWrite>, along: &[OpId]) -> Result<LearnResult> {
         let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
         windows.extend(fusable.iter().flat_map(|write| self.program.windows_of(&write.work.scans)));
         let (result, fused) = self.retry_with_fallback(&windows, |run| {
             let learner = run.learn_pass(&windows, run.cluster_for(run.pass_index, &windows));
-            if fusable.is_none()
-                && let Some(shared) = run.shared_read(work)?
-            {
+            if let Some(shared) = run.shared_read(work, along)? {
                 let context = PassContext { program: &shared.program, ..learner.context };
                 let learner = LearnPass { context, along: Some(&shared.groups), ..learner };
                 return Ok((learner.run(&shared.lanes, None)?, None));
