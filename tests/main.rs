@@ -70,6 +70,7 @@ mod series;
 mod settings;
 mod simulated;
 mod sql_queries;
+mod sql_workers;
 mod stable_ids;
 mod step_tests;
 mod storage;

@@ -38,7 +38,7 @@ use crate::worker_client::protocol_version;
 const PROVE: &str = "/forebay.Worker/Prove";
 
 /// The version of a worker is told to all: peers of other versions cannot prove anything.
-const OPEN: &str = "GetWorkerInfo";
+pub const OPEN: &str = "GetWorkerInfo";
 
 const COORDINATOR_NONCE: HeaderName = HeaderName::from_static("forebay-nonce");
 const WORKER_NONCE: HeaderName = HeaderName::from_static("forebay-session");

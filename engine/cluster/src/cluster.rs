@@ -22,6 +22,7 @@ use crate::protocol::{
     FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, TrainRequest, TrainSpec, WorkerMessage,
     WorkerRequest,
 };
+use crate::query::QueryWorker;
 use crate::row_codec::decode_rows;
 use crate::scheduler::AttemptId;
 use crate::security::ClusterSecurity;
@@ -30,7 +31,7 @@ use crate::status::StatusWriter;
 use crate::worker_client::{WorkerConnection, WorkerLoss};
 
 /// Interval at which a waiting thread checks whether to stop.
-const CHECK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the roster is read.
 const ROSTER_EVERY: Duration = Duration::from_secs(1);
@@ -147,6 +148,8 @@ pub struct Cluster {
     to: Sender<CoordinatorEvent>,
     there: Arc<AvailabilityCell>,
     grace: Duration,
+    lease: Duration,
+    tls_name: Option<String>,
     driver: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
 }
@@ -174,11 +177,23 @@ pub struct ClusterAvailability {
 
 /// What the driver hears.
 pub enum CoordinatorEvent {
-    Submit { asks: Arc<StageSpec>, tasks: Vec<TaskSpec>, to: Sender<StageUpdate>, rows: Option<RowsSender> },
+    Submit {
+        asks: Arc<StageSpec>,
+        tasks: Vec<TaskSpec>,
+        to: Sender<StageUpdate>,
+        rows: Option<RowsSender>,
+    },
     Roster(BTreeSet<String>),
     Connected(String, Result<Box<WorkerConnection>>),
     Heard(AttemptId, Box<WorkerMessage>),
     Over(AttemptId, Result<(), WorkerLoss>),
+    /// Who may take part in a query?
+    QueryWorkers(Sender<Vec<QueryWorker>>),
+    /// A query has found that a worker is gone.
+    QueryLost {
+        worker: QueryWorker,
+        why: String,
+    },
     Show(StatusWriter),
     Quit,
 }
@@ -208,13 +223,14 @@ impl Cluster {
                 tokio::time::sleep(ROSTER_EVERY).await;
             }
         });
-        let grace = options.grace;
+        let (grace, lease) = (options.grace, options.lease);
+        let tls_name = options.security.tls_name().map(str::to_owned);
         let driver = Coordinator::new(options, watch, there.clone(), to.clone(), runtime.handle().clone());
         let driver = std::thread::Builder::new()
             .name("forebay-cluster".to_owned())
             .spawn(move || driver.run(&from))
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(Cluster { to, there, grace, driver: Some(driver), runtime: Some(runtime) })
+        Ok(Cluster { to, there, grace, lease, tls_name, driver: Some(driver), runtime: Some(runtime) })
     }
 
     /// Shows in the state directory how it goes.
@@ -268,6 +284,26 @@ impl Cluster {
         done.map_err(|failure| failure.fault)
     }
 
+    /// What sends events to the coordinator's thread.
+    pub(crate) fn events(&self) -> &Sender<CoordinatorEvent> {
+        &self.to
+    }
+
+    /// The runtime of the network threads.
+    pub(crate) fn runtime(&self) -> Result<&Runtime> {
+        self.runtime.as_ref().ok_or_else(cluster_ended)
+    }
+
+    /// The name in workers' certificates, where it is not the host's.
+    pub(crate) fn tls_name(&self) -> Option<&str> {
+        self.tls_name.as_deref()
+    }
+
+    /// How long a worker may be silent.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn run_tasks(
         &self,
         asks: StageSpec,
@@ -304,7 +340,7 @@ impl Cluster {
         interrupt: &CancellationToken,
         give: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let runtime = self.runtime.as_ref().ok_or_else(cluster_ended)?;
+        let runtime = self.runtime()?;
         let (to, answers) = channel();
         let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
         let tasks = vec![task];
@@ -341,7 +377,7 @@ impl Cluster {
     }
 }
 
-fn cluster_ended() -> Fault {
+pub(crate) fn cluster_ended() -> Fault {
     Fault::internal("the coordinator's thread has ended")
 }
 

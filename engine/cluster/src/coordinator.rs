@@ -14,6 +14,7 @@ use crate::cluster::{
     TaskEvent, TaskSpec, no_workers_fault,
 };
 use crate::protocol::{TaskKind, TaskProgress, WorkerMessage};
+use crate::query::QueryWorker;
 use crate::scheduler::{AttemptId, FailureAction, TaskAssignment, TaskId, TaskScheduler, WorkerId};
 use crate::status::{ClusterStatus, StatusWriter, WorkerStatus};
 use crate::worker_client::{WorkerCall, WorkerClient, WorkerConnection, WorkerLoss};
@@ -71,6 +72,7 @@ struct RunningAttempt {
 
 struct ConnectedWorker {
     address: String,
+    slots: usize,
     link: Arc<WorkerClient>,
     /// When it was given a task that it has not reported on since. An attempt may end because another
     /// worker was first, before the coordinator knows that this worker is stalled.
@@ -187,9 +189,33 @@ impl Coordinator {
                     }
                 }
             }
+            CoordinatorEvent::QueryWorkers(to) => {
+                // A caller that has gone needs no workers.
+                let _ = to.send(self.query_workers());
+            }
+            CoordinatorEvent::QueryLost { worker, why } => {
+                let is_it = |member: &ConnectedWorker| Arc::ptr_eq(&member.link, &worker.link);
+                let lost = self.members.iter().find(|(_, member)| is_it(member)).map(|(id, _)| *id);
+                if let Some(lost) = lost {
+                    self.lose_worker(lost, &why, false);
+                }
+            }
             CoordinatorEvent::Show(board) => self.board = Some(board),
             CoordinatorEvent::Quit => {}
         }
+    }
+
+    /// The workers that may take part in a query.
+    fn query_workers(&self) -> Vec<QueryWorker> {
+        let stays = |worker: &WorkerId| !self.schedule.is_leaving(*worker);
+        let members = self.members.iter().filter(|(worker, _)| stays(worker));
+        members
+            .map(|(_, member)| QueryWorker {
+                address: member.address.clone(),
+                slots: member.slots,
+                link: member.link.clone(),
+            })
+            .collect()
     }
 
     fn submit(
@@ -286,7 +312,12 @@ impl Coordinator {
                 self.schedule.add_worker(worker, hello.slots.max(1));
                 self.members.insert(
                     worker,
-                    ConnectedWorker { address: address.clone(), link: Arc::new(link), silent_since: None },
+                    ConnectedWorker {
+                        address: address.clone(),
+                        slots: hello.slots.max(1),
+                        link: Arc::new(link),
+                        silent_since: None,
+                    },
                 );
                 self.addresses.insert(address.clone(), AddressState::Member);
                 let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
@@ -421,9 +452,14 @@ impl Coordinator {
         self.tallies.get_mut(address)
     }
 
-    /// A worker is gone, with everything that it was doing.
+    /// The worker of an attempt is gone, with everything that it was doing.
     fn remove_worker(&mut self, attempt: AttemptId, why: &str, blamed: bool) {
-        let Some(worker) = self.attempts.get(&attempt).map(|under| under.worker) else { return };
+        if let Some(worker) = self.attempts.get(&attempt).map(|under| under.worker) {
+            self.lose_worker(worker, why, blamed);
+        }
+    }
+
+    fn lose_worker(&mut self, worker: WorkerId, why: &str, blamed: bool) {
         let lost = self.attempts.values().filter(|under| under.worker == worker).count() as u64;
         if let Some(tally) = self.worker_status(worker) {
             tally.retries += lost;

@@ -5,11 +5,12 @@
 //! ```text
 //! coordinator  cluster (tasks in, results out) -> coordinator (attempts) -> scheduler (decisions)
 //!              -> worker_client (one worker); discovery (expected workers), status (for `forebay top`)
+//!              query (queries of the distributed engine over tables that workers read)
 //! between      task_exec (a plan's leaf that runs a task), sent by the distributed engine; protocol; row_codec;
 //!              security, authentication
 //! ```
 //! The server side of a worker is in `engine/run`, since it runs passes. The engine (datafusion-distributed) is known
-//! to `task_exec`, `worker_client` and that server alone.
+//! to `task_exec`, `worker_client`, `query` and that server alone.
 
 #![allow(missing_docs, reason = "the interface of engine crates: what a field or method is called says what it is")]
 
@@ -22,6 +23,7 @@ mod fuzz;
 mod heartbeat;
 mod local_workers;
 mod protocol;
+mod query;
 mod row_codec;
 mod scheduler;
 mod security;
@@ -43,8 +45,12 @@ pub use cluster::{Cluster, ClusterOptions, StageContext, StageFailure, StageSpec
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
 pub use local_workers::{LocalWorkers, set_worker_program};
 pub use protocol::{
-    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TaskKind, TaskProgress, TaskRequest, TrainRequest,
-    TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec, TaskKind, TaskProgress, TaskRequest,
+    TrainRequest, TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+};
+pub use query::{
+    ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure, QueryHeader, QueryRows, QueryWorker,
+    ScannedSpans, SpanScanCodec, SpanScanner, SpanTable, remote_fault, wire_error,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use scheduler::{

@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -303,6 +303,34 @@ pub struct RowsRequest {
     pub block: u32,
     /// How often to say something at least.
     pub beat_ms: u64,
+}
+
+/// A table of a query, as workers read it: the rows of an input of a gather.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TableSpec {
+    /// The input's name in the query.
+    pub name: String,
+    pub job: RunSpec,
+    /// The pass of the gather, by its place in the program.
+    pub pass: usize,
+    /// Its place among the inputs of the gather.
+    pub input: usize,
+    /// How rows reach each window.
+    pub row_orders: Vec<(OpId, WindowRowOrder)>,
+    /// Where workers sorted rows.
+    pub shuffles: Vec<ShufflePlan>,
+    /// What the coordinator found to read.
+    pub rows: ContentId,
+}
+
+impl TableSpec {
+    /// Refuses numbers that no coordinator of this version sends.
+    pub fn check(&self) -> Result<()> {
+        let shuffles = self.shuffles.iter().all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
+        let sinks = self.job.sinks.iter().all(|sink| *sink < self.job.pipeline.sinks.len());
+        let rows = (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows);
+        (shuffles && sinks && rows).then_some(()).ok_or_else(bad_request)
+    }
 }
 
 /// A part of a training that is wanted from a worker.

@@ -180,6 +180,11 @@ impl TaskScheduler {
         }
     }
 
+    /// Whether a worker gets no new tasks.
+    pub fn is_leaving(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_none_or(|seat| seat.leaves)
+    }
+
     /// A worker is gone: gives its attempts, each of which is to be [`TaskScheduler::attempt_failed`].
     pub fn remove_worker(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
         self.workers.remove(&worker);

@@ -66,6 +66,19 @@ impl ClusterSecurity {
         ))
     }
 
+    /// The name in workers' certificates, where it is not the host's.
+    pub fn tls_name(&self) -> Option<&str> {
+        self.tls.as_ref()?.name.as_deref()
+    }
+
+    /// The same, with another name in workers' certificates.
+    pub fn with_tls_name(mut self, name: Option<String>) -> ClusterSecurity {
+        if let Some(files) = &mut self.tls {
+            files.name = name;
+        }
+        self
+    }
+
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }

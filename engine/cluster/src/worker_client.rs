@@ -87,13 +87,16 @@ pub fn protocol_version() -> String {
     format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
 }
 
-impl WorkerClient {
-    /// Connects, and makes sure that it is a worker of this version that knows the cluster's token. The connection
-    /// is the only one of the link: another process may have taken the address when it breaks.
-    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
-        let unreached = |error: String| {
-            Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
-        };
+/// A connection to a worker of this version that has proved to know the cluster's token.
+pub struct ProvedConnection {
+    pub url: Url,
+    pub channel: BoxCloneSyncChannel,
+}
+
+impl ProvedConnection {
+    /// Connects once: another process may have taken the address when the connection breaks.
+    pub async fn open(address: &str, security: &ClusterSecurity) -> Result<ProvedConnection> {
+        let unreached = |error: String| unreached_fault(address, &error);
         let scheme = if security.has_tls() { "https" } else { "http" };
         let url = Url::parse(&format!("{scheme}://{address}"));
         let url =
@@ -132,6 +135,19 @@ impl WorkerClient {
                 Fault::new(codes::STRANGER, message).worker(address).hint(hint)
             }
         })?;
+        Ok(ProvedConnection { url, channel: BoxCloneSyncChannel::new(proved) })
+    }
+}
+
+fn unreached_fault(address: &str, error: &str) -> Fault {
+    Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
+}
+
+impl WorkerClient {
+    /// Connects, and asks the worker what it is.
+    pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
+        let unreached = |error: String| unreached_fault(address, &error);
+        let ProvedConnection { url, channel } = ProvedConnection::open(address, security).await?;
         let mut config = DistributedConfig::default();
         config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
         let state = SessionStateBuilder::new()
@@ -139,7 +155,7 @@ impl WorkerClient {
             .with_distributed_option_extension(config)
             .with_distributed_user_codec(TaskExecCodec::default())
             .build();
-        let link = WorkerClient { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
+        let link = WorkerClient { url, channel, ctx: state.task_ctx() };
         let hello_call = WorkerCall { request: WorkerRequest::Hello, lease: GREETING, trace: None };
         let mut hello = None;
         let mut hear = |message| {
@@ -156,6 +172,24 @@ impl WorkerClient {
         Ok(WorkerConnection { link, hello })
     }
 
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub fn channel(&self) -> &BoxCloneSyncChannel {
+        &self.channel
+    }
+
+    /// Waits for a sign of life. The error tells what happened instead.
+    pub async fn ping(&self, lease: Duration) -> Result<(), String> {
+        let mut client = create_worker_client(self.channel.clone());
+        match timeout(lease, client.get_worker_info(GetWorkerInfoRequest {})).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error_chain(&error)),
+            Err(_) => Err(silence(lease)),
+        }
+    }
+
     /// Sends a plan and hears all that comes of it. Rows go to `rows`; while that is full, nothing more is taken from the
     /// network.
     pub async fn send_request(
@@ -165,7 +199,7 @@ impl WorkerClient {
         rows: Option<AttemptRows>,
     ) -> Result<(), WorkerLoss> {
         let WorkerCall { request, lease, trace } = call;
-        let silent = || WorkerLoss::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
+        let silent = || WorkerLoss::Silent(silence(lease));
         let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
         let mut client = create_worker_client(self.channel.clone());
         let key = TaskKey { query_id: Uuid::new_v4(), stage_id: 1, task_number: 0 };
@@ -214,6 +248,11 @@ impl WorkerClient {
     }
 }
 
+/// What is said of a worker that is silent for longer than its lease.
+pub fn silence(lease: Duration) -> String {
+    format!("nothing was heard of it for {} s", lease.as_secs_f64())
+}
+
 /// Connects to an address, and tells which one it reached. A second connection is refused.
 fn dial_once(
     address: &str,
@@ -240,7 +279,7 @@ fn dial_once(
 }
 
 /// An error with what led to it.
-fn error_chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -6,42 +6,36 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::provider_as_source;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::TrackConsumersPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
+use forebay_cluster::{QueryEnd, QueryRows};
 use forebay_model::{
-    Dataset, Fault, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector, logical_type,
+    ContentId, Dataset, Fault, IdBuilder, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector,
+    logical_type,
 };
 use forebay_plan::{
     Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, WindowBudget,
     refuse_writing,
 };
-use forebay_storage::{Event, EventListener, ScanRequest, ScratchDir, StorageClient};
+use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::poisoned_lock;
 use futures::StreamExt;
 
 use crate::pass_context::PassContext;
-use crate::query_memory::QueryMemoryPool;
+use crate::query_engine::{query_config, query_runtime};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
+use crate::remote::ClusterHandle;
 use crate::run_state::{RowOrderFailure, SortedStream, SourceInput, record_order_failure};
-
-/// Rows per batch inside the query engine: fixed, so that results do not depend on options.
-const ENGINE_BATCH_ROWS: usize = 8192;
-
-/// Threads share the engine's memory. A thread's sort reserves one part in this many of the thread's share for merging.
-const RESERVED_SHARE: usize = 8;
 
 /// A row's position has the span's number above these bits and the row within the span below.
 pub const ROW_BITS: u32 = 40;
@@ -123,29 +117,39 @@ impl MaterializePass<'_> {
         Ok(rows)
     }
 
-    /// Runs the plan and gives its rows in canonical order to `take`.
-    pub fn run(&self, gathering: MaterializePlan, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+    /// Runs the plan and gives its rows in canonical order to `rows`. A query runs on the workers, if there are any.
+    pub fn run(
+        &self,
+        gathering: MaterializePlan,
+        workers: Option<ClusterHandle<'_>>,
+        rows: &mut dyn QueryRows,
+    ) -> Result<u64> {
         let MaterializePlan { op, plan, schema } = gathering;
+        let mut take = |batch: RecordBatch| rows.take(batch);
         let plan = match (plan, &self.context.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
-                return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, take);
+                return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, &mut take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), .. })) => {
-                return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, take);
+                return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, &mut take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, unmatched }, .. })) => {
-                return self.join_pairs(op, join, *unmatched, &schema, take);
+                return self.join_pairs(op, join, *unmatched, &schema, &mut take);
             }
             (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
-                return self.future_rows(op, future, take);
+                return self.future_rows(op, future, &mut take);
             }
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };
+        let mut rows = ConformedRows { schema: &schema, memory: self.context.memory, rows, count: 0 };
+        if let Some(workers) = workers
+            && self.query_on_workers(op, workers, &mut rows)? == QueryEnd::Done
+        {
+            return Ok(rows.count);
+        }
         let context = self.engine_context()?;
-        let place = |error: DataFusionError| {
-            self.scratch.locate_fault(engine_fault(error, &self.context.program.bound.ops[op].label))
-        };
+        let place = |error: DataFusionError| self.query_fault(op, error);
         let state = context.state();
         let physical = self.context.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
         let mut stream = self
@@ -153,34 +157,20 @@ impl MaterializePass<'_> {
             .io
             .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
-        let mut rows = 0;
         while let Some(batch) = self.context.io.block_on(stream.next())? {
-            let batch = conform(&batch.map_err(place)?, &schema)?;
-            rows += batch.num_rows() as u64;
-            self.context.memory.check()?;
-            take(batch)?;
+            rows.take(batch.map_err(place)?)?;
         }
-        Ok(rows)
+        Ok(rows.count)
+    }
+
+    /// The fault for an error of the engine that runs a query.
+    pub(crate) fn query_fault(&self, op: OpId, error: DataFusionError) -> Fault {
+        self.scratch.locate_fault(engine_fault(error, &self.context.program.bound.ops[op].label))
     }
 
     pub fn engine_context(&self) -> Result<SessionContext> {
-        let mut config =
-            SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.context.threads.max(1));
-        let options = config.options_mut();
-        options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
-        options.sql_parser.enable_ident_normalization = false;
-        // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
-        let reserved = self.context.memory.engine_bytes() / (RESERVED_SHARE * self.context.threads.max(1));
-        options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
-        let pool = QueryMemoryPool::new(self.context.memory);
-        let top = std::num::NonZeroUsize::MIN;
-        let disk = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, top)))
-            .with_disk_manager_builder(disk)
-            .build_arc()
-            .map_err(|error| engine_fault(error, "query engine"))?;
+        let config = query_config(self.context.memory, self.context.threads);
+        let runtime = query_runtime(self.context.memory, self.scratch.path())?;
         let state =
             SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
         Ok(SessionContext::new_with_state(state))
@@ -294,9 +284,39 @@ impl MaterializePass<'_> {
         })
     }
 
-    /// The memory of earlier windows' state.
+    /// A reader of some columns of a flow. Without columns, its batches have rows only.
+    pub fn reader(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowReader> {
+        let spans = self.spans(flow, &columns_to_read(flow, columns))?;
+        let schema = Arc::new(spans.schema.project(&(0..columns.len()).collect::<Vec<_>>())?);
+        let (io, watch) = (self.context.io.clone(), self.watch.clone());
+        let order_failure = self.context.state.order_failure.clone();
+        Ok(FlowReader { spans, schema, io, watch, memory: self.context.memory, order_failure })
+    }
+
+    /// Names all that there is to read of a flow.
+    pub fn rows_id(&self, flow: &NodeFlow) -> Result<ContentId> {
+        let mut id = IdBuilder::new("rows of a query");
+        for stream in &flow.streams {
+            id.id(self.context.input(stream.base)?.dataset.fingerprint());
+        }
+        Ok(id.finish())
+    }
+
     fn windows_bytes(&self) -> usize {
-        self.context.memory.engine_bytes() / 4
+        windows_bytes(self.context.memory)
+    }
+}
+
+/// The memory of earlier windows' state.
+fn windows_bytes(memory: MemoryBudget) -> usize {
+    memory.engine_bytes() / 4
+}
+
+/// The columns by which rows are read: one of them counts rows of which no column is wanted.
+pub fn columns_to_read(flow: &NodeFlow, columns: &[String]) -> Vec<String> {
+    match columns.is_empty() {
+        true => flow.schema.fields().iter().take(1).map(|field| field.name().clone()).collect(),
+        false => columns.to_vec(),
     }
 }
 
@@ -334,6 +354,49 @@ pub fn one_time_table(name: &str, table: StreamingTable) -> Result<LogicalPlan, 
 pub struct FlowSpans {
     pub schema: SchemaRef,
     tasks: Vec<NumberedSpan>,
+}
+
+/// The rows of a flow, ready to be read by any thread.
+pub struct FlowReader {
+    spans: FlowSpans,
+    /// The columns without the position.
+    schema: SchemaRef,
+    io: StorageClient,
+    watch: Arc<dyn EventListener>,
+    memory: MemoryBudget,
+    order_failure: RowOrderFailure,
+}
+
+impl FlowReader {
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The window that stopped the reading because its assumed row order was wrong.
+    pub fn order_failure(&self) -> Option<OpId> {
+        self.order_failure.lock().ok()?.take().map(|(op, _)| op)
+    }
+
+    /// Sends the rows of some spans, in order, until `send` returns false.
+    pub fn read(&self, which: Range<usize>, send: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
+        let tasks = self.spans.tasks.get(which).ok_or_else(|| Fault::internal("spans that are not there"))?;
+        let carry = Carry::new(&WindowBudget::new(windows_bytes(self.memory)));
+        let mut checked = Ok(());
+        send_batches(tasks, &self.spans.schema, &self.io, self.watch.as_ref(), carry, &mut |batch| {
+            checked = self.memory.check();
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let columns = batch.columns().iter().take(self.schema.fields().len()).cloned().collect();
+            match RecordBatch::try_new_with_options(self.schema.clone(), columns, &options) {
+                Ok(batch) if checked.is_ok() => send(batch),
+                Ok(_) => false,
+                Err(error) => {
+                    checked = Err(error.into());
+                    false
+                }
+            }
+        })?;
+        checked
+    }
 }
 
 impl FlowSpans {
@@ -417,17 +480,30 @@ pub fn batch_stream(
     schema: &SchemaRef,
     produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<()> + Send + 'static,
 ) -> SendableRecordBatchStream {
+    fallible_batch_stream(schema, move |send| produce(send).map_err(external_error))
+}
+
+/// Like [`batch_stream`], of a producer that makes the engine's errors itself.
+pub fn fallible_batch_stream(
+    schema: &SchemaRef,
+    produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError> + Send + 'static,
+) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
     std::thread::spawn(move || {
+        let produced = catch_panic(|| Ok(produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())));
         // Without this error a failed stream would look complete.
-        if let Err(fault) = catch_panic(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
-            let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
+        if let Err(error) = produced.unwrap_or_else(|fault| Err(external_error(fault))) {
+            let _ = sender.blocking_send(Err(error));
         }
     });
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|batch| (batch, receiver))
     });
     Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
+}
+
+fn external_error(fault: Fault) -> DataFusionError {
+    DataFusionError::External(Box::new(fault))
 }
 
 /// Rows of a span.
@@ -500,6 +576,28 @@ fn scan_spans(
         }
     }
     Ok(())
+}
+
+/// Casts the rows of a query to the declared columns, and counts them.
+struct ConformedRows<'a> {
+    schema: &'a SchemaRef,
+    memory: MemoryBudget,
+    rows: &'a mut dyn QueryRows,
+    count: u64,
+}
+
+impl QueryRows for ConformedRows<'_> {
+    fn restart(&mut self) -> Result<()> {
+        self.count = 0;
+        self.rows.restart()
+    }
+
+    fn take(&mut self, batch: RecordBatch) -> Result<()> {
+        let batch = conform(&batch, self.schema)?;
+        self.count += batch.num_rows() as u64;
+        self.memory.check()?;
+        self.rows.take(batch)
+    }
 }
 
 /// Casts the engine's rows to the declared columns.

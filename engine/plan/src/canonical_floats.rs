@@ -13,6 +13,11 @@ use forebay_model::{canonical_keys, contains_floats};
 static CANONICAL: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(CanonicalKeyUdf { signature: Signature::any(1, Volatility::Immutable) }));
 
+/// The function that canonicalizes keys.
+pub(crate) fn canonical_key_function() -> &'static ScalarUDF {
+    &CANONICAL
+}
+
 /// Wraps a key expression that contains floats in a canonicalizing function; other keys are returned unchanged. The
 /// query engine compares floats by bits in some operators and by value in others.
 pub fn canonical_key(key: Expr, data_type: &DataType) -> Expr {

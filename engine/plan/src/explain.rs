@@ -16,6 +16,9 @@ const LOOKUP_TABLE: &str = "lookup table";
 /// Display name of a join that partitions both sides.
 const SHUFFLE_JOIN: &str = "shuffle join";
 
+/// Where the query of a gather runs.
+const DISTRIBUTED_QUERY: &str = "threads here, or workers as one distributed query where there are some";
+
 /// What one row adds to a state at most, in bytes: a token of usual length with its count, its hash and its place.
 const ROW_STATE_BYTES: u64 = 256;
 
@@ -90,7 +93,7 @@ pub struct ExplainPass {
     pub seconds: Option<f64>,
     /// Whether a committed record makes the pass unnecessary.
     pub reused: bool,
-    /// Where it runs if the run has workers: `workers`, or the coordinator with the reason.
+    /// Where it runs if the run has workers: `workers`, a distributed query, or the coordinator with the reason.
     pub runs_on: &'static str,
     /// Spans to read and total spans, of the scan with the most spans to read: those without reusable results of
     /// earlier runs.
@@ -333,7 +336,10 @@ impl ExplainProgram {
             if sorts && explained.work == "learn" {
                 explained.runs_on = "the coordinator; workers sort the rows";
             } else if explained.work == "gather" {
-                explained.runs_on = "the coordinator, which needs all rows at once";
+                explained.runs_on = match &pass.work {
+                    PassWork::Gather(op) if is_query(&program.bound, *op) => DISTRIBUTED_QUERY,
+                    _ => "the coordinator, which needs all rows at once",
+                };
             }
             explained
         });
@@ -375,6 +381,11 @@ fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
             })
         }
     }
+}
+
+/// Whether the query engine computes the rows of a gather.
+fn is_query(bound: &BoundPipeline, op: OpId) -> bool {
+    matches!(&bound.ops[op].op, PlanOp::Gather(GatherOp { lower: GatherBy::Query(_), .. }))
 }
 
 /// The other side of a join by equal keys.

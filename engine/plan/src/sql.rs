@@ -8,6 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{AggregateUDF, Expr, Volatility};
@@ -20,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
 use crate::ColumnKernel;
+use crate::canonical_floats::canonical_key_function;
 use crate::nan_comparison::canonicalize_nan;
 use crate::sql_faults::{data_type_words, expression_fault};
 
@@ -175,6 +177,16 @@ impl SqlCompiler {
     pub fn with_exact(mut self, functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>) -> Self {
         self.exact = functions.into_iter().map(|(name, function)| (name, Arc::new(function))).collect();
         self
+    }
+
+    /// Registers the functions that compiled queries use beside those of the engine. A process that executes a part of
+    /// a query looks them up by name.
+    pub fn register_functions(&self, registry: &mut dyn FunctionRegistry) -> Result<(), DataFusionError> {
+        registry.register_udf(Arc::new(canonical_key_function().clone()))?;
+        for (_, function) in &self.exact {
+            registry.register_udaf(function.clone())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn exact(&self, name: &str) -> Option<&AggregateUDF> {

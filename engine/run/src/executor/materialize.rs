@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use forebay_commit::{FileContent, Manifest, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory};
-use forebay_execute::{LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput};
+use forebay_cluster::QueryRows;
+use forebay_commit::{
+    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory,
+};
+use forebay_execute::{ClusterHandle, LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput};
 use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program};
-use forebay_storage::{StorageLocation, literal_path};
+use forebay_storage::{Sink, StorageLocation, literal_path};
 use serde_json::{Value, json};
 
 use super::RunExecutor;
@@ -17,6 +20,7 @@ use super::aggregate::LearnedGroups;
 use super::row_order::windows_behind;
 use crate::leak_check::time_text;
 use crate::report::{FutureReport, PassReport};
+use crate::session::Session;
 
 /// The rows of a gather, written.
 struct GatheredRows {
@@ -37,6 +41,61 @@ impl GatherSource {
             GatherSource::Groups(groups) => &groups.schema,
             GatherSource::Plan(plan) => &plan.schema,
         }
+    }
+}
+
+/// Writes the rows of a gather.
+struct GatherWriter<'a> {
+    begin: &'a dyn Fn() -> Result<OutputWriter<'a>>,
+    /// `None` only while it begins again.
+    files: Option<OutputWriter<'a>>,
+    sink: &'a dyn Sink,
+    schema: &'a SchemaRef,
+    /// The rows of the next row group.
+    waiting: Vec<RecordBatch>,
+    rows: usize,
+    bytes: usize,
+    session: &'a Session,
+}
+
+impl<'a> GatherWriter<'a> {
+    fn files(&mut self) -> Result<&mut OutputWriter<'a>> {
+        self.files.as_mut().ok_or_else(|| Fault::internal("rows of a gather without a file"))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let batches = std::mem::take(&mut self.waiting);
+        (self.rows, self.bytes) = (0, 0);
+        let encoded = self.sink.encode(self.schema, &batches)?;
+        self.files()?.append("", encoded, false)
+    }
+
+    fn finish(mut self) -> Result<Vec<OutputFile>> {
+        if !self.waiting.is_empty() {
+            self.flush()?;
+        }
+        let files = self.files.take().ok_or_else(|| Fault::internal("rows of a gather without a file"))?;
+        files.finish(true)
+    }
+}
+
+impl QueryRows for GatherWriter<'_> {
+    fn restart(&mut self) -> Result<()> {
+        self.waiting.clear();
+        (self.rows, self.bytes) = (0, 0);
+        // The files so far are removed before others take their names.
+        self.files = None;
+        self.files = Some((self.begin)()?);
+        Ok(())
+    }
+
+    fn take(&mut self, batch: RecordBatch) -> Result<()> {
+        self.session.interrupt.check()?;
+        self.rows += batch.num_rows();
+        self.bytes += batch.get_array_memory_size();
+        self.waiting.push(batch);
+        let is_full = self.rows >= self.sink.layout().group_rows_max;
+        if is_full || self.bytes > self.session.memory().output_bytes() { self.flush() } else { Ok(()) }
     }
 }
 
@@ -73,7 +132,10 @@ impl RunExecutor<'_> {
         let needed =
             inputs.map(|(_, flow)| windows_behind(bound, flow, flow.schema.fields().iter().map(|field| field.name())));
         let windows: BTreeSet<OpId> = needed.flatten().collect();
-        let written = self.retry_with_fallback(&windows, |run| run.write_gathered(op, pass, &place))?;
+        let written = self.retry_with_fallback(&windows, |run| {
+            let workers = run.cluster_for(run.pass_index, &windows);
+            run.write_gathered(op, pass, &place, workers)
+        })?;
         let GatheredRows { manifest, learned } = written;
         report.count(learned.counts);
         report.rows_kept = learned.rows_kept;
@@ -87,7 +149,13 @@ impl RunExecutor<'_> {
     }
 
     /// Writes the rows of a gather below a location of the state store.
-    fn write_gathered(&self, op: OpId, pass: ContentId, place: &StorageLocation) -> Result<GatheredRows> {
+    fn write_gathered(
+        &self,
+        op: OpId,
+        pass: ContentId,
+        place: &StorageLocation,
+        workers: Option<ClusterHandle<'_>>,
+    ) -> Result<GatheredRows> {
         let session = self.session;
         let directory = shard_directory(pass)?;
         let config = session.connectors.canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
@@ -97,34 +165,29 @@ impl RunExecutor<'_> {
             None => GatherSource::Plan(self.materialize_pass().open(op)?),
         };
         let schema = source.schema().clone();
-        let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
-        let mut files = OutputWriter::begin(&session.io, sink.as_ref(), content, place, directory, &self.scratch)?;
-        let mut waiting = Vec::new();
-        let (mut rows, mut bytes) = (0, 0);
-        let bytes_max = session.memory().output_bytes();
-        let mut take = |batch: RecordBatch| {
-            session.interrupt.check()?;
-            rows += batch.num_rows();
-            bytes += batch.get_array_memory_size();
-            waiting.push(batch);
-            if rows >= sink.layout().group_rows_max || bytes > bytes_max {
-                files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
-                (rows, bytes) = (0, 0);
-            }
-            Ok(())
+        let begin = || {
+            let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
+            OutputWriter::begin(&session.io, sink.as_ref(), content, place, directory.clone(), &self.scratch)
+        };
+        let mut files = GatherWriter {
+            begin: &begin,
+            files: Some(begin()?),
+            sink: sink.as_ref(),
+            schema: &schema,
+            waiting: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            session,
         };
         let gather = self.materialize_pass();
         let (total, learned) = match source {
             GatherSource::Groups(groups) => {
                 let LearnedGroups { state, learned, .. } = *groups;
-                (gather.take_groups(&schema, state, &mut take)?, learned)
+                (gather.take_groups(&schema, state, &mut |batch| files.take(batch))?, learned)
             }
-            GatherSource::Plan(plan) => (gather.run(plan, &mut take)?, LearnResult::default()),
+            GatherSource::Plan(plan) => (gather.run(plan, workers, &mut files)?, LearnResult::default()),
         };
-        if !waiting.is_empty() {
-            files.append("", sink.encode(&schema, &waiting)?, false)?;
-        }
-        let shard = Shard { id: pass.to_string(), files: files.finish(true)?, ..Shard::default() };
+        let shard = Shard { id: pass.to_string(), files: files.finish()?, ..Shard::default() };
         let manifest = Manifest::new(pass, &schema, vec![shard])?;
         if manifest.rows != total {
             return Err(Fault::internal(format!("{total} gathered rows, of which {} were written", manifest.rows)));
@@ -132,7 +195,7 @@ impl RunExecutor<'_> {
         Ok(GatheredRows { manifest, learned })
     }
 
-    pub(super) fn materialize_pass(&self) -> MaterializePass<'_> {
+    pub fn materialize_pass(&self) -> MaterializePass<'_> {
         let session = self.session;
         let mut context = self.pass_context(&BTreeSet::new());
         if self.on_worker {

@@ -1,6 +1,7 @@
 //! A worker: it serves coordinators, and runs their tasks.
 
 mod feed_service;
+mod query_service;
 mod stage_session;
 
 use std::collections::BTreeMap;
@@ -10,11 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use datafusion::error::DataFusionError;
-use datafusion::execution::SessionState;
-use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
+use datafusion_distributed::{Worker, WorkerQueryContext};
 use forebay_cluster::{
-    AuthLayer, ClusterSecurity, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec, TaskExecCodec,
+    AuthLayer, ClusterSecurity, ComputeLayer, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec,
     TaskOutcome, TaskProgress, TaskRequest, TaskTally, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest,
     protocol_version, with_heartbeat,
 };
@@ -22,7 +21,7 @@ use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_storage::failpoint::step;
-use forebay_storage::{CancellationToken, ScratchDir, TRACE_HEADER};
+use forebay_storage::{CancellationToken, ScratchDir};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
@@ -31,6 +30,7 @@ use tonic::transport::server::TcpIncoming;
 use crate::session::{Session, SessionOptions};
 use crate::training_parts::{PartContext, PartExchange};
 use crate::worker_server::feed_service::FeedService;
+use crate::worker_server::query_service::WorkerQueries;
 use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession, StageThreads};
 
 /// Bytes of a message at most: plans are small, and so are answers.
@@ -70,6 +70,7 @@ struct WorkerState {
     leaves: AtomicBool,
     stages: Mutex<BTreeMap<StageKey, StageSession>>,
     feeds: FeedService,
+    queries: WorkerQueries,
     inputs: Mutex<Vec<(ContentId, RunInputs)>>,
     /// Whether its coordinator is on this machine, and it ends with it.
     attached: bool,
@@ -101,6 +102,7 @@ impl WorkerServer {
             leaves: AtomicBool::new(false),
             stages: Mutex::default(),
             feeds: FeedService::default(),
+            queries: WorkerQueries::default(),
             inputs: Mutex::default(),
             attached,
         })))
@@ -122,25 +124,26 @@ impl WorkerServer {
             .enable_all()
             .build()
             .map_err(failed)?;
+        let compute = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.0.session.options.threads.max(1))
+            .thread_name("forebay-query")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
         let guard = AuthLayer::new(&self.0.security)?;
-        let serves: Arc<dyn RequestHandler> = self.0.clone();
+        let serves = self.0.clone();
         let build = move |context: WorkerQueryContext| {
             let serves = serves.clone();
-            async move {
-                let header = context.headers.get(TRACE_HEADER).and_then(|header| header.to_str().ok());
-                let trace = header.and_then(|header| header.parse().ok());
-                let codec = TaskExecCodec { host: Some(serves), trace };
-                let builder = context.builder.with_distributed_user_codec(codec);
-                // Messages are short, and rows should cost those who train nothing.
-                Ok::<SessionState, DataFusionError>(builder.with_distributed_compression(None)?.build())
-            }
+            async move { serves.plan_session(context) }
         };
         let worker = Worker::from_session_builder(build).with_version(protocol_version());
+        let worker = worker.with_max_message_size(MESSAGE_BYTES_MAX / 2);
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
         // A coordinator whose machine is lost closes no connection: a task that sends would wait for it.
         let mut server = Server::builder()
             .layer(guard)
+            .layer(ComputeLayer(compute.handle().clone()))
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE));
@@ -177,6 +180,7 @@ impl WorkerServer {
                 () = left => Ok(()),
             }
         });
+        compute.shutdown_background();
         runtime.shutdown_background();
         self.0.close_stages();
         served

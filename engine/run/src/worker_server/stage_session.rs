@@ -196,30 +196,9 @@ fn run_stage(
 ) -> Result<()> {
     let session = &session.carrying(job.continues, &job.held)?;
     let _models = session.load_models(job)?;
-    let applied = session.applied_artifact(job)?;
-    let mut prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
-    for (name, dataset) in &prepared.datasets {
-        if job.sources.get(name) != Some(&dataset.fingerprint()) {
-            return Err(other(&format!("other files of `{name}`")));
-        }
-    }
-    let store = StateStore::new(session.io.clone(), session.state()?);
-    let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
-    if let Some(artifact) = &applied {
-        name_by_artifact(&mut prepared.bound, artifact)?;
-    }
-    let mut state = prepared.state;
-    state.row_orders = key.row_orders.iter().copied().collect();
-    let mut is_known = |ask, _| Ok(job.known.contains(&ask));
-    let mut program =
-        compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
-    if let Some(artifact) = &applied {
-        apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
-    }
-    let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
-    let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
-    let mut run = RunExecutor { intervals, ..RunExecutor::new(session, &job.pipeline, store, scratch, program, state) };
-    run.on_worker = true;
+    let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
+    let mut run = compile_run(session, job, &key.row_orders, inputs, scratch)?;
+    let pass = run.program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
     let groups = match (&pass.work, key.work) {
         (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
         _ => None,
@@ -290,7 +269,39 @@ fn run_stage(
     }
 }
 
-fn other(what: &str) -> Fault {
+/// Compiles the program of a run, and makes sure that it reads what the coordinator reads.
+pub(super) fn compile_run<'s>(
+    session: &'s Session,
+    job: &'s RunSpec,
+    row_orders: &[(OpId, WindowRowOrder)],
+    inputs: &RunInputs,
+    scratch: ScratchDir,
+) -> Result<RunExecutor<'s>> {
+    let applied = session.applied_artifact(job)?;
+    let mut prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
+    for (name, dataset) in &prepared.datasets {
+        if job.sources.get(name) != Some(&dataset.fingerprint()) {
+            return Err(other(&format!("other files of `{name}`")));
+        }
+    }
+    let store = StateStore::new(session.io.clone(), session.state()?);
+    if let Some(artifact) = &applied {
+        name_by_artifact(&mut prepared.bound, artifact)?;
+    }
+    let mut state = prepared.state;
+    state.row_orders = row_orders.iter().copied().collect();
+    let mut is_known = |ask, _| Ok(job.known.contains(&ask));
+    let mut program =
+        compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
+    if let Some(artifact) = &applied {
+        apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
+    }
+    let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let run = RunExecutor::new(session, &job.pipeline, store, scratch, program, state);
+    Ok(RunExecutor { intervals, on_worker: true, ..run })
+}
+
+pub(super) fn other(what: &str) -> Fault {
     let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
     fault.hint("give all of them the same files, at the same paths, and the same version")
 }
@@ -332,7 +343,7 @@ fn shuffle_input_streams(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> Vec<Op
 }
 
 /// Reads back what operations need that others have learned or gathered.
-fn load_dependencies(
+pub(super) fn load_dependencies(
     run: &mut RunExecutor<'_>,
     ops: BTreeSet<OpId>,
     bases: BTreeSet<BaseId>,

@@ -1,0 +1,51 @@
+//! The settings and limits under which the query engine runs in a process, coordinator or worker.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::TrackConsumersPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
+use forebay_model::Result;
+use forebay_storage::MemoryBudget;
+
+use crate::materialize::engine_fault;
+use crate::query_memory::QueryMemoryPool;
+
+/// Rows per batch inside the query engine: fixed, so that results do not depend on options.
+const ENGINE_BATCH_ROWS: usize = 8192;
+
+/// Threads share the engine's memory. A thread's sort reserves one part in this many of the thread's share for merging.
+const RESERVED_SHARE: usize = 8;
+
+/// Settings for queries that are planned here.
+pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {
+    let mut config = SessionConfig::new().with_target_partitions(threads.max(1));
+    let options = config.options_mut();
+    options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
+    options.sql_parser.enable_ident_normalization = false;
+    stage_config(config, memory, threads)
+}
+
+/// Settings for a plan that `threads` threads execute in this process, wherever it was planned.
+pub fn stage_config(config: SessionConfig, memory: MemoryBudget, threads: usize) -> SessionConfig {
+    let mut config = config.with_batch_size(ENGINE_BATCH_ROWS);
+    let options = config.options_mut();
+    // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
+    let reserved = memory.engine_bytes() / (RESERVED_SHARE * threads.max(1));
+    options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
+    config
+}
+
+/// The memory and the disk of queries.
+pub fn query_runtime(memory: MemoryBudget, scratch: &Path) -> Result<Arc<RuntimeEnv>> {
+    let pool = QueryMemoryPool::new(memory);
+    let top = std::num::NonZeroUsize::MIN;
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![scratch.to_path_buf()]));
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, top)))
+        .with_disk_manager_builder(disk)
+        .build_arc()
+        .map_err(|error| engine_fault(error, "query engine"))
+}

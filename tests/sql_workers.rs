@@ -1,0 +1,264 @@
+//! Queries on workers: the same rows as without them, whichever worker is lost.
+
+use std::os::unix::process::ExitStatusExt;
+
+use arrow::array::RecordBatch;
+use serde_json::Value;
+
+use crate::support::{ProgramOutput, TestDirectory};
+use crate::watched::WatchedCommand;
+use crate::workers::{WorkerProcess, certificates, events, workers_option};
+
+/// Steps that queries read: rows of a history, of a pass over it, with windows in order of time, and with statistics.
+const STEPS: &str = r#"
+version: 1
+name: queries
+params: { out: { type: path } }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  sales:
+    from: demand
+    do:
+      - filter: "qty > 0"
+      - derive: { revenue: "qty * price" }
+      - standardize: { columns: [price], suffix: _z }
+      - select: [date, store_id, item_id, category, qty, price, price_z, revenue]
+  stores:
+    from: sales
+    do:
+      - aggregate: { by: [store_id], compute: { total: { sum: revenue }, rows: { count: qty } } }
+  lagged:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d, 7d] }
+"#;
+
+const QUERIES: [(&str, &str); 16] = [
+    (
+        "grouped",
+        "SELECT store_id, category, SUM(revenue) AS total, AVG(price_z) AS price, STDDEV(price) AS spread, \
+         COUNT(*) AS n, COUNT(DISTINCT item_id) AS items, MAX(date) AS latest FROM sales GROUP BY store_id, category",
+    ),
+    ("whole", "SELECT COUNT(*) AS n, SUM(revenue) AS total, MIN(item_id) AS first FROM sales"),
+    ("counted", "SELECT COUNT(*) AS n FROM sales"),
+    (
+        "joined",
+        "SELECT s.item_id, s.date, s.qty, t.total, t.\"rows\" FROM sales s JOIN stores t ON s.store_id = t.store_id \
+         WHERE s.qty > 3",
+    ),
+    (
+        "outer_joined",
+        "SELECT s.item_id, s.store_id, t.n FROM sales s LEFT JOIN (SELECT item_id, COUNT(*) AS n FROM sales \
+         WHERE qty > 4 GROUP BY item_id) t ON s.item_id = t.item_id",
+    ),
+    (
+        "windowed",
+        "SELECT store_id, item_id, date, SUM(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS running, \
+         ROW_NUMBER() OVER (PARTITION BY store_id ORDER BY date, item_id) AS number, \
+         RANK() OVER (ORDER BY qty DESC) AS place, \
+         LAG(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS before FROM sales",
+    ),
+    ("distinct_rows", "SELECT DISTINCT store_id, category FROM sales"),
+    ("top", "SELECT item_id, SUM(revenue) AS total FROM sales GROUP BY item_id ORDER BY total DESC LIMIT 5"),
+    ("paged", "SELECT store_id, item_id, date FROM sales ORDER BY date DESC, item_id LIMIT 7 OFFSET 11"),
+    (
+        "united",
+        "SELECT store_id, qty FROM sales WHERE qty > 5 UNION ALL SELECT store_id, \"rows\" AS qty FROM stores \
+         UNION ALL SELECT store_id, 0 AS qty FROM stores",
+    ),
+    ("united_once", "SELECT store_id FROM sales UNION SELECT store_id FROM stores"),
+    (
+        "nested",
+        "WITH best AS (SELECT store_id, MAX(qty) AS most FROM sales GROUP BY store_id) \
+         SELECT s.item_id, s.date, b.most FROM sales s JOIN best b ON s.store_id = b.store_id AND s.qty = b.most \
+         WHERE s.price > (SELECT AVG(price) FROM sales)",
+    ),
+    (
+        "among",
+        "SELECT item_id, date FROM sales WHERE item_id IN (SELECT item_id FROM sales WHERE qty > 6) \
+         AND store_id NOT IN (SELECT store_id FROM stores WHERE total < 100)",
+    ),
+    ("crossed", "SELECT a.store_id, b.store_id AS other FROM stores a CROSS JOIN stores b WHERE a.total < b.total"),
+    ("over_windows", "SELECT item_id, SUM(qty_lag_1d) AS lag_1, COUNT(qty_lag_7d) AS n FROM lagged GROUP BY item_id"),
+    ("constant", "SELECT 1 AS one, 'a' AS letter"),
+];
+
+/// A shop whose spec has all queries as steps, and a sink for each of them.
+fn shop(queries: &[(&str, &str)]) -> TestDirectory {
+    let shop = TestDirectory::new();
+    shop.demand("history", 97);
+    let steps: String = queries.iter().map(|(name, sql)| format!("  {name}: {{ sql: {} }}\n", quoted(sql))).collect();
+    let sink = |name: &str| format!("  {name}: {{ from: {name}, parquet: {{ path: \"${{out}}/{name}\" }} }}\n");
+    let sinks: String = queries.iter().map(|(name, _)| sink(name)).collect();
+    shop.write("spec.yaml", &format!("{STEPS}{steps}sinks:\n{sinks}"));
+    shop
+}
+
+fn quoted(sql: &str) -> String {
+    format!("\"{}\"", sql.replace('"', "\\\""))
+}
+
+fn run(shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
+    let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
+    let options = ["run", "spec.yaml", "--json", "--memory=256MiB", "--threads=2", &out, &state];
+    let mut command = shop.command(&[&options[..], args].concat());
+    command.env("FOREBAY_RANGE_BYTES", "4000").watched().into()
+}
+
+fn rows(shop: &TestDirectory, name: &str, queries: &[(&str, &str)]) -> Vec<RecordBatch> {
+    queries.iter().map(|(query, _)| shop.visible(&format!("{name}/{query}"))).collect()
+}
+
+fn on(workers: &[&WorkerProcess]) -> String {
+    workers_option(workers)
+}
+
+/// How often a worker read a table of a query.
+fn reads(shop: &TestDirectory, log: &str) -> usize {
+    let log = std::fs::read_to_string(shop.path(log)).unwrap();
+    log.lines().filter(|line| line.starts_with("read spans of a query")).count()
+}
+
+#[test]
+fn queries_give_the_same_rows_on_any_number_of_workers() {
+    let shop = shop(&QUERIES);
+    run(&shop, "here", &[]).expect(0);
+    let expected = rows(&shop, "here", &QUERIES);
+    for ((name, _), rows) in QUERIES.iter().zip(&expected) {
+        assert!(rows.num_rows() > 0, "{name} has no rows to compare");
+    }
+    for count in [1, 3] {
+        let logs: Vec<String> = (0..count).map(|worker| format!("steps-{count}-{worker}")).collect();
+        let start = |log: &String| WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_LOG", &shop.at(log))]);
+        let workers: Vec<WorkerProcess> = logs.iter().map(start).collect();
+        let workers = on(&workers.iter().collect::<Vec<_>>());
+        let name = format!("on{count}");
+        let call = run(&shop, &name, &[&workers]).expect(0);
+        for ((query, _), (found, expected)) in QUERIES.iter().zip(rows(&shop, &name, &QUERIES).iter().zip(&expected)) {
+            assert!(found == expected, "{query} on {count} workers");
+        }
+        // Each worker took part, and no attempt failed.
+        let each: Vec<usize> = logs.iter().map(|log| reads(&shop, log)).collect();
+        assert!(each.iter().all(|reads| *reads > 0), "{each:?}");
+        assert_eq!(events(&call, "warning").count(), 0, "{}", call.stdout);
+        // What is committed is not computed again.
+        let again = run(&shop, &name, &[&workers]).expect(0);
+        let passes = again.summary()["passes"].clone();
+        assert!(passes.as_array().unwrap().iter().all(|pass| pass["reused"] == true), "{passes}");
+        assert_eq!(logs.iter().map(|log| reads(&shop, log)).collect::<Vec<_>>(), each);
+    }
+}
+
+/// A query over each kind of exchange.
+const LOSSES: [(&str, &str); 2] = [QUERIES[0], QUERIES[3]];
+
+#[test]
+fn a_query_starts_again_where_a_worker_is_lost() {
+    let shop = shop(&LOSSES);
+    run(&shop, "here", &[]).expect(0);
+    let expected = rows(&shop, "here", &LOSSES);
+    let calm = [WorkerProcess::start(&shop, &[], &[]), WorkerProcess::start(&shop, &[], &[])];
+    for (number, (moment, how)) in [
+        ("read spans of a query", "kill"),
+        ("have read rows of a query", "kill"),
+        ("have read rows of a query", "stop"),
+        ("have read rows of a query", "panic"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut doomed = WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_ON", moment), ("FOREBAY_KILL_WITH", how)]);
+        let name = format!("lost{number}");
+        let call = run(&shop, &name, &[&on(&[&doomed, &calm[0], &calm[1]]), "--lease-seconds=2"]);
+        if how == "panic" {
+            // A panic is a fault of the query, and not of the worker.
+            assert_eq!(call.expect(70).summary()["fault"]["code"], "FB0901");
+            continue;
+        }
+        let call = call.expect(0);
+        assert!(rows(&shop, &name, &LOSSES) == expected, "{moment}: other rows");
+        let lost: Vec<Value> = events(&call, "worker_lost").collect();
+        assert!(lost.iter().any(|event| event["worker"] == doomed.address), "{moment}: {lost:?}");
+        assert!(call.stdout.contains("starts again"), "{moment}: {}", call.stdout);
+        if how == "stop" {
+            assert!(doomed.is_stopped());
+            doomed.signal("-CONT");
+        } else {
+            assert_eq!(doomed.end(), -9);
+        }
+    }
+}
+
+#[test]
+fn a_query_without_workers_can_go_on_later() {
+    let shop = shop(&LOSSES);
+    run(&shop, "here", &[]).expect(0);
+    let expected = rows(&shop, "here", &LOSSES);
+    let doomed = WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_ON", "have read rows of a query")]);
+    let call = run(&shop, "gone", &[&on(&[&doomed]), "--grace-seconds=1"]).expect(75);
+    assert_eq!(call.summary()["fault"]["code"], "FB0501");
+    let calm = WorkerProcess::start(&shop, &[], &[]);
+    run(&shop, "gone", &[&on(&[&calm])]).expect(0);
+    assert!(rows(&shop, "gone", &LOSSES) == expected);
+}
+
+#[test]
+fn a_query_that_ends_each_worker_is_given_up() {
+    let shop = shop(&LOSSES[..1]);
+    let poison = [("FOREBAY_KILL_ON", "have read rows of a query")];
+    let doomed: Vec<WorkerProcess> = (0..6).map(|_| WorkerProcess::start(&shop, &[], &poison)).collect();
+    let workers = on(&doomed.iter().collect::<Vec<_>>());
+    let call = run(&shop, "poison", &[&workers, "--grace-seconds=1"]).expect(75);
+    assert_eq!(call.summary()["fault"]["code"], "FB0501", "{}", call.stdout);
+}
+
+#[test]
+fn faults_of_queries_are_the_same_on_workers() {
+    let workers = |shop: &TestDirectory| [0, 1].map(|_| WorkerProcess::start(shop, &[], &[]));
+    for (name, sql) in [
+        ("divided", "SELECT store_id, SUM(qty / (qty - qty)) AS nothing FROM sales GROUP BY store_id"),
+        ("cast", "SELECT store_id, MAX(CAST(item_id AS BIGINT)) AS number FROM sales GROUP BY store_id"),
+        ("overflown", "SELECT store_id, SUM(CAST(qty + 300 AS TINYINT)) AS small FROM sales GROUP BY store_id"),
+    ] {
+        let shop = shop(&[(name, sql)]);
+        let here = run(&shop, "here", &[]).summary()["fault"].clone();
+        let workers = workers(&shop);
+        let there = run(&shop, "there", &[&on(&[&workers[0], &workers[1]])]).summary()["fault"].clone();
+        assert!(here["code"].is_string(), "{name} is no fault");
+        for part in ["code", "message", "hint", "step", "pass"] {
+            assert_eq!(here[part], there[part], "{name}: {part}\n{here}\n{there}");
+        }
+    }
+    // Of rows that a worker reads, with the place.
+    let shop = shop(&[("copied", "SELECT store_id, COUNT(*) AS n FROM parsed GROUP BY store_id")]);
+    let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let step = "  parsed:\n    from: demand\n    do: [ derive: { store_id: \"CAST(item_id AS BIGINT)\" } ]\n  copied:";
+    shop.write("spec.yaml", &spec.replace("  copied: { sql", &format!("{step} {{ sql")));
+    let here = run(&shop, "here", &[]).summary()["fault"].clone();
+    let workers = workers(&shop);
+    let there = run(&shop, "there", &[&on(&[&workers[0], &workers[1]])]).summary()["fault"].clone();
+    assert!(here["file"].is_string(), "{here}");
+    for part in ["code", "message", "hint", "step", "pass"] {
+        assert_eq!(here[part], there[part], "{part}\n{here}\n{there}");
+    }
+    assert!(there["file"].is_string(), "{there}");
+}
+
+/// Workers prove to each other that they belong to the cluster: by certificates and by the token.
+#[test]
+fn workers_exchange_rows_over_proved_connections() {
+    let shop = shop(&LOSSES);
+    run(&shop, "here", &[]).expect(0);
+    let expected = rows(&shop, "here", &LOSSES);
+    let ours = certificates(&shop, "ours");
+    let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+    let token = format!("--token-file={}", shop.write("token", "river\n"));
+    let secrets = [&ours[..], &[&token]].concat();
+    let workers = [0, 1, 2].map(|_| WorkerProcess::start(&shop, &secrets, &[]));
+    let workers = on(&workers.iter().collect::<Vec<_>>());
+    // Their certificates name no address.
+    let call = run(&shop, "tls", &[&[workers.as_str(), "--tls-name=forebay"], &secrets[..]].concat()).expect(0);
+    assert_eq!(events(&call, "warning").count(), 0, "{}", call.stdout);
+    assert!(rows(&shop, "tls", &LOSSES) == expected);
+}
