@@ -1,7 +1,5 @@
 //! Queries on workers: the same rows as without them, whichever worker is lost.
 
-use std::os::unix::process::ExitStatusExt;
-
 use arrow::array::RecordBatch;
 use serde_json::Value;
 
@@ -34,11 +32,11 @@ steps:
       - lag: { columns: [qty], by: [1d, 7d] }
 "#;
 
-const QUERIES: [(&str, &str); 16] = [
+const QUERIES: [(&str, &str); 17] = [
     (
         "grouped",
         "SELECT store_id, category, SUM(revenue) AS total, AVG(price_z) AS price, STDDEV(price) AS spread, \
-         COUNT(*) AS n, COUNT(DISTINCT item_id) AS items, MAX(date) AS latest FROM sales GROUP BY store_id, category",
+         SUM(revenue) FILTER (WHERE qty > 2) AS more, COUNT(*) AS n, COUNT(DISTINCT item_id) AS items, MAX(date) AS latest FROM sales GROUP BY store_id, category",
     ),
     ("whole", "SELECT COUNT(*) AS n, SUM(revenue) AS total, MIN(item_id) AS first FROM sales"),
     ("counted", "SELECT COUNT(*) AS n FROM sales"),
@@ -59,6 +57,16 @@ const QUERIES: [(&str, &str); 16] = [
          RANK() OVER (ORDER BY qty DESC) AS place, \
          LAG(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS before FROM sales",
     ),
+    (
+        // Many rows tie.
+        "windowed_ties",
+        "SELECT store_id, item_id, qty, ROW_NUMBER() OVER (PARTITION BY category ORDER BY qty) AS number, \
+         LEAD(item_id) OVER (PARTITION BY store_id ORDER BY category) AS after, \
+         FIRST_VALUE(price) OVER (PARTITION BY category ORDER BY qty ROWS 2 PRECEDING) AS earlier, \
+         SUM(revenue) OVER (PARTITION BY store_id) AS whole, \
+         AVG(price) OVER (PARTITION BY store_id ORDER BY qty ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS near, \
+         DENSE_RANK() OVER (PARTITION BY category ORDER BY qty) AS place, COUNT(*) OVER () AS n FROM sales",
+    ),
     ("distinct_rows", "SELECT DISTINCT store_id, category FROM sales"),
     ("top", "SELECT item_id, SUM(revenue) AS total FROM sales GROUP BY item_id ORDER BY total DESC LIMIT 5"),
     ("paged", "SELECT store_id, item_id, date FROM sales ORDER BY date DESC, item_id LIMIT 7 OFFSET 11"),
@@ -72,7 +80,7 @@ const QUERIES: [(&str, &str); 16] = [
         "nested",
         "WITH best AS (SELECT store_id, MAX(qty) AS most FROM sales GROUP BY store_id) \
          SELECT s.item_id, s.date, b.most FROM sales s JOIN best b ON s.store_id = b.store_id AND s.qty = b.most \
-         WHERE s.price > (SELECT AVG(price) FROM sales)",
+         WHERE s.qty >= (SELECT AVG(qty) FROM sales)",
     ),
     (
         "among",
@@ -231,9 +239,9 @@ fn faults_of_queries_are_the_same_on_workers() {
         }
     }
     // Of rows that a worker reads, with the place.
-    let shop = shop(&[("copied", "SELECT store_id, COUNT(*) AS n FROM parsed GROUP BY store_id")]);
+    let shop = shop(&[("copied", "SELECT store_id, MAX(number) AS most FROM parsed GROUP BY store_id")]);
     let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-    let step = "  parsed:\n    from: demand\n    do: [ derive: { store_id: \"CAST(item_id AS BIGINT)\" } ]\n  copied:";
+    let step = "  parsed:\n    from: demand\n    do: [ derive: { number: \"CAST(item_id AS BIGINT)\" } ]\n  copied:";
     shop.write("spec.yaml", &spec.replace("  copied: { sql", &format!("{step} {{ sql")));
     let here = run(&shop, "here", &[]).summary()["fault"].clone();
     let workers = workers(&shop);

@@ -25,7 +25,7 @@ use forebay_model::{
 };
 use forebay_plan::{
     Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, WindowBudget,
-    refuse_writing,
+    query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::poisoned_lock;
@@ -151,7 +151,7 @@ impl MaterializePass<'_> {
         let context = self.engine_context()?;
         let place = |error: DataFusionError| self.query_fault(op, error);
         let state = context.state();
-        let physical = self.context.io.block_on(state.create_physical_plan(&plan))?.map_err(place)?;
+        let physical = self.context.io.block_on(query_plan(&state, &plan))?.map_err(place)?;
         let mut stream = self
             .context
             .io

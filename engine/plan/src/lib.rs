@@ -39,6 +39,7 @@ mod sql_text;
 mod step_columns;
 mod transform;
 mod upstream;
+mod window_order;
 
 pub use analyzer_identity::analyzer_identities;
 pub use bind::bind;
@@ -84,3 +85,4 @@ pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns};
 pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};
+pub use window_order::query_plan;

@@ -52,6 +52,7 @@ impl SqlCompiler {
         let fault = |error| query_fault(query, &error);
         let context = self.context().state().clone();
         let session = datafusion::prelude::SessionContext::new_with_state(context);
+        let catalog = self.lock_catalog();
         for (name, schema) in tables {
             session.deregister_table(name.as_str()).map_err(fault)?;
             session.register_table(name.as_str(), Arc::new(EmptyTable::new(schema.clone()))).map_err(fault)?;
@@ -60,6 +61,7 @@ impl SqlCompiler {
         let plan = futures::executor::block_on(session.state().statement_to_plan(statement)).map_err(fault)?;
         refuse_writing(&plan).map_err(|_| not_a_query(query))?;
         tables.keys().for_each(|name| drop(session.deregister_table(name.as_str())));
+        drop(catalog);
         let plan = plan.transform_up_with_subqueries(|node| {
             Ok(Transformed::yes(total_order(canonicalize_keys(self.exactly(node)?)?)?))
         });
@@ -101,14 +103,18 @@ impl SqlCompiler {
                     call.params.args = keys.collect::<Result<_, _>>()?;
                     return Ok(Transformed::yes(Expr::AggregateFunction(call)));
                 }
-                let plain = params.filter.is_none() && params.order_by.is_empty();
                 let ([argument], Some(function)) = (params.args.as_slice(), self.exact(call.func.name())) else {
                     return Ok(Transformed::no(part));
                 };
-                if !plain || !argument.get_type(&input)?.is_floating() {
+                // Sums do not depend on an order; for other functions with an order there is no exact one.
+                if !argument.get_type(&input)?.is_floating() {
                     return Ok(Transformed::no(part));
                 }
-                Ok(Transformed::yes(function.call(vec![cast(argument.clone(), DataType::Float64)])))
+                let mut replaced = function.call(vec![cast(argument.clone(), DataType::Float64)]);
+                if let Expr::AggregateFunction(call) = &mut replaced {
+                    call.params.filter = params.filter.clone();
+                }
+                Ok(Transformed::yes(replaced))
             })?;
             Ok(if replaced.transformed { replaced.data.alias(name) } else { replaced.data })
         };

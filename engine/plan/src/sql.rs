@@ -1,7 +1,7 @@
 //! SQL expressions over batches, compiled by DataFusion.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
@@ -32,6 +32,8 @@ use crate::sql_faults::{data_type_words, expression_fault};
 pub struct SqlCompiler {
     /// Created on first use: creation is slow, and many pipelines contain no SQL.
     context: Arc<OnceLock<SessionContext>>,
+    /// Held while the tables of a query are in the catalog, which all clones share.
+    catalog: Arc<Mutex<()>>,
     /// Exact float aggregates by SQL name.
     exact: Vec<(&'static str, Arc<AggregateUDF>)>,
 }
@@ -191,6 +193,12 @@ impl SqlCompiler {
 
     pub(crate) fn exact(&self, name: &str) -> Option<&AggregateUDF> {
         self.exact.iter().find(|(known, _)| *known == name).map(|(_, function)| function.as_ref())
+    }
+
+    /// Waits until no other thread has tables in the catalog.
+    pub(crate) fn lock_catalog(&self) -> MutexGuard<'_, ()> {
+        // Tables that a panic left are replaced by those of the same name.
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of the query engine.

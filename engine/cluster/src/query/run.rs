@@ -23,7 +23,7 @@ use datafusion_distributed::{
 };
 use datafusion_proto::bytes::physical_plan_to_bytes_with_extension_codec;
 use forebay_model::{Fault, Result, RetryAdvice, codes};
-use forebay_plan::OpId;
+use forebay_plan::{OpId, query_plan};
 use forebay_storage::{CancellationToken, Event, EventListener};
 use futures::StreamExt;
 use futures::future::join_all;
@@ -59,6 +59,9 @@ const EXCHANGE_BYTES_MIN: usize = 1 << 20;
 
 /// What the engine says when a stage waits for a plan whose worker is lost or whose sender is gone.
 const NO_PLAN: &str = "waiting for the plan to be set";
+
+/// How the text of a status of the transport begins.
+const STATUS: &str = "code: '";
 
 /// A worker that may take part in a query.
 #[derive(Clone)]
@@ -149,7 +152,8 @@ impl QueryFailure {
 /// Whether the way between two processes failed, not the query.
 fn is_transport(error: &DataFusionError) -> bool {
     match error.find_root() {
-        DataFusionError::External(_) => true,
+        // Of a status that went through a worker, its text is left.
+        DataFusionError::External(inner) => inner.is::<tonic::Status>() || inner.to_string().starts_with(STATUS),
         DataFusionError::Execution(text) => text.contains(NO_PLAN),
         _ => false,
     }
@@ -272,7 +276,7 @@ impl Cluster {
         let state = self.session_state(query, workers)?;
         let lease = self.lease();
         self.runtime()?.block_on(async {
-            let plan = match state.create_physical_plan(query.plan).await {
+            let plan = match query_plan(&state, query.plan).await {
                 Ok(plan) if is_distributed(&plan, &state)? => plan,
                 Ok(_) => return Ok(AttemptEnd::Ended(QueryEnd::NotDistributed)),
                 Err(error) => return Ok(AttemptEnd::Failed(error.into())),

@@ -96,7 +96,7 @@ impl PipelineBinder<'_> {
             true => BindStop::Reported,
             false => place(fault).into(),
         })?;
-        let mut identity = IdBuilder::new("query");
+        let mut identity = IdBuilder::new("query 2");
         identity.text(query);
         self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())
     }

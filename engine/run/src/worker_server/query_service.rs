@@ -12,7 +12,7 @@ use forebay_cluster::{
     ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner, TaskExecCodec, wire_error,
 };
 use forebay_execute::{FlowReader, columns_to_read, fallible_batch_stream, query_runtime, stage_config};
-use forebay_model::{ContentId, Fault, Result};
+use forebay_model::{ContentId, Fault, Result, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
 use forebay_storage::failpoint::step;
 use forebay_storage::{ScratchDir, TRACE_HEADER};
@@ -174,6 +174,10 @@ impl SpanScanner for WorkerState {
         let query = context.session_config().get_extension::<WorkerQuery>();
         let query = query.ok_or_else(|| DataFusionError::Internal("a table outside of a query".to_owned()))?;
         let schema = scanned.schema.clone();
-        Ok(fallible_batch_stream(&schema, move |send| self.read_spans(&query, &scanned, send)))
+        Ok(fallible_batch_stream(&schema, move |send| {
+            // A panic, too, goes to the coordinator as a fault.
+            let read = catch_panic(|| Ok(self.read_spans(&query, &scanned, send)));
+            read.unwrap_or_else(|fault| Err(wire_error(&fault, None)))
+        }))
     }
 }
