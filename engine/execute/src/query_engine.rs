@@ -16,7 +16,7 @@ use crate::query_memory::QueryMemoryPool;
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
 
-/// Threads share the engine's memory. A thread's sort reserves one part in this many of the thread's share for merging.
+/// Partitions share the engine's memory. A sort reserves one part in this many of its partition's share for merging.
 const RESERVED_SHARE: usize = 8;
 
 /// Settings for queries that are planned here.
@@ -28,12 +28,12 @@ pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {
     stage_config(config, memory, threads)
 }
 
-/// Settings for a plan that `threads` threads execute in this process, wherever it was planned.
-pub fn stage_config(config: SessionConfig, memory: MemoryBudget, threads: usize) -> SessionConfig {
+/// Settings for a plan of which this process executes so many partitions at a time, wherever it was planned.
+pub fn stage_config(config: SessionConfig, memory: MemoryBudget, partitions: usize) -> SessionConfig {
     let mut config = config.with_batch_size(ENGINE_BATCH_ROWS);
     let options = config.options_mut();
-    // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
-    let reserved = memory.engine_bytes() / (RESERVED_SHARE * threads.max(1));
+    // Each partition's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
+    let reserved = memory.engine_bytes() / (RESERVED_SHARE * partitions.max(1));
     options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
     config
 }

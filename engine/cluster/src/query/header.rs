@@ -23,6 +23,8 @@ pub struct QueryHeader {
     pub base: PathBuf,
     /// The name in workers' certificates, where it is not the host's.
     pub tls_name: Option<String>,
+    /// Partitions that a worker executes at a time: they share its memory.
+    pub partitions: usize,
 }
 
 impl QueryHeader {
@@ -47,8 +49,13 @@ mod tests {
 
     #[test]
     fn headers_come_back() {
-        let header =
-            QueryHeader { id: "a".into(), state: "s3://lake/stäte".into(), base: "/work".into(), tls_name: None };
+        let header = QueryHeader {
+            id: "a".into(),
+            state: "s3://lake/stäte".into(),
+            base: "/work".into(),
+            tls_name: None,
+            partitions: 4,
+        };
         let mut headers = header.to_headers().unwrap();
         assert_eq!(QueryHeader::of(&headers).unwrap(), Some(header));
         assert_eq!(QueryHeader::of(&HeaderMap::new()).unwrap(), None);

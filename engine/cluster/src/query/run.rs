@@ -237,16 +237,18 @@ impl Cluster {
         workers: &[QueryWorker],
     ) -> Result<SessionState, QueryFailure> {
         let slots = workers.iter().map(|worker| worker.slots).max().unwrap_or(1);
-        let config = query.config.clone().with_target_partitions(slots.max(PARTITIONS_MIN));
+        let partitions = slots.max(PARTITIONS_MIN);
+        let tasks = workers.len().max(TASKS_MIN);
+        let config = query.config.clone().with_target_partitions(partitions);
         let header = QueryHeader {
             id: Uuid::new_v4().to_string(),
             state: query.state.to_owned(),
             base: query.base.to_owned(),
             tls_name: self.tls_name().map(str::to_owned),
+            partitions: partitions * tasks.div_ceil(workers.len().max(1)),
         };
         let members = Members(workers.iter().map(|w| (w.link.url().clone(), w.link.channel().clone())).collect());
-        let connections = workers.len().max(TASKS_MIN);
-        let buffer_bytes = (query.exchange_bytes / connections).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
+        let buffer_bytes = (query.exchange_bytes / tasks).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
         let builder = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(query.runtime.clone())
@@ -260,7 +262,7 @@ impl Cluster {
             .with_distributed_desired_task_count_handler(desired_tasks)
             .with_distributed_scale_up_leaf_node_handler(leaves_of_tasks)
             .with_distributed_metrics_collection(false)?
-            .with_distributed_max_tasks_per_stage(workers.len().max(TASKS_MIN))?
+            .with_distributed_max_tasks_per_stage(tasks)?
             .with_distributed_compression(None)?
             .with_distributed_worker_connection_buffer_budget_bytes(buffer_bytes)?
             .with_distributed_passthrough_headers(header.to_headers()?)?;

@@ -22,6 +22,9 @@ use super::WorkerState;
 use super::stage_session::{compile_run, load_dependencies, other};
 use crate::predict::LoadedModel;
 
+/// Partitions that share the memory at most: the number comes from the network.
+const PARTITIONS_MAX: usize = 1 << 10;
+
 /// The queries that a worker has stages of, by the ids of their attempts.
 pub(super) type WorkerQueries = Mutex<BTreeMap<String, Weak<WorkerQuery>>>;
 
@@ -66,8 +69,8 @@ impl WorkerState {
         let Some(header) = QueryHeader::of(&headers).map_err(external)? else { return Ok(builder.build()) };
         let query = self.query(&header).map_err(external)?;
         let config = builder.config().take().unwrap_or_default();
-        let threads = self.session.options.threads;
-        let config = stage_config(config, self.session.memory(), threads).with_extension(query.clone());
+        let partitions = header.partitions.clamp(1, PARTITIONS_MAX);
+        let config = stage_config(config, self.session.memory(), partitions).with_extension(query.clone());
         let builder = builder.with_config(config).with_runtime_env(query.runtime.clone());
         let mut state = builder.with_distributed_channel_resolver(query.channels.clone()).build();
         self.session.sql.register_functions(&mut state)?;
