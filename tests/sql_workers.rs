@@ -1,8 +1,11 @@
 //! Queries on workers: the same rows as without them, whichever worker is lost.
 
-use arrow::array::RecordBatch;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use serde_json::Value;
 
+use crate::series::{self, FileOrder};
 use crate::support::{ProgramOutput, TestDirectory};
 use crate::watched::WatchedCommand;
 use crate::workers::{WorkerProcess, certificates, events, workers_option};
@@ -158,6 +161,27 @@ fn queries_give_the_same_rows_on_any_number_of_workers() {
     }
 }
 
+/// `explain` shows the stages and their exchanges, for so many workers as are named.
+#[test]
+fn explain_shows_the_stages_of_a_query() {
+    let shop = shop(&QUERIES[..4]);
+    let explained = |args: &[&str]| {
+        let args = [&["explain", "spec.yaml", "--param=out=out", "--threads=6"], args].concat();
+        shop.forebay(&args).expect(0).stdout
+    };
+    let alone = explained(&[]);
+    assert!(alone.contains("workers as one distributed query") && !alone.contains("Stage 1"), "{alone}");
+    let text = explained(&["--local-workers=3"]);
+    for part in ["DistributedExec", "Stage 1 ── tasks=3", "NetworkShuffleExec", "SpanScanExec: sales"] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+    let json = explained(&["--workers=a:1,b:1", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let stages = json["passes"].as_array().unwrap().iter().filter_map(|pass| pass["stages"].as_str());
+    let stages: Vec<&str> = stages.collect();
+    assert!(stages.len() == 4 && stages.iter().all(|stages| stages.contains("tasks=2")), "{stages:?}");
+}
+
 /// A query over each kind of exchange.
 const LOSSES: [(&str, &str); 2] = [QUERIES[0], QUERIES[3]];
 
@@ -251,6 +275,60 @@ fn faults_of_queries_are_the_same_on_workers() {
         assert_eq!(here[part], there[part], "{part}\n{here}\n{there}");
     }
     assert!(there["file"].is_string(), "{there}");
+}
+
+/// Rows that windows see in order of time, key by key, or sorted by a shuffle: a query reads them on workers, too.
+#[test]
+fn queries_read_windows_in_each_order_of_rows() {
+    let shop = TestDirectory::new();
+    let spec = "version: 1\nname: windows\nparams: { data: { type: path }, out: { type: path } }\n\
+                sources: { demand: { parquet: { path: \"${data}\" }, time: day, keys: [store, item] } }\n\
+                steps:\n  features:\n    from: demand\n    do:\n      - lag: { columns: [qty], by: [1d] }\n      \
+                - rolling: { columns: [units], compute: [mean], over: [7d] }\n  sums:\n    sql: \"SELECT store, \
+                SUM(qty_lag_1d) AS lag, AVG(units_mean_7d) AS mean, COUNT(*) AS n FROM features GROUP BY store\"\n\
+                sinks: { sums: { from: sums, parquet: { path: \"${out}/sums\" } } }\n";
+    shop.write("spec.yaml", spec);
+    let workers = [0, 1].map(|_| WorkerProcess::start(&shop, &[], &[]));
+    let workers = on(&[&workers[0], &workers[1]]);
+    let rows_of = |name: &str, data: &str, args: &[&str]| {
+        let data = format!("--param=data={data}");
+        run(&shop, name, &[&[data.as_str()], args].concat()).expect(0);
+        shop.visible(&format!("{name}/sums"))
+    };
+    for (number, order) in
+        [FileOrder::Time, FileOrder::Key, FileOrder::Backward, FileOrder::Shuffled].into_iter().enumerate()
+    {
+        let data = series::write_in_order(&shop, &format!("data{number}"), &series::demand(5, 60), order, 7, 37);
+        let here = rows_of(&format!("here{number}"), &data, &[]);
+        let there = rows_of(&format!("there{number}"), &data, &[&workers]);
+        assert_eq!(here, there, "files {number}");
+        assert_eq!(here.num_rows(), 3);
+    }
+}
+
+/// Bytes of a text of the rows that do not fit into a worker's memory.
+const TEXT_BYTES: usize = 64;
+
+#[test]
+fn a_query_spills_on_workers() {
+    let shop = TestDirectory::new();
+    let rows = 700_000;
+    let mut random = series::SplitMixRng(3);
+    let texts: StringArray =
+        (0..rows).map(|_| Some(format!("{:016x}", random.next()).repeat(TEXT_BYTES / 16))).collect();
+    let ids: Int64Array = (0..rows).collect();
+    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("text", Arc::new(texts))];
+    series::write(&shop, "data", &RecordBatch::try_from_iter(columns).unwrap(), 4, 20_000);
+    let spec = "version: 1\nname: spills\nparams: { out: { type: path } }\nsources: { data: { parquet: { path: data } } }\n\
+                steps: { sorted: { sql: \"SELECT text, id FROM data ORDER BY text\" } }\n\
+                sinks: { sorted: { from: sorted, parquet: { path: \"${out}/sorted\" } } }\n";
+    shop.write("spec.yaml", spec);
+    // Its sorts have 48 MiB for 53 MB of rows and their copies.
+    let worker = WorkerProcess::start(&shop, &[], &[]);
+    run(&shop, "here", &[]).expect(0);
+    run(&shop, "there", &[&on(&[&worker])]).expect(0);
+    let (here, there) = (shop.visible("here/sorted"), shop.visible("there/sorted"));
+    assert!(here.num_rows() as i64 == rows && here == there);
 }
 
 /// Workers prove to each other that they belong to the cluster: by certificates and by the token.

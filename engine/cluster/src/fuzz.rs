@@ -1,10 +1,18 @@
 //! What coordinators and workers say, damaged: a fault or a message, never a panic, never much memory.
 
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::{DefaultPhysicalProtoConverter, PhysicalExtensionCodec};
 use forebay_fuzz::{FuzzTarget, fuzz};
-use forebay_model::{Fault, codes};
+use forebay_model::{ContentId, Fault, Pipeline, codes};
 use serde_json::json;
 
-use crate::protocol::{TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
+use crate::protocol::{TableSpec, TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
+use crate::query::SpanScanCodec;
+use crate::query::span_scan::{SpanScanExec, TableSpans};
 
 #[test]
 fn messages() {
@@ -39,6 +47,34 @@ fn messages() {
                 serde_json::to_vec(&message).unwrap();
             }
             Err(_) => {}
+        }
+    });
+}
+
+#[test]
+fn leaves_of_queries() {
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+    let table = json!({
+        "name": "t", "pass": 1, "input": 0, "row_orders": [], "shuffles": [],
+        "rows": ContentId::of(b"rows"),
+        "job": {
+            "pipeline": Pipeline::default(), "sinks": [], "learns": true, "known": [], "interval": null,
+            "continues": null, "held": [], "applies": null, "models": [], "state": "s", "base": "/", "sources": {},
+            "batch_rows": 8,
+        },
+    });
+    let spec: TableSpec = serde_json::from_value(table).unwrap();
+    let spans = Arc::new(TableSpans { bytes: vec![3, 4, 5], is_ordered: false });
+    let leaf = SpanScanExec::new(Arc::new(spec), vec!["n".to_owned()], schema, spans, 2);
+    let (codec, converter) = (SpanScanCodec(None), DefaultPhysicalProtoConverter {});
+    let mut seed = Vec::new();
+    codec.try_encode(Arc::new(leaf), &mut seed, &converter).unwrap();
+    let context = TaskContext::default();
+    assert!(codec.try_decode(&seed, &[], &context, &converter).is_ok());
+    let words = ["\"partitions\":[{\"start\":9,\"end\":2}]", "\"columns\":[]", "\"job\":", "\"rows\":"];
+    fuzz!(FuzzTarget::new("leaves_of_queries").seeds([seed]).words(&words), |bytes: &[u8]| {
+        if let Ok(leaf) = codec.try_decode(bytes, &[], &context, &converter) {
+            assert!(leaf.execute(0, Arc::default()).is_err(), "a coordinator reads no spans");
         }
     });
 }

@@ -49,8 +49,8 @@ pub use protocol::{
     TrainRequest, TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
 };
 pub use query::{
-    ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure, QueryHeader, QueryRows, QueryWorker,
-    ScannedSpans, SpanScanCodec, SpanScanner, SpanTable, remote_fault, wire_error,
+    ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure, QueryHeader, QueryRows,
+    QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner, SpanTable, explain_stages, remote_fault, wire_error,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use scheduler::{

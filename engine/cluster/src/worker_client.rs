@@ -94,8 +94,13 @@ pub struct ProvedConnection {
 }
 
 impl ProvedConnection {
-    /// Connects once: another process may have taken the address when the connection breaks.
-    pub async fn open(address: &str, security: &ClusterSecurity) -> Result<ProvedConnection> {
+    /// Connects once: another process may have taken the address when the connection breaks. With `keepalive`, it
+    /// breaks if the worker's machine does not answer for twice that time.
+    pub async fn open(
+        address: &str,
+        security: &ClusterSecurity,
+        keepalive: Option<Duration>,
+    ) -> Result<ProvedConnection> {
         let unreached = |error: String| unreached_fault(address, &error);
         let scheme = if security.has_tls() { "https" } else { "http" };
         let url = Url::parse(&format!("{scheme}://{address}"));
@@ -109,6 +114,9 @@ impl ProvedConnection {
         if let Some(tls) = security.client()? {
             let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
             endpoint = endpoint.tls_config(tls).map_err(refused)?;
+        }
+        if let Some(keepalive) = keepalive {
+            endpoint = endpoint.http2_keep_alive_interval(keepalive).keep_alive_timeout(keepalive);
         }
         let (dial, reached) = dial_once(address);
         let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(error_chain(&error)))?;
@@ -147,7 +155,7 @@ impl WorkerClient {
     /// Connects, and asks the worker what it is.
     pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
         let unreached = |error: String| unreached_fault(address, &error);
-        let ProvedConnection { url, channel } = ProvedConnection::open(address, security).await?;
+        let ProvedConnection { url, channel } = ProvedConnection::open(address, security, None).await?;
         let mut config = DistributedConfig::default();
         config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
         let state = SessionStateBuilder::new()

@@ -95,6 +95,9 @@ pub struct ExplainPass {
     pub reused: bool,
     /// Where it runs if the run has workers: `workers`, a distributed query, or the coordinator with the reason.
     pub runs_on: &'static str,
+    /// The stages of its query on the workers that were named, and their exchanges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<String>,
     /// Spans to read and total spans, of the scan with the most spans to read: those without reusable results of
     /// earlier runs.
     pub spans_to_read: Option<(usize, usize)>,
@@ -249,6 +252,7 @@ impl ExplainProgram {
                 seconds: None,
                 reused: standing(pass.id).done,
                 runs_on: "workers",
+                stages: None,
                 spans_to_read: standing(pass.id).to_read,
                 beside: standing(pass.id).beside,
             };

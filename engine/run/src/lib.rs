@@ -48,8 +48,8 @@ pub use deadline::{DeadlineSpec, RunCost, parse_duration};
 pub use expectations::ExpectationReport;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
-    Cluster, ClusterOptions, ClusterSecurity, ClusterStatus, ClusterToken, EndedTask, LocalWorkers, TaskCounts,
-    TaskListener, TaskOutcome, TaskTally, TlsFiles, WorkerStatus, set_worker_program,
+    Cluster, ClusterOptions, ClusterSecurity, ClusterSize, ClusterStatus, ClusterToken, EndedTask, LocalWorkers,
+    TaskCounts, TaskListener, TaskOutcome, TaskTally, TlsFiles, WorkerStatus, set_worker_program,
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, FileContent, IntervalEntry,

@@ -58,6 +58,25 @@ impl Session {
         }))
     }
 
+    /// A run that is planned only: no worker gets to see it.
+    pub(crate) fn explained_run(&self, pipeline: &Pipeline) -> Result<RunSpec> {
+        Ok(RunSpec {
+            pipeline: pipeline.clone(),
+            sinks: Vec::new(),
+            learns: true,
+            known: BTreeSet::new(),
+            interval: None,
+            continues: None,
+            held: BTreeSet::new(),
+            applies: None,
+            models: Vec::new(),
+            state: self.options.state.clone(),
+            base: self.io.absolute_path(".")?,
+            sources: BTreeMap::new(),
+            batch_rows: self.options.batch_rows,
+        })
+    }
+
     /// On a worker: loads the models with which a run's steps predict. Steps find them while they are held.
     pub(crate) fn load_models(&self, run: &RunSpec) -> Result<Vec<Arc<LoadedModel>>> {
         let load = |place: &String| {

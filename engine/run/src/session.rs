@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_cluster::Cluster;
+use forebay_cluster::{Cluster, ClusterSize};
 use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root};
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{BATCH_ROWS_DEFAULT, ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
@@ -334,6 +334,16 @@ impl Session {
 
     /// What a run would do, over everything or for an interval.
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
+        self.explain_on(pipeline, interval, None)
+    }
+
+    /// The same, with the stages of queries on so many workers.
+    pub fn explain_on(
+        &self,
+        pipeline: &Pipeline,
+        interval: Option<&Interval>,
+        workers: Option<ClusterSize>,
+    ) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
         let store = StateStore::new(self.io.clone(), self.state()?);
@@ -365,6 +375,14 @@ impl Session {
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
         let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
         self.estimate_seconds(&run, &datasets, &mut explain)?;
+        if let Some(workers) = workers {
+            let spec = self.explained_run(pipeline)?;
+            for (explained, pass) in explain.passes.iter_mut().zip(&run.program.passes) {
+                if let PassWork::Gather(op) = &pass.work {
+                    explained.stages = run.materialize_pass().explain_query(*op, &spec, workers)?;
+                }
+            }
+        }
         explain.trainings = self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
         explain.continues = session.earlier_id().map(|id| id.to_string());
         explain.refits = session.carried.as_ref().map(|carried| carried.refits.steps.clone()).unwrap_or_default();

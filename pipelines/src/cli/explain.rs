@@ -8,6 +8,7 @@ use forebay_run::Interval;
 
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
+use super::workers::WorkerChoiceArgs;
 use crate::present;
 
 /// Show each pass of a spec: what it reads, why it exists, what it reuses, and what it will cost; or what the code of
@@ -18,6 +19,8 @@ pub(crate) struct ExplainCommand {
     spec: SpecArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    workers: WorkerChoiceArgs,
     /// The form of the explanation.
     #[arg(long, value_enum, default_value_t = ExplainFormat::Text)]
     format: ExplainFormat,
@@ -43,7 +46,8 @@ impl ExplainCommand {
             Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
             _ => None,
         };
-        let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
+        let workers = self.workers.expected(&self.options)?;
+        let explain = self.options.silent_session()?.explain_on(&pipeline, interval.as_ref(), workers)?;
         let form = if self.options.json { ExplainFormat::Json } else { self.format };
         super::write_stdout(&match form {
             ExplainFormat::Text => present::fit(&present::explain::text(&explain), present::output_columns()),

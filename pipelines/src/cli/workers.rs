@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Cluster, ClusterOptions, ClusterSecurity, LocalWorkers, Session, TlsFiles};
+use forebay_run::{Cluster, ClusterOptions, ClusterSecurity, ClusterSize, LocalWorkers, Session, TlsFiles};
 use forebay_storage::EventListener;
 
 use super::options::RunArgs;
@@ -71,6 +71,20 @@ impl WorkerChoiceArgs {
                 Setting { value, origin: SettingOrigin::Flag("--workers") }
             }
         }
+    }
+}
+
+impl WorkerChoiceArgs {
+    /// The number of the workers and of their threads, as far as it is known without asking them; `None` without
+    /// workers.
+    pub fn expected(&self, options: &RunArgs) -> Result<Option<ClusterSize>> {
+        let settings = Settings::load()?;
+        let threads = settings.threads(options.machine.threads)?.value;
+        let size = match self.resolve(&settings).value {
+            WorkerSetting::Local(count) => ClusterSize { workers: count, slots: (threads / count.max(1)).max(1) },
+            WorkerSetting::Addresses(workers) => ClusterSize { workers: workers.len(), slots: threads },
+        };
+        Ok((size.workers > 0).then_some(size))
     }
 }
 

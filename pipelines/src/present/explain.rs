@@ -144,6 +144,9 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     if !pass.reused {
         let workers = "threads here, or workers where there are some";
         line(out, "runs on", if pass.runs_on == "workers" { workers } else { pass.runs_on });
+        for (number, stage) in pass.stages.iter().flat_map(|stages| stages.lines()).enumerate() {
+            line(out, if number == 0 { "stages" } else { "" }, stage);
+        }
     }
     let mut costs: Vec<String> = Vec::new();
     costs.extend(pass.bytes.map(|bytes| format!("{} read", units::bytes(bytes))));
@@ -333,6 +336,7 @@ mod tests {
             seconds: (number == 1).then_some(75.4),
             reused: false,
             runs_on: "workers",
+            stages: None,
             spans_to_read: None,
             beside: None,
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
@@ -16,6 +17,10 @@ use crate::protocol::bad_request;
 use crate::query::faults::wire_error;
 use crate::security::ClusterSecurity;
 use crate::worker_client::ProvedConnection;
+
+/// How often a worker asks a silent peer for a sign, and how long it waits for that: the coordinator sees only whether
+/// its own connections are alive.
+const KEEPALIVE: Duration = Duration::from_secs(20);
 
 type Connecting = Shared<BoxFuture<'static, Result<BoxCloneSyncChannel, Arc<WireFault>>>>;
 
@@ -40,7 +45,7 @@ impl ExchangeChannels {
             let (url, security) = (url.clone(), self.0.security.clone());
             let open = async move {
                 let opened = match address(&url) {
-                    Some(address) => ProvedConnection::open(&address, &security).await,
+                    Some(address) => ProvedConnection::open(&address, &security, Some(KEEPALIVE)).await,
                     None => Err(bad_request()),
                 };
                 opened.map(|opened| opened.channel).map_err(|fault| Arc::new(WireFault::from(&fault)))

@@ -13,13 +13,14 @@ mod exchange;
 mod faults;
 mod header;
 mod run;
-mod span_scan;
+pub(crate) mod span_scan;
 mod span_table;
+mod task_merge;
 
 pub use compute::ComputeLayer;
 pub use exchange::ExchangeChannels;
 pub use faults::{remote_fault, wire_error};
 pub use header::QueryHeader;
-pub use run::{DistributedQuery, QueryEnd, QueryFailure, QueryRows, QueryWorker};
+pub use run::{ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, QueryWorker, explain_stages};
 pub use span_scan::{ScannedSpans, SpanScanCodec, SpanScanner};
 pub use span_table::SpanTable;

@@ -19,7 +19,7 @@ use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{
     ChannelResolver, DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedCodec, DistributedExec,
     DistributedExt, DistributedGetterExt, DistributedLeafExec, NetworkBoundaryExt, ScaleUpLeafNodeEvent,
-    ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerChannel, WorkerResolver,
+    ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerChannel, WorkerResolver, display_plan_ascii,
 };
 use datafusion_proto::bytes::physical_plan_to_bytes_with_extension_codec;
 use forebay_model::{Fault, Result, RetryAdvice, codes};
@@ -35,6 +35,7 @@ use crate::cluster::{CHECK_EVERY, Cluster, CoordinatorEvent, cluster_ended};
 use crate::query::faults::remote_fault;
 use crate::query::header::QueryHeader;
 use crate::query::span_scan::{SpanScanCodec, SpanScanExec};
+use crate::query::task_merge::{TaskMergePlanner, with_usual_merges};
 use crate::task_exec::TaskExecCodec;
 use crate::worker_client::WorkerClient;
 
@@ -236,33 +237,22 @@ impl Cluster {
         query: &DistributedQuery<'_>,
         workers: &[QueryWorker],
     ) -> Result<SessionState, QueryFailure> {
-        let slots = workers.iter().map(|worker| worker.slots).max().unwrap_or(1);
-        let partitions = slots.max(PARTITIONS_MIN);
-        let tasks = workers.len().max(TASKS_MIN);
-        let config = query.config.clone().with_target_partitions(partitions);
+        let size =
+            ClusterSize { workers: workers.len(), slots: workers.iter().map(|worker| worker.slots).max().unwrap_or(1) };
         let header = QueryHeader {
             id: Uuid::new_v4().to_string(),
             state: query.state.to_owned(),
             base: query.base.to_owned(),
             tls_name: self.tls_name().map(str::to_owned),
-            partitions: partitions * tasks.div_ceil(workers.len().max(1)),
+            partitions: size.partitions() * size.tasks().div_ceil(size.workers.max(1)),
         };
         let members = Members(workers.iter().map(|w| (w.link.url().clone(), w.link.channel().clone())).collect());
-        let buffer_bytes = (query.exchange_bytes / tasks).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
-        let builder = SessionStateBuilder::new()
-            .with_config(config)
+        let urls = Workers(members.0.keys().cloned().collect());
+        let buffer_bytes = (query.exchange_bytes / size.tasks()).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
+        let builder = planning_session(query.config.clone(), urls, size)?
             .with_runtime_env(query.runtime.clone())
-            .with_default_features()
-            .with_distributed_worker_resolver(members.clone())
             .with_distributed_channel_resolver(members)
-            .with_distributed_planner()
-            // The same codecs in the same order as on workers.
-            .with_distributed_user_codec(TaskExecCodec::default())
-            .with_distributed_user_codec(SpanScanCodec(None))
-            .with_distributed_desired_task_count_handler(desired_tasks)
-            .with_distributed_scale_up_leaf_node_handler(leaves_of_tasks)
             .with_distributed_metrics_collection(false)?
-            .with_distributed_max_tasks_per_stage(tasks)?
             .with_distributed_compression(None)?
             .with_distributed_worker_connection_buffer_budget_bytes(buffer_bytes)?
             .with_distributed_passthrough_headers(header.to_headers()?)?;
@@ -278,7 +268,7 @@ impl Cluster {
         let state = self.session_state(query, workers)?;
         let lease = self.lease();
         self.runtime()?.block_on(async {
-            let plan = match query_plan(&state, query.plan).await {
+            let plan = match stages(&state, query.plan).await {
                 Ok(plan) if is_distributed(&plan, &state)? => plan,
                 Ok(_) => return Ok(AttemptEnd::Ended(QueryEnd::NotDistributed)),
                 Err(error) => return Ok(AttemptEnd::Failed(error.into())),
@@ -363,15 +353,76 @@ async fn lost_among(workers: &[QueryWorker], lease: Duration) -> Vec<LostWorker>
     join_all(workers.iter().map(ask)).await.into_iter().flatten().collect()
 }
 
+/// The workers for which a query is planned.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterSize {
+    pub workers: usize,
+    /// Threads of the largest of them.
+    pub slots: usize,
+}
+
+impl ClusterSize {
+    /// Tasks of a stage at most.
+    fn tasks(self) -> usize {
+        self.workers.max(TASKS_MIN)
+    }
+
+    /// Partitions of a task.
+    fn partitions(self) -> usize {
+        self.slots.max(PARTITIONS_MIN)
+    }
+}
+
+/// A session that plans queries for workers.
+fn planning_session(
+    config: SessionConfig,
+    workers: Workers,
+    size: ClusterSize,
+) -> Result<SessionStateBuilder, DataFusionError> {
+    SessionStateBuilder::new()
+        .with_config(config.with_target_partitions(size.partitions()))
+        .with_default_features()
+        .with_query_planner(Arc::new(TaskMergePlanner))
+        .with_distributed_worker_resolver(workers)
+        .with_distributed_planner()
+        // The same codecs in the same order as on workers.
+        .with_distributed_user_codec(TaskExecCodec::default())
+        .with_distributed_user_codec(SpanScanCodec(None))
+        .with_distributed_desired_task_count_handler(desired_tasks)
+        .with_distributed_scale_up_leaf_node_handler(leaves_of_tasks)
+        .with_distributed_max_tasks_per_stage(size.tasks())
+}
+
+/// The physical plan of a query, divided into stages.
+async fn stages(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    with_usual_merges(query_plan(state, plan).await?)
+}
+
+/// The stages of a query as text; `None` if it would run on the coordinator.
+pub async fn explain_stages(
+    plan: &LogicalPlan,
+    config: SessionConfig,
+    size: ClusterSize,
+) -> Result<Option<String>, DataFusionError> {
+    let urls = (1..=size.workers).filter_map(|worker| Url::parse(&format!("http://worker-{worker}")).ok());
+    let state = planning_session(config, Workers(urls.collect()), size)?.build();
+    let plan = stages(&state, plan).await?;
+    Ok(is_distributed(&plan, &state)?.then(|| display_plan_ascii(plan.as_ref(), false)))
+}
+
+/// The URLs of workers.
+#[derive(Debug, Clone)]
+struct Workers(Vec<Url>);
+
+impl WorkerResolver for Workers {
+    fn get_urls(&self) -> Result<Vec<Url>, DataFusionError> {
+        Ok(self.0.clone())
+    }
+}
+
 /// The workers of an attempt, by the URLs that plans have.
 #[derive(Clone)]
 struct Members(BTreeMap<Url, BoxCloneSyncChannel>);
-
-impl WorkerResolver for Members {
-    fn get_urls(&self) -> Result<Vec<Url>, DataFusionError> {
-        Ok(self.0.keys().cloned().collect())
-    }
-}
 
 #[async_trait]
 impl ChannelResolver for Members {

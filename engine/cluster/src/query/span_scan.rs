@@ -5,8 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -14,6 +12,8 @@ use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExp
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::protobuf;
+use prost::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::TableSpec;
@@ -131,7 +131,13 @@ fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
 
 impl DisplayAs for SpanScanExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpanScanExec: {}, columns={:?}, spans={:?}", self.table.name, self.columns, self.partitions)
+        write!(
+            f,
+            "SpanScanExec: {}, columns=[{}], spans={:?}",
+            self.table.name,
+            self.columns.join(", "),
+            self.partitions
+        )
     }
 }
 
@@ -190,7 +196,7 @@ impl PhysicalExtensionCodec for SpanScanCodec {
         let message = message.ok_or_else(|| DataFusionError::Internal("a leaf without a message".to_owned()));
         let LeafMessage { table, columns, partitions } = message?;
         let schema = bytes.get(messages.byte_offset()..).unwrap_or_default();
-        let schema = StreamReader::try_new(schema, None)?.schema();
+        let schema: SchemaRef = Arc::new(Schema::try_from(&protobuf::Schema::decode(schema).map_err(external)?)?);
         let is_range = |range: &Range<usize>| range.start <= range.end;
         if partitions.len() > PARTITIONS_MAX
             || !partitions.iter().all(is_range)
@@ -217,9 +223,7 @@ impl PhysicalExtensionCodec for SpanScanCodec {
             partitions: leaf.partitions.clone(),
         };
         serde_json::to_writer(&mut *bytes, &message).map_err(external)?;
-        let schema: &Schema = &leaf.schema;
-        bytes.extend(StreamWriter::try_new(Vec::new(), schema)?.into_inner()?);
-        Ok(())
+        protobuf::Schema::try_from(leaf.schema.as_ref())?.encode(bytes).map_err(external)
     }
 }
 

@@ -26,6 +26,11 @@ impl SpanTable {
     pub fn new(spec: TableSpec, schema: SchemaRef, bytes: Vec<u64>, is_ordered: bool) -> SpanTable {
         SpanTable { spec: Arc::new(spec), schema, spans: Arc::new(TableSpans { bytes, is_ordered }) }
     }
+
+    /// Its name in the query.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
 }
 
 #[async_trait]
