@@ -111,8 +111,13 @@ fn quoted(sql: &str) -> String {
 }
 
 fn run(shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
+    run_within("256MiB", shop, name, args)
+}
+
+fn run_within(memory: &str, shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
     let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
-    let options = ["run", "spec.yaml", "--json", "--memory=256MiB", "--threads=2", &out, &state];
+    let memory = format!("--memory={memory}");
+    let options = ["run", "spec.yaml", "--json", &memory, "--threads=2", &out, &state];
     let mut command = shop.command(&[&options[..], args].concat());
     command.env("FOREBAY_RANGE_BYTES", "4000").watched().into()
 }
@@ -325,7 +330,7 @@ fn a_query_spills_on_workers() {
     shop.write("spec.yaml", spec);
     // Its sorts have 48 MiB for 53 MB of rows and their copies.
     let worker = WorkerProcess::start(&shop, &[], &[]);
-    run(&shop, "here", &[]).expect(0);
+    run_within("2GiB", &shop, "here", &[]).expect(0);
     run(&shop, "there", &[&on(&[&worker])]).expect(0);
     let (here, there) = (shop.visible("here/sorted"), shop.visible("there/sorted"));
     assert!(here.num_rows() as i64 == rows && here == there);
