@@ -1,8 +1,6 @@
 //! Queries on workers: the same rows as without them, whichever worker is lost.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::RecordBatch;
 use serde_json::Value;
 
 use crate::series::{self, FileOrder};
@@ -111,13 +109,8 @@ fn quoted(sql: &str) -> String {
 }
 
 fn run(shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
-    run_within("256MiB", shop, name, args)
-}
-
-fn run_within(memory: &str, shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
     let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
-    let memory = format!("--memory={memory}");
-    let options = ["run", "spec.yaml", "--json", &memory, "--threads=2", &out, &state];
+    let options = ["run", "spec.yaml", "--json", "--memory=256MiB", "--threads=2", &out, &state];
     let mut command = shop.command(&[&options[..], args].concat());
     command.env("FOREBAY_RANGE_BYTES", "4000").watched().into()
 }
@@ -309,31 +302,6 @@ fn queries_read_windows_in_each_order_of_rows() {
         assert_eq!(here, there, "files {number}");
         assert_eq!(here.num_rows(), 3);
     }
-}
-
-/// Bytes of a text of the rows that do not fit into a worker's memory.
-const TEXT_BYTES: usize = 64;
-
-#[test]
-fn a_query_spills_on_workers() {
-    let shop = TestDirectory::new();
-    let rows = 700_000;
-    let mut random = series::SplitMixRng(3);
-    let texts: StringArray =
-        (0..rows).map(|_| Some(format!("{:016x}", random.next()).repeat(TEXT_BYTES / 16))).collect();
-    let ids: Int64Array = (0..rows).collect();
-    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("text", Arc::new(texts))];
-    series::write(&shop, "data", &RecordBatch::try_from_iter(columns).unwrap(), 4, 20_000);
-    let spec = "version: 1\nname: spills\nparams: { out: { type: path } }\nsources: { data: { parquet: { path: data } } }\n\
-                steps: { sorted: { sql: \"SELECT text, id FROM data ORDER BY text\" } }\n\
-                sinks: { sorted: { from: sorted, parquet: { path: \"${out}/sorted\" } } }\n";
-    shop.write("spec.yaml", spec);
-    // Its sorts have 48 MiB for 53 MB of rows and their copies.
-    let worker = WorkerProcess::start(&shop, &[], &[]);
-    run_within("2GiB", &shop, "here", &[]).expect(0);
-    run(&shop, "there", &[&on(&[&worker])]).expect(0);
-    let (here, there) = (shop.visible("here/sorted"), shop.visible("there/sorted"));
-    assert!(here.num_rows() as i64 == rows && here == there);
 }
 
 /// Workers prove to each other that they belong to the cluster: by certificates and by the token.
