@@ -76,6 +76,24 @@ fn a_training_reads_the_step_before_and_learns_from_the_same_rows() {
     }
 }
 
+/// Rules and profiles of the training's own step are checked and learned, and change neither rows nor model.
+#[test]
+fn rules_and_profiles_may_stand_among_late_steps() {
+    let plain = shop(SPLIT, "", 30);
+    let checked = shop(SPLIT, "", 30);
+    let rules = "    from: windows\n    do:\n      - profile: { columns: [qty] }\n      - expect:\n          - { not_null: \
+                 [qty], policy: warn }\n          - { drift: { columns: [qty, price], of: validation, against: train, js: \
+                 0.9 }, policy: warn }\n";
+    let spec = std::fs::read_to_string(checked.shop.path("spec.yaml")).unwrap();
+    checked.shop.write("spec.yaml", &spec.replace("    from: windows\n    do:\n", rules));
+    let (expected, found) = (run(&plain.shop, &[]), run(&checked.shop, &[]));
+    assert_eq!(found["expectations"].as_array().unwrap().len(), 3, "{found}");
+    for field in ["rows", "validation_rows", "epochs"] {
+        assert_eq!(found["models"][0][field], expected["models"][0][field], "{field}");
+    }
+    assert_eq!(run(&checked.shop, &[])["nothing_new"], true);
+}
+
 /// The step before has columns that no feature may be made of; the training's own step drops them.
 #[test]
 fn a_label_is_kept_from_the_features_alone() {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{IdBuilder, Result, logical_type};
-use forebay_plan::{BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpStream, PlanOp, slice_for_columns};
+use forebay_plan::{
+    BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpId, OpStream, PlanOp, slice_for_columns,
+};
 use forebay_storage::ScanRequest;
 
 use crate::feed::output_blocks::{CommittedOutput, PartCondition};
@@ -87,9 +89,11 @@ impl LateSteps {
 }
 
 impl FeedPlanner<'_> {
-    /// Adds everything that late steps depend on to an id.
+    /// Adds everything that late steps depend on to an id. Rules and profiles change no row: what they learn is neither
+    /// needed nor known here.
     pub(super) fn add_late_steps(&self, late: &LateSteps, id: &mut IdBuilder) -> Result<()> {
-        for op in &late.stream.ops {
+        let changes = |op: &&OpId| !matches!(&late.bound.ops[**op].op, PlanOp::Map(map) if map.writes.is_empty());
+        for op in late.stream.ops.iter().filter(changes) {
             id.id(late.bound.ops[*op].identity);
             for ask in &late.bound.ops[*op].asks {
                 id.id(self.state.digest(self.program, *ask)?);
