@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{DefaultPhysicalProtoConverter, PhysicalExtensionCodec};
 use forebay_fuzz::{FuzzTarget, fuzz};
 use forebay_model::{ContentId, Fault, Pipeline, codes};
