@@ -14,6 +14,9 @@ const FONT: (&str, i32) = ("sans-serif", 16);
 /// Room beside a histogram, for half of a label.
 const HISTOGRAM_SIDE: u32 = 24;
 
+/// Room for the name of a line, as a share of the height.
+const NAME_HEIGHT: f64 = 0.12;
+
 /// Labels of an axis at most.
 const LABELS_MAX: usize = 8;
 
@@ -34,6 +37,8 @@ pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<Stri
     if left >= right || low >= high {
         return None;
     }
+    // Names of lines stand above the lines.
+    let headroom = if lines.len() > 1 { 1.05 + NAME_HEIGHT * lines.len() as f64 } else { 1.05 };
     let x_values: Vec<f64> = points().map(|(x, _)| *x).collect();
     let mut svg = String::new();
     {
@@ -42,7 +47,7 @@ pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<Stri
             .margin(10)
             .x_label_area_size(48)
             .y_label_area_size(84)
-            .build_cartesian_2d(left..right, low..high * 1.05)
+            .build_cartesian_2d(left..right, low..high * headroom)
             .ok()?;
         let mesh = chart
             .configure_mesh()
