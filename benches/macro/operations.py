@@ -17,7 +17,7 @@ from measure import build, generate, measured, size, table, tail, warm
 HERE = Path(__file__).resolve().parent
 SERIES = "store_id, item_id"
 
-# By case: the step, and the query that DuckDB runs over `rows`.
+# By case: the steps, the query that DuckDB runs over `rows`, and the steps of another table that is joined.
 CASES = {
     "integers": (
         "{ date_parts: { columns: [date], parts: [day_of_week] } }, { aggregate: { by: [store_id, item_id, date_day_of_week], "
@@ -59,13 +59,59 @@ CASES = {
         "{ dedupe: { keys: [store_id, item_id, date] } }",
         f"SELECT DISTINCT ON ({SERIES}, date) * FROM rows",
     ),
+    "join_small": (
+        "{ join: { with: other, on: [store_id, item_id] } }, { select: [store_id, item_id, date, usual] }",
+        f"SELECT {SERIES}, date, usual FROM rows JOIN (SELECT {SERIES}, avg(price) AS usual FROM rows GROUP BY ALL) "
+        f"USING ({SERIES})",
+        "{ aggregate: { by: [store_id, item_id], compute: { usual: { mean: price } } } }",
+    ),
+    "join_large": (
+        "{ join: { with: other, on: [store_id, item_id, date], strategy: shuffle } }, "
+        "{ select: [store_id, item_id, date, qty, paid] }",
+        f"SELECT {SERIES}, date, qty, paid FROM rows LEFT JOIN (SELECT {SERIES}, date, price AS paid FROM rows) "
+        f"USING ({SERIES}, date)",
+        "{ select: [store_id, item_id, date, price] }, { rename: { price: paid } }",
+    ),
+    "join_as_of": (
+        "{ as_of_join: { with: other } }, { select: [store_id, item_id, date, promoted] }",
+        f"SELECT {SERIES}, date, promoted FROM rows ASOF LEFT JOIN (SELECT {SERIES}, date, price AS promoted FROM rows "
+        f"WHERE promotion) USING ({SERIES}, date)",
+        '{ filter: "promotion" }, { select: [store_id, item_id, date, price] }, { rename: { price: promoted } }',
+    ),
+    "lag": (
+        "{ lag: { columns: [qty], by: [7d] } }, { select: [store_id, item_id, date, qty_lag_7d] }",
+        f"SELECT {SERIES}, date, first_value(qty) OVER (PARTITION BY {SERIES} ORDER BY date RANGE BETWEEN INTERVAL 7 DAYS "
+        "PRECEDING AND INTERVAL 7 DAYS PRECEDING) AS qty_lag_7d FROM rows",
+    ),
+    "rolling": (
+        "{ rolling: { columns: [price], compute: [mean], over: [28d] } }, "
+        "{ select: [store_id, item_id, date, price_mean_28d] }",
+        f"SELECT {SERIES}, date, avg(price) OVER (PARTITION BY {SERIES} ORDER BY date RANGE BETWEEN INTERVAL 27 DAYS "
+        "PRECEDING AND CURRENT ROW) AS price_mean_28d FROM rows",
+    ),
+    "standardize": (
+        "{ standardize: { columns: [price] } }, { select: [store_id, item_id, date, price] }",
+        f"SELECT {SERIES}, date, (price - middle) / spread AS price FROM rows, "
+        "(SELECT avg(price) AS middle, stddev_pop(price) AS spread FROM rows)",
+    ),
+    "sql_groups": (
+        '{ sql: "SELECT store_id, department, sum(qty) AS total, avg(price) AS average FROM rows '
+        'GROUP BY store_id, department" }',
+        "SELECT store_id, department, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",
+    ),
+    "sql_window": (
+        '{ sql: "SELECT store_id, item_id, date, sum(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS so_far '
+        'FROM rows" }',
+        f"SELECT {SERIES}, date, (sum(qty) OVER (PARTITION BY {SERIES} ORDER BY date))::BIGINT AS so_far FROM rows",
+    ),
 }
 
 
-def spec(steps, data, out):
+def spec(steps, other, data, out):
+    nodes = [f"made: {{ from: rows, do: [{steps}] }}"] + [f"other: {{ from: rows, do: [{one}] }}" for one in other]
     return (
-        f"version: 1\nname: operation\nsources:\n  rows: {{ parquet: {{ path: {json.dumps(str(data))} }} }}\n"
-        f"steps: {{ made: {{ from: rows, do: [{steps}] }} }}\n"
+        f"version: 1\nname: operation\nsources:\n  rows: {{ parquet: {{ path: {json.dumps(str(data))} }}, time: date, "
+        f"keys: [store_id, item_id] }}\nsteps: {{ {', '.join(nodes)} }}\n"
         f"sinks: {{ table: {{ from: made, parquet: {{ path: {json.dumps(str(out))} }} }} }}\n"
     )
 
@@ -89,12 +135,12 @@ def arguments():
 
 def compete(options, name, data, scratch):
     """The costs of both, and what is wrong with the results."""
-    steps, query = CASES[name]
+    steps, query, *other = CASES[name]
     costs = {"forebay": [], "duckdb": []}
     for number in range(options.rounds):
         home = scratch / f"{name}-{number}"
         home.mkdir()
-        (home / "spec.yaml").write_text(spec(steps, data, home / "forebay"))
+        (home / "spec.yaml").write_text(spec(steps, other, data, home / "forebay"))
         commands = {
             "forebay": [options.forebay, "run", home / "spec.yaml", "--state", home / "state", "--memory", options.memory]
             + ["--threads", options.threads, "--json"],

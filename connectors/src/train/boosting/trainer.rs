@@ -26,7 +26,7 @@ use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
 use crate::train::tensors::TensorFile;
 
 /// Changes whenever the same configuration and rows would give another model.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Groups whose models are kept together while a training is on its way.
 const PART_GROUPS: usize = 64;
