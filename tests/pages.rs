@@ -126,7 +126,11 @@ fn the_page_of_three_hundred_columns_stays_small() {
         // Every second column holds numbers, the others long texts.
         let value = |column: u64| {
             let number = (row * 7_919 + column * 104_729) % 1_009;
-            if column % 2 == 0 { format!("{number}.25") } else { format!("some longer text with the number {number}") }
+            if column.is_multiple_of(2) {
+                format!("{number}.25")
+            } else {
+                format!("some longer text with the number {number}")
+            }
         };
         csv += &((0..300).map(value).collect::<Vec<_>>().join(",") + "\n");
     }

@@ -74,7 +74,7 @@ fn associations_do_not_depend_on_layouts() {
     let first = |row: usize| (row % 7 != 3).then(|| format!("a{}", row * row % 5));
     // The dictionary has a value twice, one that is null, and one that no row has.
     let words = StringArray::from(vec![Some("b0"), Some("b1"), None, Some("b0"), Some("unused")]);
-    let code = |row: usize| (row % 11 != 0).then_some((row * 3 % 4) as i32);
+    let code = |row: usize| (!row.is_multiple_of(11)).then_some((row * 3 % 4) as i32);
     let second =
         |row: usize| code(row).and_then(|code| words.is_valid(code as usize).then(|| words.value(code as usize)));
     let codes: Int32Array = (0..rows).map(code).collect();

@@ -107,6 +107,12 @@ def test_each_night_publishes_a_whole_forecast(
     for day in days[:DAYS_BEFORE]:
         shutil.copy(day, history)
     models, artifacts, last = set(), set(), []
+    # The same DAG, but a killed attempt is the last one.
+    impatient = tmp_path / "impatient"
+    impatient.mkdir()
+    dag = (PACKAGE / "examples" / "forecast_nightly.py").read_text()
+    assert '"retries": 3' in dag
+    (impatient / "forecast_nightly.py").write_text(dag.replace('"retries": 3', '"retries": 0'))
     for number, day in enumerate(days[DAYS_BEFORE:]):
         shutil.copy(day, history)
         night = LAST_DAY - timedelta(days=NIGHTS - 1 - number)
@@ -123,10 +129,11 @@ def test_each_night_publishes_a_whole_forecast(
             "FOREBAY_BIN": forebay,
         }
         if killed(number):
-            steps = {**places, "FOREBAY_KILL_AT": str(20 + 37 * number)}
+            steps = {**places, "AIRFLOW__CORE__DAGS_FOLDER": str(impatient), "FOREBAY_KILL_AT": str(10 + 4 * number)}
             airflow("dags", "test", "forecast_nightly", str(night + timedelta(days=1)), env=steps)
             assert states()["forecast"] == "failed", "the program was not killed"
-            assert rows_of(forebay, out / "forecast", tmp_path / "read") == last, "a killed night shows something else"
+            seen = rows_of(forebay, out / "forecast", tmp_path / "read")
+            assert seen == last, "a killed night shows something else"
         done = airflow("dags", "test", "forecast_nightly", str(night + timedelta(days=1)), env=places)
         said = done.stdout[-8000:] + done.stderr[-4000:]
         assert states() == {"forecast": "success", "told": "success"}, said
