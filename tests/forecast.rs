@@ -325,7 +325,9 @@ fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
         let shown = night.rows("out/forecast");
         assert!(shown == before || shown == after, "step {moment} of {steps}: something between shows");
         let again = call(&[]);
-        assert!([0, 99].contains(&again.code), "{}", again.stderr);
+        // What becomes visible is new, whichever run computed it.
+        let codes = if shown == before { vec![0] } else { vec![0, 99] };
+        assert!(codes.contains(&again.code), "step {moment} of {steps}: {} {}", again.code, again.stderr);
         assert!(night.rows("out/forecast") == after, "step {moment} of {steps}: another forecast");
     }
     assert!(kills >= KILLS - 3, "{kills} kills");

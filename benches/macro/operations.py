@@ -59,6 +59,24 @@ CASES = {
         "{ dedupe: { keys: [store_id, item_id, date] } }",
         f"SELECT DISTINCT ON ({SERIES}, date) * FROM rows",
     ),
+    "weighted": (
+        "{ aggregate: { by: [store_id, item_id], compute: { paid: { weighted_mean: { column: price, weight: qty } } } } }",
+        f"SELECT {SERIES}, sum(price * qty) / nullif(sum(qty) FILTER (price IS NOT NULL), 0) AS paid FROM rows GROUP BY ALL",
+    ),
+    "by_time": (
+        "{ aggregate: { by: [store_id, item_id], compute: { before: { first_by: { column: price, time: date } }, "
+        "now: { last_by: { column: price, time: date } } } } }",
+        f"SELECT {SERIES}, arg_min(price, date) AS before, arg_max(price, date) AS now FROM rows GROUP BY ALL",
+    ),
+    "top": (
+        "{ aggregate: { by: [store_id, item_id], compute: { often: { top_k: { column: qty, k: 3 } } } } }",
+        f"SELECT {SERIES}, list(qty ORDER BY n DESC, qty)[:3] AS often FROM (SELECT {SERIES}, qty, count(*) AS n FROM rows "
+        "WHERE qty IS NOT NULL GROUP BY ALL) GROUP BY ALL",
+    ),
+    "lists": (
+        "{ aggregate: { by: [store_id, item_id], compute: { sold: { list: { column: qty, limit: 30, beyond: truncate } } } } }",
+        f"SELECT {SERIES}, list(qty ORDER BY date) FILTER (qty IS NOT NULL)[:30] AS sold FROM rows GROUP BY ALL",
+    ),
     "join_small": (
         "{ join: { with: other, on: [store_id, item_id] } }, { select: [store_id, item_id, date, usual] }",
         f"SELECT {SERIES}, date, usual FROM rows JOIN (SELECT {SERIES}, avg(price) AS usual FROM rows GROUP BY ALL) "

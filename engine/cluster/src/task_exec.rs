@@ -154,13 +154,13 @@ fn encode_output(said: WorkerOutput) -> Result<RecordBatch> {
 
 impl DisplayAs for TaskExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Errand")
+        f.write_str("TaskExec")
     }
 }
 
 impl ExecutionPlan for TaskExec {
     fn name(&self) -> &str {
-        "Errand"
+        "TaskExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

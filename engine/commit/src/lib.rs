@@ -30,9 +30,9 @@ pub use gc::{
 };
 pub use lease::StateLease;
 pub use output::{
-    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedTable, Shard, TableTarget, intact_shards,
-    record_is_intact, remove_directory, shard_directory, table_record_is_intact, table_shard_directory,
-    unique_shard_directory,
+    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput, PublishedTable, Shard,
+    TableTarget, intact_shards, record_is_intact, remove_directory, shard_directory, table_record_is_intact,
+    table_shard_directory, unique_shard_directory,
 };
 pub use output_layout::{DATA_SUFFIX, output_root, visible_location};
 pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min, sources_per_merge};

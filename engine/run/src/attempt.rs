@@ -287,6 +287,10 @@ impl<'a> RunAttempt<'a> {
         if matches!(self.mode, RunMode::Run) && !expectations.record.is_empty() {
             expectations.record.save(&session.io, run.store.root(), &pipeline.name)?;
         }
+        // A run that was killed may have computed what is published now.
+        let is_shown = !outputs.iter().any(|output| output.is_new)
+            && !models.iter().any(|model| model.is_new)
+            && !forecasts.iter().any(|forecast| forecast.is_new);
         Ok(RunReport {
             forecasts,
             pipeline: pipeline.name.clone(),
@@ -300,7 +304,7 @@ impl<'a> RunAttempt<'a> {
             expectations: expectations.reports,
             interval: self.interval.cloned(),
             again: Vec::new(),
-            nothing_new: ladder.is_none() && passes.iter().all(|pass| pass.reused),
+            nothing_new: ladder.is_none() && is_shown && passes.iter().all(|pass| pass.reused),
             deadline: None,
             ladder,
             spilled_bytes: run.scratch.spilled_bytes(),

@@ -96,6 +96,9 @@ pub struct OutputReport {
     pub crossed: u64,
     /// Its columns, in order.
     pub columns: Vec<OutputColumn>,
+    /// Whether readers saw something else before, or nothing.
+    #[serde(skip)]
+    pub is_new: bool,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -118,6 +121,9 @@ pub struct ModelReport {
     /// How the training went.
     #[serde(flatten)]
     pub learned: TrainingReport,
+    /// Whether readers saw something else before, or nothing.
+    #[serde(skip)]
+    pub is_new: bool,
 }
 
 /// How a training went: the same for the same model.
@@ -220,6 +226,9 @@ pub struct ForecastReport {
     pub clipped: u64,
     /// Rows whose quantiles crossed, and were sorted.
     pub crossed: u64,
+    /// Whether readers saw something else before, or nothing.
+    #[serde(skip)]
+    pub is_new: bool,
 }
 
 /// The rows of the future that a step added.

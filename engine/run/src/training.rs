@@ -306,7 +306,7 @@ impl UnpublishedModel {
             store.drop_checkpoint(part_id(id, part))?;
             part += 1;
         }
-        let data = published.shown_at(&out);
+        let data = published.manifest.shown_at(&out);
         Ok(ModelReport {
             sink: training.name,
             path: visible_location(&out).shown,
@@ -314,6 +314,7 @@ impl UnpublishedModel {
             id: id.to_string(),
             reused,
             learned,
+            is_new: published.is_new,
         })
     }
 }

@@ -8,6 +8,7 @@ mod table;
 mod writer;
 
 pub use manifest::{IntervalEntry, Manifest, record_is_intact};
+pub use publish::PublishedOutput;
 pub(crate) use removal::lock_output;
 pub use removal::remove_directory;
 pub(crate) use shard::{DATA, TABLE_DATA};

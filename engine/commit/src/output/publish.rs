@@ -17,6 +17,13 @@ use crate::visible_files::{check_replaceable, is_shown, show};
 /// The number of times that other runs may publish between reading the manifest and replacing it.
 pub(super) const PUBLISHED_MEANWHILE_MAX: usize = 100;
 
+/// An output that readers see.
+pub struct PublishedOutput {
+    pub manifest: Manifest,
+    /// Whether they saw something else before, or nothing.
+    pub is_new: bool,
+}
+
 impl Manifest {
     /// Refuses an interval that does not fit among the published ones.
     pub fn check_interval(
@@ -78,7 +85,7 @@ impl Manifest {
         out: &StorageLocation,
         stretch: Option<&IntervalEntry>,
         (may, later): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
-    ) -> Result<Manifest> {
+    ) -> Result<PublishedOutput> {
         let lock = lock_output(out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, version) = Manifest::read_versioned(io, out)?;
@@ -92,8 +99,8 @@ impl Manifest {
             };
             let shown = visible.as_ref().is_some_and(same);
             if shown {
-                whole.show_again(out)?;
-                return Ok(whole);
+                let is_new = whole.show_again(out)?;
+                return Ok(PublishedOutput { manifest: whole, is_new });
             }
             whole.check_present(io, out, visible.as_ref())?;
             if let Some(gone) = whole.replace(visible, version.as_ref(), io, out)? {
@@ -105,7 +112,7 @@ impl Manifest {
                         gone.iter().try_for_each(|place| remove_directory(&io, place))
                     });
                 }
-                return Ok(whole);
+                return Ok(PublishedOutput { manifest: whole, is_new: true });
             }
         }
         let fault = Fault::new(codes::LOST_RACE, "other runs publish to this output all the time").file(&out.shown);
@@ -146,11 +153,11 @@ impl Manifest {
         }
     }
 
-    /// Makes the files visible, if a run ended between writing the manifest and doing so.
-    fn show_again(&self, out: &StorageLocation) -> Result<()> {
+    /// Makes the files visible, if a run ended between writing the manifest and doing so. Returns whether it did.
+    fn show_again(&self, out: &StorageLocation) -> Result<bool> {
         match &out.local {
-            Some(local) if !is_shown(local, self.files())? => show(local, self.files()),
-            _ => Ok(()),
+            Some(local) if !is_shown(local, self.files())? => show(local, self.files()).map(|()| true),
+            _ => Ok(false),
         }
     }
 

@@ -36,6 +36,8 @@ pub struct PublishedTable {
     pub manifest: Manifest,
     /// What was written again for it.
     pub copied: CopiedRows,
+    /// Whether this run committed to its log.
+    pub is_new: bool,
 }
 
 /// The manifest that a table has, and its version.
@@ -57,7 +59,7 @@ impl Manifest {
     ) -> Result<PublishedTable> {
         let _lock = lock_output(out)?;
         self.sync_names(out)?;
-        let mut copied = CopiedRows::default();
+        let (mut copied, mut is_new) = (CopiedRows::default(), false);
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (manifest, version) = Manifest::read_versioned(io, out)?;
             let visible = VisibleManifest { manifest, version };
@@ -73,10 +75,11 @@ impl Manifest {
                 let files = self.files().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes });
                 let (files, scope) = (files.collect(), table.scope.clone());
                 let (content, schema, scratch) = (&self.pass, table.schema, table.scratch);
+                is_new = true;
                 copied = table.log.commit(io, &TableCommit { content, schema, files, scope, may, scratch })?;
             }
             if whole.replace_in_table(io, out, table.log, visible)? {
-                return Ok(PublishedTable { manifest: whole, copied });
+                return Ok(PublishedTable { manifest: whole, copied, is_new });
             }
         }
         let fault = Fault::new(codes::LOST_RACE, "other runs publish to this table all the time").file(&out.shown);

@@ -1,6 +1,6 @@
 //! Publishing of outputs.
 
-use forebay_commit::{IntervalEntry, Manifest, PublishedTable, TableTarget, visible_location};
+use forebay_commit::{IntervalEntry, Manifest, PublishedOutput, PublishedTable, TableTarget, visible_location};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BaseDataset, ColumnOrigin, RowCounts, SinkWork, origins};
 use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
@@ -82,13 +82,16 @@ impl RunExecutor<'_> {
                     if published.is_ok() {
                         self.tidy_table(log, &out.shown);
                     }
-                    published.map(|PublishedTable { manifest, copied }| (manifest, copied.rows))
+                    published.map(|PublishedTable { manifest, copied, is_new }| {
+                        (PublishedOutput { manifest, is_new }, copied.rows)
+                    })
                 }
                 None => manifest
                     .publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background))
-                    .map(|manifest| (manifest, 0)),
+                    .map(|published| (published, 0)),
             };
             let (published, rows_copied) = published.map_err(|fault| fault.pass(label))?;
+            let PublishedOutput { manifest: published, is_new } = published;
             let columns = self.output_columns(&work, &published)?;
             let (table, path) = (sink.table().is_some(), visible_location(&out).shown);
             let data = if table { path.clone() } else { published.shown_at(&out) };
@@ -105,6 +108,7 @@ impl RunExecutor<'_> {
                 clipped,
                 crossed,
                 columns,
+                is_new,
             });
         }
         Ok(outputs)

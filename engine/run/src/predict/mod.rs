@@ -273,6 +273,7 @@ impl<'a> UnpublishedForecast<'a> {
             artifact: self.plan.artifact.clone(),
             clipped: output.clipped,
             crossed: output.crossed,
+            is_new: output.is_new,
         })
     }
 }
