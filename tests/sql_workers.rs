@@ -1,6 +1,9 @@
 //! Queries on workers: the same rows as without them, whichever worker is lost.
 
-use arrow::array::RecordBatch;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
 use crate::series::{self, FileOrder};
@@ -305,6 +308,53 @@ fn queries_read_windows_in_each_order_of_rows() {
 }
 
 /// Workers prove to each other that they belong to the cluster: by certificates and by the token.
+/// Texts of 200 bytes in no order, 72 MB of them.
+fn texts(shop: &TestDirectory) {
+    std::fs::create_dir(shop.path("texts")).unwrap();
+    let mut random = 1_u64;
+    for file in 0..4 {
+        let mut text = || {
+            let mut digits = String::new();
+            while digits.len() < 200 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                digits += &format!("{random:020}");
+            }
+            digits
+        };
+        let texts: StringArray = (0..90_000).map(|_| Some(text())).collect();
+        let rows = RecordBatch::try_from_iter([("text", Arc::new(texts) as ArrayRef)]).unwrap();
+        let out = std::fs::File::create(shop.path(&format!("texts/{file}.parquet"))).unwrap();
+        let mut writer = ArrowWriter::try_new(out, rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+    }
+}
+
+#[test]
+fn a_query_that_does_not_fit_into_workers_runs_on_the_coordinator() {
+    let shop = TestDirectory::new();
+    texts(&shop);
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: texts\nparams: { out: { type: path } }\nsources: { data: { parquet: { path: texts } } }\n\
+         steps: { joined: { sql: \"SELECT a.text FROM data a JOIN data b ON a.text = b.text\" } }\n\
+         sinks: { joined: { from: joined, parquet: { path: \"${out}/joined\" } } }\n",
+    );
+    let run = |name: &str, more: &[&str]| -> ProgramOutput {
+        let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
+        let options = ["run", "spec.yaml", "--json", "--memory=1GiB", "--threads=2", &out, &state];
+        shop.command(&[&options[..], more].concat()).env("FOREBAY_RANGE_BYTES", "4000").watched().into()
+    };
+    run("here", &[]).expect(0);
+    let small = [0, 1].map(|_| WorkerProcess::start(&shop, &[], &[]));
+    let call = run("there", &[&on(&[&small[0], &small[1]])]).expect(0);
+    let warned = events(&call, "warning").any(|event| event["message"].as_str().unwrap().contains("memory of workers"));
+    assert!(warned, "{}", call.stdout);
+    assert!(shop.visible("there/joined") == shop.visible("here/joined"));
+}
+
 #[test]
 fn workers_exchange_rows_over_proved_connections() {
     let shop = shop(&LOSSES);

@@ -143,10 +143,19 @@ impl MaterializePass<'_> {
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };
         let mut rows = ConformedRows { schema: &schema, memory: self.context.memory, rows, count: 0 };
-        if let Some(workers) = workers
-            && self.query_on_workers(op, workers, &mut rows)? == QueryEnd::Done
-        {
-            return Ok(rows.count);
+        if let Some(workers) = workers {
+            match self.query_on_workers(op, workers, &mut rows) {
+                Ok(QueryEnd::Done) => return Ok(rows.count),
+                Ok(QueryEnd::NotDistributed) => {}
+                // Each worker has a share of the rows, but less memory for it than the coordinator may have.
+                Err(fault) if fault.code() == codes::MEMORY => {
+                    let label = &self.context.program.bound.ops[op].label;
+                    let message = format!("`{label}` does not fit into the memory of workers: the coordinator runs it");
+                    self.watch.on_event(Event::Warning { message });
+                    rows.restart()?;
+                }
+                Err(fault) => return Err(fault),
+            }
         }
         let context = self.engine_context()?;
         let place = |error: DataFusionError| self.query_fault(op, error);

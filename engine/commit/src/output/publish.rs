@@ -19,6 +19,7 @@ pub(super) const PUBLISHED_MEANWHILE_MAX: usize = 100;
 
 /// An output that readers see.
 pub struct PublishedOutput {
+    /// What is visible now.
     pub manifest: Manifest,
     /// Whether they saw something else before, or nothing.
     pub is_new: bool,
