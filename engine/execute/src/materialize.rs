@@ -492,7 +492,7 @@ pub fn batch_stream(
     fallible_batch_stream(schema, move |send| produce(send).map_err(external_error))
 }
 
-/// Like [`batch_stream`], of a producer that makes the engine's errors itself.
+/// Like `batch_stream`, of a producer that makes the engine's errors itself.
 pub fn fallible_batch_stream(
     schema: &SchemaRef,
     produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError> + Send + 'static,
