@@ -17,7 +17,7 @@ from measure import build, generate, measured, size, table, tail, warm
 HERE = Path(__file__).resolve().parent
 SERIES = "store_id, item_id"
 
-# By case: the steps, the query that DuckDB runs over `rows`, and the steps of another table that is joined.
+# By case: the steps or the query of Forebay, the query that DuckDB runs over `rows`, and the steps of another table that is joined.
 CASES = {
     "integers": (
         "{ date_parts: { columns: [date], parts: [day_of_week] } }, { aggregate: { by: [store_id, item_id, date_day_of_week], "
@@ -113,20 +113,19 @@ CASES = {
         "(SELECT avg(price) AS middle, stddev_pop(price) AS spread FROM rows)",
     ),
     "sql_groups": (
-        '{ sql: "SELECT store_id, department, sum(qty) AS total, avg(price) AS average FROM rows '
-        'GROUP BY store_id, department" }',
+        "SELECT store_id, department, sum(qty) AS total, avg(price) AS average FROM rows GROUP BY store_id, department",
         "SELECT store_id, department, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",
     ),
     "sql_window": (
-        '{ sql: "SELECT store_id, item_id, date, sum(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS so_far '
-        'FROM rows" }',
+        "SELECT store_id, item_id, date, sum(qty) OVER (PARTITION BY store_id, item_id ORDER BY date) AS so_far FROM rows",
         f"SELECT {SERIES}, date, (sum(qty) OVER (PARTITION BY {SERIES} ORDER BY date))::BIGINT AS so_far FROM rows",
     ),
 }
 
 
 def spec(steps, other, data, out):
-    nodes = [f"made: {{ from: rows, do: [{steps}] }}"] + [f"other: {{ from: rows, do: [{one}] }}" for one in other]
+    made = f"sql: {json.dumps(steps)}" if steps.startswith("SELECT") else f"from: rows, do: [{steps}]"
+    nodes = [f"made: {{ {made} }}"] + [f"other: {{ from: rows, do: [{one}] }}" for one in other]
     return (
         f"version: 1\nname: operation\nsources:\n  rows: {{ parquet: {{ path: {json.dumps(str(data))} }}, time: date, "
         f"keys: [store_id, item_id] }}\nsteps: {{ {', '.join(nodes)} }}\n"
