@@ -14,12 +14,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Parser;
+use forebay_commit::sources_per_merge;
 
 use crate::cluster::{Cluster, Merging};
 use crate::run::JobOutcome;
-
-/// States that a worker merges in one task.
-const FAN_IN: u64 = 64;
 
 #[derive(Parser)]
 #[command(about = "A nightly run and a first run over terabytes on many workers, simulated")]
@@ -51,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (terabytes, sample_bytes) = (arguments.terabytes, cost.state_bytes);
     let mut cases = Vec::new();
     for job in [job::first_run(terabytes, sample_bytes), job::night(terabytes, sample_bytes)] {
-        for merging in [Merging::OnCoordinator, Merging::InRuns { fan_in: FAN_IN }] {
+        for merging in [Merging::OnCoordinator, Merging::InRuns { fan_in: sources_per_merge() as u64 }] {
             for &workers in &arguments.workers {
                 let cluster = Cluster::new(workers, merging, cost.bytes_per_second);
                 cases.push(Case { job: job.name, workers, merging, outcome: run::run(&cluster, &job, arguments.seed) });

@@ -1,20 +1,16 @@
 //! A job as a whole: the coordinator's sequential work, the passes, and the merging after them.
 
+use forebay_commit::{MERGES_MIN, SHARES, SHARES_AT_ONCE};
+
 use crate::cluster::{Cluster, Merging};
 use crate::job::{Job, Pass};
 use crate::pass::{PassOutcome, simulate};
 
-/// Shares of a divisible state, as in `engine/commit`.
-const SHARES: f64 = 16.0;
 /// Vocabularies whose states are divided.
 const DIVIDED: f64 = 6.0;
 /// Names that one LIST returns, and footers that are read at the same time.
 const LISTED: f64 = 1000.0;
 const FOOTERS_AT_ONCE: f64 = 64.0;
-/// Merging tasks below which the coordinator merges, as in `engine/execute`.
-const MERGES_MIN: u64 = 4;
-/// Shares that a task fetches at the same time.
-const SHARES_AT_ONCE: f64 = 16.0;
 /// Encoded bytes of a source in the message of a merging task.
 const PIECE_BYTES: f64 = 60.0;
 
@@ -88,46 +84,49 @@ fn merge(cluster: &Cluster, pass: &Pass, out: &mut JobOutcome) {
         return;
     }
     let (slots, storage) = (cluster.slots() as f64, &cluster.storage);
+    // One task a share and analyzer.
+    let tasks = SHARES as f64 * DIVIDED;
+    let mut worker_seconds = 0.0;
     let divided = states.divisible_bytes as f64;
     out.merged_bytes += runs * (whole + divided);
     // What the merging of runs leaves: how many states, of how many bytes the divisible part has.
     let (left, left_divided, at_once) = match cluster.merging {
         Merging::OnCoordinator => (runs, divided, 1.0),
-        Merging::InRuns { fan_in } if runs < (MERGES_MIN * fan_in) as f64 => (runs, divided, SHARES_AT_ONCE),
+        Merging::InRuns { fan_in } if runs < (MERGES_MIN as u64 * fan_in) as f64 => {
+            (runs, divided, SHARES_AT_ONCE as f64)
+        }
         Merging::InRuns { fan_in } => {
             let groups = (runs / fan_in as f64).ceil();
             let rounds = (groups / slots).ceil();
             let bytes = fan_in.min(runs as u64) as f64 * (whole + divided);
             let network = bytes / (cluster.network_bytes_per_second / cluster.slots_per_worker as f64);
-            let puts =
-                SHARES * DIVIDED * groups / storage.puts_per_second.min(groups.min(slots) / storage.first_byte_seconds);
-            out.worker_merge_seconds += rounds * (bytes / rate).max(network) + puts;
+            let puts = tasks * groups / storage.puts_per_second.min(groups.min(slots) / storage.first_byte_seconds);
+            worker_seconds += rounds * (bytes / rate).max(network) + puts;
             out.message_bytes += runs * PIECE_BYTES;
             // Tokens of neighbouring units are mostly the same.
             let merged = (2.0 * divided).min(states.merged_bytes as f64);
             out.merged_bytes += groups * (whole + merged);
-            (groups, merged, SHARES_AT_ONCE)
+            (groups, merged, SHARES_AT_ONCE as f64)
         }
     };
     if left == runs {
         // Each unit writes its shares as files.
-        let puts = runs * SHARES * DIVIDED;
-        out.worker_merge_seconds += puts / storage.puts_per_second;
+        let puts = runs * tasks;
+        worker_seconds += puts / storage.puts_per_second;
     }
-    // One task a share and analyzer.
-    let tasks = SHARES * DIVIDED;
     let rounds = (tasks / slots).ceil();
     let gets = left * storage.first_byte_seconds / at_once;
     let throttled = left * tasks / storage.gets_per_second;
-    out.worker_merge_seconds += (rounds * (left * left_divided / tasks / rate + gets)).max(throttled);
+    worker_seconds += (rounds * (left * left_divided / tasks / rate + gets)).max(throttled);
     out.message_bytes += tasks * left * PIECE_BYTES;
     // States that are not divided.
     let bytes = left * whole + states.merged_bytes as f64;
     let cpu = bytes / rate;
     let seconds = (cpu / cluster.coordinator.threads).max(bytes / cluster.network_bytes_per_second);
+    out.worker_merge_seconds += worker_seconds;
     out.coordinator_merge_seconds += seconds;
     out.coordinator_cpu_seconds += cpu;
     out.coordinator_memory_bytes =
         out.coordinator_memory_bytes.max(2.0 * cluster.coordinator.threads * whole + states.merged_bytes as f64);
-    out.seconds += out.worker_merge_seconds + out.coordinator_merge_seconds;
+    out.seconds += worker_seconds + seconds;
 }

@@ -113,12 +113,15 @@ pub struct TaskExec {
 
 impl TaskExec {
     pub fn plan(request: WorkerRequest, worker: TaskExecCodec) -> Arc<dyn ExecutionPlan> {
-        let equivalences = EquivalenceProperties::new(SCHEMA.clone());
-        let partitioning = Partitioning::UnknownPartitioning(1);
-        let properties =
-            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
-        Arc::new(TaskExec { request, properties: Arc::new(properties), worker })
+        Arc::new(TaskExec { request, properties: leaf_properties(&SCHEMA, 1), worker })
     }
+}
+
+/// The properties of a leaf that gives its rows as they come.
+pub(crate) fn leaf_properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
+    let equivalences = EquivalenceProperties::new(schema.clone());
+    let partitioning = Partitioning::UnknownPartitioning(partitions);
+    Arc::new(PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded))
 }
 
 /// What a batch says.

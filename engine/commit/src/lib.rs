@@ -35,4 +35,7 @@ pub use output::{
     table_shard_directory, unique_shard_directory,
 };
 pub use output_layout::{DATA_SUFFIX, output_root, visible_location};
-pub use state_store::{RetainedIds, SHARES, StateStore, id_texts, merge_pairwise, shares_bytes_min, sources_per_merge};
+pub use state_store::{
+    MERGES_MIN, RetainedIds, SHARES, SHARES_AT_ONCE, StateStore, id_texts, merge_pairwise, shares_bytes_min,
+    sources_per_merge,
+};

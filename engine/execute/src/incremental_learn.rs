@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use forebay_cluster::{StageRef, StateSource, TaskControl, TaskKind, TaskOutcome, TaskSpec, bad_request};
-use forebay_commit::{SHARES, merge_pairwise, shares_bytes_min, sources_per_merge};
+use forebay_commit::{MERGES_MIN, SHARES, SHARES_AT_ONCE, merge_pairwise, shares_bytes_min, sources_per_merge};
 use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic};
 use forebay_plan::{AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id};
 use forebay_storage::{Event, failpoint};
@@ -30,12 +30,6 @@ const LARGE_STATE_RUN_BYTES_MIN: u64 = 32 << 20;
 
 /// Pieces of units for each thread: threads that end at different times wait for a piece at most.
 const PIECES_PER_THREAD: usize = 4;
-
-/// Merging tasks below which the coordinator merges sooner than workers begin.
-const MERGES_MIN: usize = 4;
-
-/// Shares of a state that are fetched at the same time.
-const SHARES_AT_ONCE: usize = 16;
 
 /// A lane whose states are committed by runs of spans.
 pub struct IncrementalLane<'a> {
@@ -611,10 +605,7 @@ impl<'a> IncrementalLane<'a> {
             after: None,
             what: TaskKind::Merge { question, share, pieces: pieces.to_vec() },
         });
-        let tasks: Vec<TaskSpec> = tasks.collect();
-        let done =
-            away.run_tasks(&away.stage_context(learn.context.state), tasks, learn.context.state, &mut |_| Ok(()));
-        done.map_err(|failure| failure.fault)?;
+        self.run_merges(tasks.collect(), away)?;
         for question in divided {
             let mut merged = Vec::new();
             pieces.iter().for_each(|piece| collect_merged(piece, *question, &mut merged));
@@ -623,6 +614,12 @@ impl<'a> IncrementalLane<'a> {
             })?;
         }
         Ok(())
+    }
+
+    fn run_merges(&self, tasks: Vec<TaskSpec>, away: &RemoteExecutor<'_>) -> Result<()> {
+        let state = self.learn.context.state;
+        let done = away.run_tasks(&away.stage_context(state), tasks, state, &mut |_| Ok(()));
+        done.map_err(|failure| failure.fault)
     }
 
     /// Has workers merge runs of states that are large together: states that cannot be divided, and those of so many
@@ -653,11 +650,8 @@ impl<'a> IncrementalLane<'a> {
             after: None,
             what: TaskKind::MergeRuns { source: (*source).clone(), without: without.clone(), divide: divide.clone() },
         });
-        let (tasks, learn) = (tasks.collect(), self.learn);
-        let done =
-            away.run_tasks(&away.stage_context(learn.context.state), tasks, learn.context.state, &mut |_| Ok(()));
-        done.map_err(|failure| failure.fault)?;
-        learn.store.refresh()?;
+        self.run_merges(tasks.collect(), away)?;
+        self.learn.store.refresh()?;
         let merged: Vec<Range<usize>> = runs.into_iter().map(tasks_of).collect();
         let pieces: Vec<StateSource> = pieces.into_iter().map(|piece| with_merged_runs(piece, &merged)).collect();
         self.merge_on_workers(&pieces, &divide, away)?;
@@ -681,8 +675,10 @@ impl<'a> IncrementalLane<'a> {
         self.learn.store.refresh()?;
         let mut kept = Vec::new();
         collect_kept(source, &mut kept);
-        self.learn.store.fetch_partials(kept.iter().flat_map(|tasks| self.state_ids(tasks)))?;
-        for index in (0..self.shapes.len()).filter(|index| !without.contains(index)) {
+        let questions: Vec<usize> = (0..self.shapes.len()).filter(|index| !without.contains(index)).collect();
+        let ids = kept.iter().flat_map(|tasks| questions.iter().map(|index| self.state_id(*index, tasks)));
+        self.learn.store.fetch_partials(ids)?;
+        for index in questions {
             match source {
                 StateSource::Merged { tasks, kept, of } if divide.contains(&index) && !kept[index] => {
                     self.merge_into_shares(index, tasks, of)?;

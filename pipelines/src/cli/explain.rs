@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use forebay_model::{Result, codes};
-use forebay_run::Interval;
 
-use super::options::{RunArgs, SpecArgs};
+use super::options::{RunArgs, SpecArgs, interval_of};
 use super::usage;
 use super::workers::WorkerChoiceArgs;
 use crate::present;
@@ -42,10 +41,7 @@ impl ExplainCommand {
             return print_page(&name);
         }
         let pipeline = self.spec.pipeline()?;
-        let interval = match self.interval.as_deref() {
-            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
-            _ => None,
-        };
+        let interval = interval_of(self.interval.as_deref());
         let workers = self.workers.expected(&self.options)?;
         let explain = self.options.silent_session()?.explain_on(&pipeline, interval.as_ref(), workers)?;
         let form = if self.options.json { ExplainFormat::Json } else { self.format };

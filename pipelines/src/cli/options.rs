@@ -81,10 +81,15 @@ pub(crate) struct IntervalArgs {
 
 impl IntervalArgs {
     pub fn interval(&self) -> Option<Interval> {
-        match self.interval.as_deref() {
-            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
-            _ => None,
-        }
+        interval_of(self.interval.as_deref())
+    }
+}
+
+/// The interval between two values of an option.
+pub(crate) fn interval_of(bounds: Option<&[String]>) -> Option<Interval> {
+    match bounds {
+        Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+        _ => None,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
-use forebay_model::{Fault, GroupFunction, GroupResult, Result, codes};
+use forebay_model::{Fault, GroupFunction, GroupResult, Result, StateEncoder, codes};
 
 use super::extremes::{ByteExtremes, Extremes};
 use super::float_sums::FloatSums;
@@ -196,6 +196,21 @@ impl AccumulatorKind {
 /// The fault for a function that an accumulator does not know.
 pub(super) fn foreign_function() -> Fault {
     Fault::internal("a group was asked what it does not know")
+}
+
+/// The encoded sums of groups, in this order.
+pub(super) fn encode_groups(
+    order: &[u32],
+    mut encode: impl FnMut(u32, &mut StateEncoder<'_>) -> Result<()>,
+) -> Result<ArrayRef> {
+    let mut sums = BinaryBuilder::new();
+    let mut bytes = Vec::new();
+    for group in order {
+        bytes.clear();
+        encode(*group, &mut StateEncoder(&mut bytes))?;
+        sums.append_value(&bytes);
+    }
+    Ok(Arc::new(sums.finish()))
 }
 
 /// The fault for states that are no states of an accumulator.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryBuilder, Float64Array, UInt8Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, Float64Array, UInt8Array, UInt64Array};
 use arrow::datatypes::{UInt8Type, UInt64Type};
-use forebay_model::{GroupFunction, Result, StateDecoder, StateEncoder};
+use forebay_model::{GroupFunction, Result, StateDecoder};
 
-use super::accumulator::{Accumulator, GroupedRows, counted, doubles, for_each_value, foreign_states, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, counted, doubles, encode_groups, for_each_value, foreign_states, state_column,
+};
 use super::window_sums::WindowSums;
 use crate::exact_sum::variance;
 use crate::moment_accumulator::decompose;
@@ -86,20 +88,14 @@ impl Accumulator for FloatSums {
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let mut sums = BinaryBuilder::new();
-        let mut bytes = Vec::new();
-        for group in order {
-            bytes.clear();
-            self.sums.encode(*group, &mut StateEncoder(&mut bytes))?;
-            if let Some(squares) = &self.squares {
-                squares.encode(*group, &mut StateEncoder(&mut bytes))?;
-            }
-            sums.append_value(&bytes);
-        }
+        let sums = encode_groups(order, |group, out| {
+            self.sums.encode(group, out)?;
+            self.squares.iter().try_for_each(|squares| squares.encode(group, out))
+        })?;
         let infinities = order.iter().map(|group| self.infinities(*group));
         let counts = order.iter().map(|group| self.counts[*group as usize]);
         Ok(vec![
-            Arc::new(sums.finish()),
+            sums,
             Arc::new(UInt8Array::from_iter_values(infinities)),
             Arc::new(UInt64Array::from_iter_values(counts)),
         ])

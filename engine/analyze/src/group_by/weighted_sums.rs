@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryBuilder, Float64Array, UInt8Array};
+use arrow::array::{ArrayRef, AsArray, Float64Array, UInt8Array};
 use arrow::datatypes::UInt8Type;
-use forebay_model::{GroupFunction, Result, StateDecoder, StateEncoder};
+use forebay_model::{GroupFunction, Result, StateDecoder};
 
-use super::accumulator::{Accumulator, GroupedRows, doubles, for_each_value, foreign_states, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, doubles, encode_groups, for_each_value, foreign_states, state_column,
+};
 use super::window_sums::WindowSums;
 
 const PLUS_INFINITY: u8 = 1;
@@ -75,16 +77,12 @@ impl Accumulator for WeightedSums {
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let mut sums = BinaryBuilder::new();
-        let mut bytes = Vec::new();
-        for group in order {
-            bytes.clear();
-            self.products.encode(*group, &mut StateEncoder(&mut bytes))?;
-            self.weights.encode(*group, &mut StateEncoder(&mut bytes))?;
-            sums.append_value(&bytes);
-        }
+        let sums = encode_groups(order, |group, out| {
+            self.products.encode(group, out)?;
+            self.weights.encode(group, out)
+        })?;
         let flags = order.iter().map(|group| self.flags[*group as usize]);
-        Ok(vec![Arc::new(sums.finish()), Arc::new(UInt8Array::from_iter_values(flags))])
+        Ok(vec![sums, Arc::new(UInt8Array::from_iter_values(flags))])
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {

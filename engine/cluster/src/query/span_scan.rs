@@ -8,8 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use datafusion_proto::protobuf;
@@ -17,6 +16,7 @@ use prost::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::TableSpec;
+use crate::task_exec::leaf_properties;
 
 /// Partitions of a leaf at most: a plan from the network decides how many are made.
 const PARTITIONS_MAX: usize = 1 << 16;
@@ -96,7 +96,7 @@ impl SpanScanExec {
         partitions: usize,
     ) -> SpanScanExec {
         let partitions = known.divide(partitions);
-        let properties = properties(&schema, partitions.len());
+        let properties = leaf_properties(&schema, partitions.len());
         SpanScanExec { table, columns, schema, partitions, properties, known: Some(known), scanner: None }
     }
 
@@ -121,12 +121,6 @@ impl SpanScanExec {
         };
         Ok(divided.chunks(each.max(1)).map(leaf).collect())
     }
-}
-
-fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
-    let equivalences = EquivalenceProperties::new(schema.clone());
-    let partitioning = Partitioning::UnknownPartitioning(partitions);
-    Arc::new(PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded))
 }
 
 impl DisplayAs for SpanScanExec {
@@ -204,7 +198,7 @@ impl PhysicalExtensionCodec for SpanScanCodec {
         {
             return Err(DataFusionError::Internal("a leaf that no coordinator sends".to_owned()));
         }
-        let properties = properties(&schema, partitions.len());
+        let properties = leaf_properties(&schema, partitions.len());
         let (table, scanner) = (Arc::new(table), self.0.clone());
         Ok(Arc::new(SpanScanExec { table, columns, schema, partitions, properties, known: None, scanner }))
     }

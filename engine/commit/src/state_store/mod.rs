@@ -28,7 +28,9 @@ use self::packs::StatePacks;
 
 pub use self::pack_file::{PACK_SUFFIX, PackEntry};
 pub use self::packs::{PackedKind, RewrittenPack};
-pub use self::partial_states::{SHARES, merge_pairwise, shares_bytes_min, sources_per_merge};
+pub use self::partial_states::{
+    MERGES_MIN, SHARES, SHARES_AT_ONCE, merge_pairwise, shares_bytes_min, sources_per_merge,
+};
 pub use self::pass_records::{RetainedIds, id_texts};
 pub use self::shard_records::shard_name;
 

@@ -29,6 +29,12 @@ const DIVIDED_BYTES_MIN: u64 = 128 << 20;
 /// States that one task of a worker merges at most. The coordinator then merges one state for each task.
 const SOURCES_PER_MERGE: u64 = 64;
 
+/// Merging tasks below which the coordinator merges sooner than workers begin.
+pub const MERGES_MIN: usize = 4;
+
+/// Shares of a state that are fetched at the same time.
+pub const SHARES_AT_ONCE: usize = 16;
+
 /// What the headers of states say that lie in shares, and the version of that.
 const SHARED: &str = "shares";
 const SHARED_VERSION: u32 = 1;

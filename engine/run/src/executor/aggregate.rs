@@ -113,11 +113,16 @@ impl RunExecutor<'_> {
 
     /// The learn pass in whose read the groups of an aggregate are learned.
     pub(super) fn learned_in(&self, op: OpId) -> Result<Option<ContentId>> {
+        let may_be_along = |index: &usize| self.program.aggregates_along(*index).contains(&op);
+        let passes: Vec<usize> = (0..self.program.passes.len()).filter(may_be_along).collect();
+        if passes.is_empty() {
+            return Ok(None);
+        }
+        // Records are read from the store.
         let recorded = self.recorded_writes()?;
-        for (index, pass) in self.program.passes.iter().enumerate() {
-            let may_be_along = self.program.aggregates_along(index).contains(&op);
-            if may_be_along && self.aggregates_along(index, &recorded)?.contains(&op) {
-                return Ok(Some(pass.id));
+        for index in passes {
+            if self.aggregates_along(index, &recorded)?.contains(&op) {
+                return Ok(Some(self.program.passes[index].id));
             }
         }
         Ok(None)
