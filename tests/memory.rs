@@ -352,7 +352,7 @@ fn states_of_many_columns_lie_in_few_files() {
 
 /// A step of every transform, over rows that are larger than the limit.
 const TRANSFORMS: &[(&str, &str)] = &[
-    ("aggregate", "{ aggregate: { by: [series], compute: { most: { max: n } } } }"),
+    ("aggregate", "{ aggregate: { by: [series], compute: { most: { max: n }, kinds: { approx_n_unique: word } } } }"),
     ("apply_buckets", "{ apply_buckets: { columns: [x], boundaries: [0.2, 0.5] } }"),
     ("as_of_join", "{ as_of_join: { with: rows, columns: [word], suffix: _before, exact: false } }"),
     ("bucketize", "{ bucketize: { columns: [n], q: 10, exact: true } }"),

@@ -197,6 +197,7 @@ steps:
             high: { max: price }
             spread: { std: price }
             days: { n_unique: date }
+            prices: { approx_n_unique: price }
             middle: { median: price }
             tail: { quantile: { column: qty, q: 0.9 } }
             sold_at: { weighted_mean: { column: price, weight: qty } }

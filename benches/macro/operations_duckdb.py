@@ -15,8 +15,8 @@ def run(query, data, out, threads, memory):
     db.execute(f"COPY ({query}) TO {quoted(out)} (FORMAT parquet, COMPRESSION snappy)")
 
 
-def compare(forebay, peer):
-    """Pairs the rows of both: floats to nine digits, all else exactly."""
+def compare(forebay, peer, tolerance):
+    """Pairs the rows of both: floats within a relative tolerance, all else exactly."""
     db = duckdb.connect()
     ours, theirs = (f"read_parquet({quoted(path)})" for path in (forebay + "/*.parquet", peer))
     types = {name: kind for name, kind, *_ in db.sql(f"DESCRIBE SELECT * FROM {theirs}").fetchall()}
@@ -25,7 +25,7 @@ def compare(forebay, peer):
         sys.exit(f"columns {known} are not {list(types)}")
     same = [f'ours."{name}" IS NOT DISTINCT FROM theirs."{name}"' for name in types if types[name] not in ("DOUBLE", "FLOAT")]
     near = [
-        f'coalesce(abs(ours."{name}" - theirs."{name}") <= 1e-9 * abs(theirs."{name}"), ours."{name}" IS NULL AND theirs."{name}" IS NULL)'
+        f'coalesce(abs(ours."{name}" - theirs."{name}") <= {float(tolerance)} * abs(theirs."{name}"), ours."{name}" IS NULL AND theirs."{name}" IS NULL)'
         for name in types
         if types[name] in ("DOUBLE", "FLOAT")
     ]

@@ -151,7 +151,7 @@ fn aggregate_by_keys() {
         json!({"aggregate": {"by": ["k"], "compute": {
             "total": {"sum": "x"}, "sum_q": {"sum": "q"}, "mean_q": {"mean": "q"}, "std_q": {"std": "q"},
             "var_x": {"var": "x"}, "rows": {"count": "*"}, "n": {"count": "x"}, "lo": {"min": "x"}, "hi": {"max": "s"},
-            "first": {"first": "s"}, "last": {"last": "x"}, "kinds": {"n_unique": "s"},
+            "first": {"first": "s"}, "last": {"last": "x"}, "kinds": {"n_unique": "s"}, "about": {"approx_n_unique": "s"},
             "middle": {"median": "q"}, "near": {"quantile": {"column": "q", "q": 0.9}}, "kinds_q": {"n_unique": "q"}}}}),
         input,
         vec![
@@ -168,6 +168,7 @@ fn aggregate_by_keys() {
             col("first", words(&[Some("r"), Some("p"), None])),
             col("last", Float64Array::from(vec![2.0, 1.0, 5.0])),
             col("kinds", ints(&[Some(1), Some(2), Some(0)])),
+            col("about", ints(&[Some(1), Some(2), Some(0)])),
             col("middle", Float64Array::from(vec![Some(5.0), Some(2.0), None])),
             col("near", Float64Array::from(vec![Some(6.6), Some(2.8), None])),
             col("kinds_q", ints(&[Some(3), Some(2), Some(0)])),

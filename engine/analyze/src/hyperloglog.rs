@@ -51,25 +51,37 @@ struct HllRegisters {
 
 impl HllRegisters {
     fn add(&mut self, bytes: &[u8]) {
-        let hash = xxh3_64(bytes);
-        let register = (hash >> (64 - self.precision)) as usize;
-        // The sentinel bit limits the rank to 65 - precision.
-        let rank = ((hash << self.precision) | (1 << (self.precision - 1))).leading_zeros() as u8 + 1;
+        let RegisterRank { register, rank } = RegisterRank::of(xxh3_64(bytes), self.precision);
         self.ranks[register] = self.ranks[register].max(rank);
     }
+}
 
-    /// Ertl 2017, algorithm 6.
-    fn estimate(&self) -> f64 {
-        let (m, q) = (self.ranks.len() as f64, 64 - self.precision as usize);
-        let mut counts = [0.0; 66];
-        self.ranks.iter().for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
-        let mut z = m * tau(1.0 - counts[q + 1] / m);
-        for &count in counts[1..=q].iter().rev() {
-            z = 0.5 * (z + count);
-        }
-        z += m * sigma(counts[0] / m);
-        m * m / (2.0 * std::f64::consts::LN_2 * z)
+/// What a hash says to registers of a precision.
+pub(crate) struct RegisterRank {
+    pub(crate) register: usize,
+    /// One more than the number of zero bits behind those of the register, at most `65 - precision`.
+    pub(crate) rank: u8,
+}
+
+impl RegisterRank {
+    pub(crate) fn of(hash: u64, precision: u32) -> Self {
+        // The sentinel bit limits the rank.
+        let rank = ((hash << precision) | (1 << (precision - 1))).leading_zeros() as u8 + 1;
+        RegisterRank { register: (hash >> (64 - precision)) as usize, rank }
     }
+}
+
+/// The number of distinct hashes that `2^precision` registers have seen: Ertl 2017, algorithm 6.
+pub(crate) fn estimate(ranks: &[u8]) -> f64 {
+    let (m, q) = (ranks.len() as f64, 64 - ranks.len().trailing_zeros() as usize);
+    let mut counts = [0.0; 66];
+    ranks.iter().for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
+    let mut z = m * tau(1.0 - counts[q + 1] / m);
+    for &count in counts[1..=q].iter().rev() {
+        z = 0.5 * (z + count);
+    }
+    z += m * sigma(counts[0] / m);
+    m * m / (2.0 * std::f64::consts::LN_2 * z)
 }
 
 fn sigma(mut x: f64) -> f64 {
@@ -208,7 +220,7 @@ impl Analyzer for DistinctCount {
     fn finish(&self, mut state: DistinctCountState) -> Result<Finding> {
         state.flush()?;
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
-        let estimate = Float64Array::from(vec![state.registers.estimate()]);
+        let estimate = Float64Array::from(vec![estimate(&state.registers.ranks)]);
         Finding::of([
             ("estimate", Arc::new(estimate) as ArrayRef),
             ("nulls", count(state.nulls)),

@@ -191,7 +191,7 @@ fn groups(columns: &[ArrayRef], functions: &[(GroupFunction, usize)]) -> FoundGr
 fn divided_functions() -> Vec<(GroupFunction, usize)> {
     use GroupFunction as F;
     let numbers = [F::Sum, F::Mean, F::Var { ddof: 1 }, F::WeightedMean { weight: 1 }];
-    let any = [F::Count, F::Min, F::Max];
+    let any = [F::Count, F::Min, F::Max, F::ApproxNUnique];
     let numbers = numbers.into_iter().map(|function| (function, 0));
     numbers.chain((0..3).flat_map(|value| any.map(|function| (function, value)))).chain([(F::CountRows, 0)]).collect()
 }

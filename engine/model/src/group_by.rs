@@ -79,6 +79,8 @@ pub enum GroupFunction {
     Last,
     /// The number of distinct values.
     NUnique,
+    /// The number of distinct values, estimated from a sketch of fixed size.
+    ApproxNUnique,
     /// The value below which a share of the values lies, exactly: interpolated between the two nearest values.
     Quantile {
         /// The share, in [0, 1].
@@ -127,6 +129,12 @@ impl GroupFunction {
         matches!(self, GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow)
     }
 
+    /// Whether the result is a number of rows or values, which no group lacks.
+    pub fn is_count(self) -> bool {
+        use GroupFunction::{ApproxNUnique, Count, CountRows, NUnique};
+        matches!(self, CountRows | Count | NUnique | ApproxNUnique)
+    }
+
     /// The place of the second column that the function reads.
     pub fn other_column(self) -> Option<usize> {
         match self {
@@ -147,7 +155,8 @@ impl GroupFunction {
     pub fn result_type(self, value: &DataType) -> DataType {
         match self {
             GroupFunction::FirstRow | GroupFunction::LastRow => DataType::UInt64,
-            GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique => DataType::Int64,
+            GroupFunction::CountRows | GroupFunction::Count => DataType::Int64,
+            GroupFunction::NUnique | GroupFunction::ApproxNUnique => DataType::Int64,
             GroupFunction::Sum if value.is_integer() => DataType::Int64,
             GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
             GroupFunction::Var { .. } | GroupFunction::Std { .. } | GroupFunction::Quantile { .. } => DataType::Float64,

@@ -480,7 +480,7 @@ Aggregate = TypedDict(
 )
 
 
-AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile] | Mapping[Literal['weighted_mean'], AggregateWeightedMean] | Mapping[Literal['first_by'], AggregateByTime] | Mapping[Literal['last_by'], AggregateByTime] | Mapping[Literal['top_k'], AggregateTopK] | Mapping[Literal['list'], AggregateList]"
+AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['approx_n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile] | Mapping[Literal['weighted_mean'], AggregateWeightedMean] | Mapping[Literal['first_by'], AggregateByTime] | Mapping[Literal['last_by'], AggregateByTime] | Mapping[Literal['top_k'], AggregateTopK] | Mapping[Literal['list'], AggregateList]"
 
 
 AggregateQuantile = TypedDict(

@@ -79,12 +79,17 @@ def aggregate(
     `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without keys and
     `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the number of
     groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
+    `approx_n_unique` holds at most 4 KiB for each group. It estimates the number of distinct values by HyperLogLog
+    (Flajolet and others 2007) with 4,096 registers and the estimator of Ertl (2017): the standard error is 1.04 /
+    sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values are counted one by one
+    (Heule and others 2013): the count is exact unless two hashes agree in 26 bits, at most once in 128 groups of
+    that size. The estimate depends on the values alone, not on threads or nights.
 
     compute: New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`,
-        `first`, `last`, `n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight
-        }`, `first_by: { column, time }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent
-        first) and `list: { column, limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a
-        fault).
+        `first`, `last`, `n_unique`, `approx_n_unique`, `median`) or one of `quantile: { column, q }`,
+        `weighted_mean: { column, weight }`, `first_by: { column, time }`, `last_by: { column, time }`, `top_k: {
+        column, k }` (a list, most frequent first) and `list: { column, limit, beyond }` (with `beyond: truncate` a
+        longer list is cut, else it is a fault).
     by: The key columns.
     every: The length of a bucket of time: a whole number and `s`, `m`, `h`, `d` or `w`, such as `15m`. Buckets are
         half-open and begin at multiples of it since 1970-01-01, weeks on Mondays.

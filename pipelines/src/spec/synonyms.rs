@@ -14,6 +14,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("distinct", "n_unique"),
     ("count_distinct", "n_unique"),
     ("nunique", "n_unique"),
+    ("approx_distinct", "approx_n_unique"),
+    ("approx_count_distinct", "approx_n_unique"),
     ("size", "count"),
     ("normalise", "standardize"),
     ("normalize", "standardize"),

@@ -37,6 +37,8 @@ functions! {
     last => Last;
     /// The number of distinct values.
     n_unique => NUnique;
+    /// The number of distinct values, estimated: exact up to about 1,000 values, then with a standard error of 1.63 %.
+    approx_n_unique => ApproxNUnique;
     /// The median of numbers.
     median => Median;
 }

@@ -24,6 +24,11 @@ use crate::shared::bad_value;
 /// order of the data. `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without
 /// keys and `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
 /// number of groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
+/// `approx_n_unique` holds at most 4 KiB for each group. It estimates the number of distinct values by HyperLogLog
+/// (Flajolet and others 2007) with 4,096 registers and the estimator of Ertl (2017): the standard error is 1.04 /
+/// sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values are counted one by one (Heule
+/// and others 2013): the count is exact unless two hashes agree in 26 bits, at most once in 128 groups of that size.
+/// The estimate depends on the values alone, not on threads or nights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
@@ -42,7 +47,7 @@ pub struct Aggregate {
     #[serde(default)]
     pub time: Option<String>,
     /// New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`, `first`, `last`,
-    /// `n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight }`,
+    /// `n_unique`, `approx_n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight }`,
     /// `first_by: { column, time }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent first) and
     /// `list: { column, limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a fault).
     pub compute: IndexMap<String, AggregateExpression>,
@@ -79,6 +84,9 @@ pub enum AggregateExpression {
     Last(String),
     /// The number of distinct values, exactly.
     NUnique(String),
+    /// The number of distinct values, estimated by HyperLogLog: exact up to about 1,000 values, then with a standard error
+    /// of 1.63 %.
+    ApproxNUnique(String),
     /// The median of numbers, exactly; the mean of the two middle values where their number is even.
     Median(String),
     /// A quantile of numbers, exactly.
@@ -179,6 +187,7 @@ impl AggregateExpression {
             | AggregateExpression::First(column) => column,
             AggregateExpression::Last(column)
             | AggregateExpression::NUnique(column)
+            | AggregateExpression::ApproxNUnique(column)
             | AggregateExpression::Median(column)
             | AggregateExpression::Quantile(AggregateQuantile { column, .. }) => column,
             AggregateExpression::WeightedMean(AggregateWeightedMean { column, .. })
@@ -213,6 +222,7 @@ impl AggregateExpression {
             AggregateExpression::First(_) => GroupFunction::First,
             AggregateExpression::Last(_) => GroupFunction::Last,
             AggregateExpression::NUnique(_) => GroupFunction::NUnique,
+            AggregateExpression::ApproxNUnique(_) => GroupFunction::ApproxNUnique,
             AggregateExpression::Median(_) => GroupFunction::Quantile { q: 0.5 },
             AggregateExpression::Quantile(AggregateQuantile { q, .. }) => GroupFunction::Quantile { q: *q },
             AggregateExpression::WeightedMean(_) => GroupFunction::WeightedMean { weight: other },
@@ -290,8 +300,7 @@ impl Transform for Aggregate {
             };
             let other = compute.other().zip(other.as_ref()).map_or(0, |(column, data_type)| place(column, data_type));
             let function = compute.function(self.ddof, other);
-            let is_count = matches!(function, GroupFunction::CountRows | GroupFunction::Count | GroupFunction::NUnique);
-            fields.push(Field::new(name, function.result_type(&logical_type(&data_type)), !is_count));
+            fields.push(Field::new(name, function.result_type(&logical_type(&data_type)), !function.is_count()));
             results.push(GroupResult { function, value });
         }
         inputs.extend(values.keys().cloned());

@@ -8,6 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
 use forebay_model::{Fault, GroupFunction, GroupResult, Result, StateEncoder, codes};
 
+use super::distinct_sketches::DistinctSketches;
 use super::extremes::{ByteExtremes, Extremes};
 use super::float_sums::FloatSums;
 use super::integer_sums::IntegerSums;
@@ -135,6 +136,7 @@ pub(super) enum AccumulatorKind {
     PlacedRows {
         last: bool,
     },
+    DistinctSketches,
     /// The distinct values, kept elsewhere.
     Distinct,
 }
@@ -166,6 +168,7 @@ impl AccumulatorKind {
             GroupFunction::List { limit, .. } => AccumulatorKind::Lists { limit },
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
+            GroupFunction::ApproxNUnique => AccumulatorKind::DistinctSketches,
             GroupFunction::NUnique | GroupFunction::Quantile { .. } | GroupFunction::TopK { .. } => {
                 AccumulatorKind::Distinct
             }
@@ -188,6 +191,7 @@ impl AccumulatorKind {
             AccumulatorKind::PlacedValues { last, by_time } => Box::new(PlacedValues::new(data_type, last, by_time)?),
             AccumulatorKind::Lists { limit } => Box::new(Lists::new(data_type, limit)?),
             AccumulatorKind::PlacedRows { last } => Box::new(PlacedRows::new(last)),
+            AccumulatorKind::DistinctSketches => Box::new(DistinctSketches::new(data_type)?),
             AccumulatorKind::Distinct => return Err(foreign_function()),
         })
     }

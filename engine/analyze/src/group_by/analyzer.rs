@@ -48,6 +48,8 @@ fn function_text(function: GroupFunction) -> String {
         GroupFunction::First => "first".to_owned(),
         GroupFunction::Last => "last".to_owned(),
         GroupFunction::NUnique => "n_unique".to_owned(),
+        // The precision of the sketch: another one has other states.
+        GroupFunction::ApproxNUnique => "approx_n_unique 12 26".to_owned(),
         GroupFunction::Quantile { q } => format!("quantile {q}"),
         GroupFunction::WeightedMean { weight } => format!("weighted_mean {weight}"),
         GroupFunction::FirstBy { time } => format!("first_by {time}"),

@@ -6,6 +6,7 @@
 
 mod accumulator;
 mod analyzer;
+mod distinct_sketches;
 mod extremes;
 mod float_sums;
 mod integer_sums;
@@ -253,7 +254,7 @@ impl GroupByState {
         if self.runs.is_empty() && other.runs.is_empty() {
             let decoder = other.index.decoder()?;
             let all: Vec<u32> = (0..other.index.len() as u32).collect();
-            for order in all.chunks(MERGE_GROUPS) {
+            for order in all.chunks(other.groups_per_batch()) {
                 let keys = other.index.columns(&decoder, order)?;
                 self.index.find_groups(&keys, order.len(), &mut self.groups)?;
                 let columns = all_states(&other.accumulators, order, RowPositions::Told)?;
@@ -348,11 +349,16 @@ impl GroupByState {
         self.compact_runs()
     }
 
+    /// Groups whose states are made at once.
+    fn groups_per_batch(&self) -> usize {
+        let group_bytes = self.own_bytes() / self.index.len().max(1);
+        (RUN_BATCH_BYTES / group_bytes.max(1)).clamp(1, MERGE_GROUPS)
+    }
+
     /// Passes the groups in memory to `take`, in batches in the order of keys.
     fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
         let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
-        let per_batch = (RUN_BATCH_BYTES / (self.own_bytes() / order.len().max(1)).max(1)).clamp(1, MERGE_GROUPS);
-        order.chunks(per_batch).try_for_each(|order| {
+        order.chunks(self.groups_per_batch()).try_for_each(|order| {
             take(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order, positions)?)
         })
     }
