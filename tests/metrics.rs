@@ -99,6 +99,7 @@ fn a_run_tells_what_it_does_and_how_it_ended() {
     shop.forebay(&["run", "spec.yaml", "--metrics-file=again.prom"]).expect(65);
     let failed = without_pipeline(samples(&std::fs::read_to_string(shop.path("again.prom")).unwrap()));
     assert!(failed["forebay_run_success"] == 0.0 && failed["forebay_run_end_timestamp_seconds"] > 0.0);
+    assert_eq!(failed["forebay_expectation_holds{rule=\"rows: at least 1000000\",step=\"features.expect\"}"], 0.0);
     let call = shop.forebay(&["run", "spec.yaml", "--metrics=nowhere"]);
     assert!(call.code == 78 && call.stderr.contains("host:port"), "{}", call.stderr);
 }

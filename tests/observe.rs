@@ -321,6 +321,9 @@ fn lineage_names_inputs_outputs_and_where_columns_come_from() {
     assert_eq!(told[0]["run"]["runId"], complete["run"]["runId"]);
     let message = told[1]["run"]["facets"]["errorMessage"]["message"].as_str().unwrap();
     assert!(message.starts_with("FB") && message.contains("rows"), "{message}");
+    let rules = told[1]["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"].as_array().unwrap();
+    let held: Vec<bool> = rules.iter().map(|rule| rule["success"].as_bool().unwrap()).collect();
+    assert_eq!(held, [false, false], "{rules:?}");
 }
 
 /// Clicks, and a sink that trains.

@@ -1,5 +1,8 @@
 //! Pages to look at: one file each that needs nothing else.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use crate::support::TestDirectory;
 
 const SPEC: &str = r#"
@@ -61,9 +64,124 @@ fn the_page_of_a_run_tells_what_it_did() {
     shop.forebay(&["run", "spec.yaml", "--report=again.html"]).expect(0);
     let again = page(&shop, "again.html");
     assert!(again.contains("Cost of the last runs") && again.contains("longest pass"), "{again}");
-    // A page that cannot be written.
+    assert!(again.contains("<body class=\"done\">"), "{again}");
+    // A page that cannot be written: nothing is done.
+    shop.remove_output("out");
     let call = shop.forebay(&["run", "spec.yaml", "--report=nowhere/run.html"]);
     assert!(call.code != 0 && call.stderr.contains("nowhere/run.html"), "{}", call.stderr);
+    assert!(!shop.path("out").exists());
+}
+
+/// Where a page is, nothing else is left of writing it.
+fn assert_no_other_page(shop: &TestDirectory) {
+    let names = std::fs::read_dir(shop.path(".")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".writing")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_page_of_a_run_that_failed_tells_why_and_how_far_it_came() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write("spec.yaml", SPEC);
+    shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+    assert!(page(&shop, "run.html").contains("<body class=\"done\">"));
+    // In place of that of the run before, whatever is seen of the failure elsewhere.
+    shop.write("spec.yaml", &SPEC.replace("{ sql:", "{ range: { qty: [0, 2] } }, { sql:"));
+    for more in [&["--json"][..], &["--quiet"], &["--local-workers=1"]] {
+        let call = shop.forebay(&[&["run", "spec.yaml", "--report=run.html"][..], more].concat()).expect(65);
+        assert!(call.stderr.contains("FB0216"), "{}", call.stderr);
+        let text = page(&shop, "run.html");
+        for part in [
+            "<body class=\"failed\">",
+            "<h1>pages: failed</h1>",
+            "<title>pages: failed</title>",
+            "failed after",
+            "FB0216: `range: qty` does not hold in step features.expect",
+            "nothing was published; correct the data",
+            "data&#x2f;demand-",
+            "spec.yaml, line 10, column 9 (steps.features.do[0].expect)",
+            "the first rows that violate it",
+            "<td class=\"good\">holds</td>",
+            "rows: at least 1000000",
+            "<td>write out</td>",
+            "The run failed after pass 2 of 2.",
+            "what failed: features.expect",
+        ] {
+            assert!(text.contains(part), "no `{part}` in the page of {more:?}");
+        }
+        assert!(!text.contains("complete") && !text.contains("<h2 id=\"outputs-title\">"), "{more:?}");
+        assert_eq!(text.matches("fill=\"#ffb6c1").count(), 1, "one step is marked");
+        assert_no_other_page(&shop);
+    }
+}
+
+#[test]
+fn the_page_of_a_pass_that_failed_shows_it_as_such() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir(shop.path("data")).unwrap();
+    let rows: String = (0..3_000).map(|row| format!("{row},{}.5\n", row % 7)).collect();
+    shop.write("data/1.csv", &format!("id,price\n{rows}"));
+    shop.write("data/2.csv", &format!("id,price\n{rows}3000,dear\n"));
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: torn\nsources:\n  rows: { csv: { path: data, columns: { id: int64, price: float64 } } }\nsteps:\n  \
+         scaled: { from: rows, do: [standardize: { columns: [price] }] }\nsinks: { out: { from: scaled, parquet: { path: \
+         out } } }\n",
+    );
+    shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(65);
+    let text = page(&shop, "run.html");
+    for part in
+        ["<h1>torn: failed</h1>", "did not end", "The run failed in pass 1 of 2.", "data&#x2f;2.csv", "<td>rows</td>"]
+    {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+    assert!(text.contains("what failed: rows\""), "{text}");
+    assert_eq!(text.matches("fill=\"#ffb6c1").count(), 1);
+}
+
+#[test]
+fn whatever_fails_before_a_run_has_its_page_too() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 500);
+    shop.write("spec.yaml", SPEC);
+    let broken = shop.write("broken.yaml", &SPEC.replace("standardize", "standardise"));
+    let gone = shop.write("gone.yaml", &SPEC.replace("path: data", "path: nothing"));
+    let commands: [(&[&str], i32, &[&str]); 7] = [
+        (&["run", "missing.yaml"], 65, &["missing.yaml: failed", "FB0", "No pass has begun."]),
+        (&["run", &broken], 78, &["FB0105", "did you mean `standardize`?", "steps.features.do[1]"]),
+        (&["run", &gone], 65, &["pages: failed", "FB0201", "what failed: demand\""]),
+        (&["run", "spec.yaml", "--batch-rows=0"], 64, &["FB0111", "--batch-rows"]),
+        (&["profile", "nothing", "--json"], 65, &["nothing: failed", "FB0201"]),
+        (&["profile", "spec.yaml", "no_step"], 78, &["spec.yaml: failed", "there is no step or source `no_step`"]),
+        (&["backtest", "spec.yaml"], 78, &["spec.yaml: failed", "FB0"]),
+    ];
+    for (words, code, parts) in commands {
+        shop.write("page.html", "<body class=\"done\">");
+        shop.forebay(&[words, &["--report=page.html"]].concat()).expect(code);
+        let text = page(&shop, "page.html");
+        for part in [&["<body class=\"failed\">", "What failed"], parts].concat() {
+            assert!(text.contains(part), "{words:?}: no `{part}` in {text}");
+        }
+        assert_no_other_page(&shop);
+    }
+}
+
+#[test]
+fn the_page_of_a_run_that_was_killed_shows_no_success() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 500);
+    shop.write("spec.yaml", SPEC);
+    shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+    shop.write("spec.yaml", &SPEC.replace("path: data }", "path: data }, ready: { marker: done, timeout: 10m }"));
+    let mut command = shop.command(&["run", "spec.yaml", "--json", "--report=run.html"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let waits = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(waits.contains("\"event\":\"waiting\""), "{waits}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = page(&shop, "run.html");
+    assert!(text.contains("<body class=\"running\">") && text.contains("spec.yaml: not ended"), "{text}");
 }
 
 #[test]

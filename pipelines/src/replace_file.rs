@@ -13,5 +13,9 @@ pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>, failed: &str)
     };
     let written = std::fs::write(&beside, content).and_then(|()| keep_permissions());
     let written = written.and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| Fault::disk(failed, error).file(path.display().to_string()))
+    written.map_err(|error| {
+        // There is nothing there where it could not be made.
+        let _ = std::fs::remove_file(&beside);
+        Fault::disk(failed, error).file(path.display().to_string())
+    })
 }

@@ -170,6 +170,23 @@ pub enum Event {
         /// Of how many.
         intervals: usize,
     },
+    /// A rule of an `expect` step was judged.
+    ExpectationJudged {
+        /// The step.
+        step: String,
+        /// The rule, such as `not_null: qty`.
+        rule: String,
+        /// Whether it holds.
+        holds: bool,
+        /// Rows that were looked at.
+        rows: u64,
+        /// Rows that violate it.
+        violations: u64,
+        /// Those of them that were taken out.
+        quarantined: u64,
+        /// What was found, for people; empty where it holds.
+        found: String,
+    },
     /// A training goes on from its checkpoint.
     TrainingResumed {
         /// The sink.

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Fault, Pipeline, Result, codes};
-use forebay_run::{BacktestOptions, ForecastOrigin};
+use forebay_run::{BacktestOptions, BacktestReport, ForecastOrigin};
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
 use super::options::{RunArgs, SpecArgs};
 use crate::page::{PageArgs, backtest_page};
 use crate::present::backtest;
+use crate::present::report::RunReporter;
 use crate::{Forebay, spec};
 
 /// Tell how good forecasts would have been: train and forecast as of several days of the past, and compare with
@@ -47,16 +48,18 @@ pub(crate) struct BacktestCommand {
 impl BacktestCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
+        let page = self.page.begin(self.spec.shown())?;
+        let done = page.finish(self.backtest(&reporter), |found| Ok(backtest_page(found)));
+        backtest::report(&reporter, done)
+    }
+
+    fn backtest(self, reporter: &RunReporter) -> Result<BacktestReport> {
         let session = self.options.session(reporter.watch())?;
         let spec = FoldSpec::read(&self.spec)?;
         let pipeline = spec.pipeline(&spec.values)?;
         let (folds, every, until, by) = (self.folds.get(), self.every, self.until, self.by);
         let options = BacktestOptions { folds, every, until, by };
-        let done = session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin));
-        if let Ok(found) = &done {
-            self.page.write(|| Ok(backtest_page(found)))?;
-        }
-        backtest::report(&reporter, done)
+        session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin))
     }
 }
 

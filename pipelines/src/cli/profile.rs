@@ -12,7 +12,7 @@ use super::new::{data_pipeline, name_of};
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
 use super::workers::WorkersArgs;
-use crate::page::{PageArgs, parts_page, profile_page};
+use crate::page::{Page, PageArgs, parts_page, profile_page};
 use crate::present;
 use crate::present::report::RunReporter;
 
@@ -70,35 +70,33 @@ pub(crate) struct ProfileCommand {
 impl ProfileCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
-        let watch = reporter.watch();
-        let session = self.options.session(watch.clone())?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
-        let profiles = match self.profiles(&session) {
+        let page = self.page.begin(&*self.data)?;
+        let profiles = page.finish(self.learn(&reporter), |profiles| Ok(page_of(profiles)));
+        let profiles = match profiles {
             Ok(profiles) => profiles,
             Err(fault) => return reporter.failed(fault, json!({})),
         };
-        let [profile] = profiles.as_slice() else { return self.finish_parts(&reporter, &profiles) };
-        if let Some(path) = &self.output {
-            write_profile(&session, profile, path)?;
-        }
-        self.page.write(|| Ok(profile_page(profile)))?;
         if reporter.json() {
-            return reporter.done(&json!({ "profile": profile }));
-        }
-        super::write_text(&present::profile::text(profile))?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// Tells of the parts of a split.
-    fn finish_parts(&self, reporter: &RunReporter, profiles: &[DatasetProfile]) -> Result<ExitCode> {
-        let of = profiles.first().map_or("", |profile| &profile.of);
-        self.page.write(|| Ok(parts_page(of, profiles)))?;
-        if reporter.json() {
-            return reporter.done(&json!({ "profiles": profiles }));
+            return reporter.done(&match profiles.as_slice() {
+                [profile] => json!({ "profile": profile }),
+                profiles => json!({ "profiles": profiles }),
+            });
         }
         let texts: Vec<String> = profiles.iter().map(present::profile::text).collect();
         super::write_text(&texts.join("\n"))?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Profiles, and writes the profile where that is asked for.
+    fn learn(&self, reporter: &RunReporter) -> Result<Vec<DatasetProfile>> {
+        let watch = reporter.watch();
+        let session = self.options.session(watch.clone())?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let profiles = self.profiles(&session)?;
+        if let (Some(path), [profile]) = (&self.output, profiles.as_slice()) {
+            write_profile(&session, profile, path)?;
+        }
+        Ok(profiles)
     }
 
     /// One profile, or one for each part of the split.
@@ -155,6 +153,14 @@ impl ProfileCommand {
     fn profile_options(&self) -> ProfileOptions {
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
         ProfileOptions { part: self.split.clone(), pairs: self.pairs.clone(), demand: self.demand.clone(), sample }
+    }
+}
+
+/// The page of one profile, or of those of the parts of a split.
+fn page_of(profiles: &[DatasetProfile]) -> Page {
+    match profiles {
+        [profile] => profile_page(profile),
+        profiles => parts_page(profiles.first().map_or("", |profile| &profile.of), profiles),
     }
 }
 

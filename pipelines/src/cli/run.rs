@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::Result;
-use forebay_run::RunSample;
+use forebay_model::{Result, catch_panic};
+use forebay_run::{RunReport, RunSample};
 
 use super::options::{DeadlineArgs, IntervalArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::observe::ObserveArgs;
-use crate::page::PageArgs;
+use crate::page::{PageArgs, RunPage};
 use crate::present;
+use crate::present::report::RunReporter;
 
 /// Learn everything, commit the artifact, and write all sinks.
 #[derive(Debug, Args)]
@@ -52,8 +53,16 @@ impl RunCommand {
             return self.plan();
         }
         let reporter = self.options.reporter();
+        let mut page = RunPage::new(self.page.begin(self.spec.shown())?);
+        let report = catch_panic(|| self.report(&reporter, &mut page));
+        let report = page.finish(report);
+        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+    }
+
+    /// Runs, and tells observers. Workers that come or go are told of before it is back.
+    fn report(&self, reporter: &RunReporter, page: &mut RunPage) -> Result<RunReport> {
         let mut observers = self.observe.observers()?;
-        let (watch, page) = self.page.listen(observers.listen(reporter.watch()));
+        let watch = page.listen(observers.listen(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
         observers.begin(&session, &watch, self.options.run_id.as_deref())?;
@@ -70,19 +79,17 @@ impl RunCommand {
                 Some(sample) => session.sampled(&pipeline, sample)?,
                 None => (session.clone(), pipeline),
             };
+            page.begin(&pipeline, &session);
             observers.run_begins(&pipeline, interval.as_ref());
             let report = match &interval {
                 Some(interval) => session.run_interval(&pipeline, interval),
                 None => session.run(&pipeline),
             }?;
-            if let Some(page) = &page {
-                page.write(&pipeline, &report, &session)?;
-            }
+            page.make(&report, &session)?;
             Ok(report)
         });
-        // Workers that come or go are told of before the summary, which is the last line.
         drop(session);
-        super::report_run(&reporter, observers.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+        observers.finish(report)
     }
 
     fn plan(&self) -> Result<ExitCode> {

@@ -153,6 +153,9 @@ impl MetricSet for RunMetrics {
             Event::TrainingEpoch { sink, starved_steps, .. } => {
                 self.starved_steps.with_label_values(&[sink]).inc_by(*starved_steps);
             }
+            Event::ExpectationJudged { step, rule, holds, .. } => {
+                self.set_rule(step, rule, *holds);
+            }
             Event::Warning { .. } => self.warnings.inc(),
             Event::Discovered { .. }
             | Event::TakenOver { .. }
@@ -169,6 +172,10 @@ impl RunMetrics {
         if let Some(deadline) = unix_seconds(instant) {
             self.deadline.set(deadline);
         }
+    }
+
+    fn set_rule(&self, step: &str, rule: &str, holds: bool) {
+        self.expectation_holds.with_label_values(&[step, rule]).set(i64::from(holds));
     }
 
     /// Tells how many intervals there are.
@@ -190,9 +197,9 @@ impl RunMetrics {
         for forecast in &report.forecasts {
             self.output_rows.with_label_values(&[&forecast.sink]).set(forecast.rows as i64);
         }
+        // Intervals side by side tell of no events.
         for rule in &report.expectations {
-            let holds = self.expectation_holds.with_label_values(&[&rule.step, &rule.rule]);
-            holds.set(i64::from(rule.holds));
+            self.set_rule(&rule.step, &rule.rule, rule.holds);
         }
     }
 

@@ -3,6 +3,7 @@
 //! An observer never fails a run. Its first failure is a warning, and then it is silent.
 
 mod fan_out;
+mod judged_rules;
 mod lineage;
 mod mlflow;
 mod outbox;
@@ -18,6 +19,7 @@ use forebay_run::{RunReport, Session};
 use forebay_storage::{Event, EventListener, TraceContext};
 
 use self::fan_out::FanOut;
+pub(crate) use self::judged_rules::JudgedRules;
 use self::lineage::LineageObserver;
 use self::mlflow::MlflowObserver;
 use self::tensorboard::TensorBoardObserver;

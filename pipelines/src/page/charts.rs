@@ -15,7 +15,7 @@ const FONT: (&str, i32) = ("sans-serif", 16);
 const HISTOGRAM_SIDE: u32 = 24;
 
 /// Room for the name of a line, as a share of the height.
-const NAME_HEIGHT: f64 = 0.12;
+const NAME_HEIGHT: f64 = 0.16;
 
 /// Labels of an axis at most.
 const LABELS_MAX: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{NodeInput, Pipeline, PipelineSink};
+use forebay_model::{Fault, FaultSite, NodeInput, Pipeline, PipelineSink};
 use layout::backends::svg::SVGWriter;
 use layout::core::base::Orientation;
 use layout::core::color::Color;
@@ -10,6 +10,8 @@ use layout::core::geometry::Point;
 use layout::core::style::StyleAttr;
 use layout::std_shapes::shapes::{Arrow, Element, ShapeKind};
 use layout::topo::layout::VisualGraph;
+
+use crate::present::diagnostic::step_of;
 
 /// Steps of a node that are named.
 const STEPS_SHOWN: usize = 4;
@@ -27,9 +29,70 @@ struct GraphNode {
     inputs: Vec<String>,
 }
 
-/// Draws the graph.
-pub(super) fn draw(pipeline: &Pipeline) -> Option<String> {
+/// A node in which a run failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FailedNode {
+    /// Its name in the graph.
+    node: String,
+    /// Its name for people, and its step, where that is known.
+    pub shown: String,
+}
+
+/// The nodes that faults are about; `folders` are those of sources, by name.
+pub(super) fn failed_nodes(pipeline: &Pipeline, fault: &Fault, folders: &BTreeMap<String, String>) -> Vec<FailedNode> {
     let nodes = nodes(pipeline);
+    let mut failed: Vec<FailedNode> = Vec::new();
+    for fault in std::iter::once(fault).chain(fault.others()) {
+        let found = failed_node(fault.site(), folders, &|name| nodes.iter().any(|(node, _)| node == name));
+        failed.extend(found.filter(|found| !failed.iter().any(|known| known.node == found.node)));
+    }
+    failed
+}
+
+/// The node that a fault is about: by its place in the spec, by its step, or by the folder that its file lies in.
+fn failed_node(
+    site: &FaultSite,
+    folders: &BTreeMap<String, String>,
+    is_node: &dyn Fn(&str) -> bool,
+) -> Option<FailedNode> {
+    let named = |node: String, shown: &str| is_node(&node).then(|| FailedNode { node, shown: shown.to_owned() });
+    let of_step = |step: &str| {
+        let node = step.split('.').next().unwrap_or_default();
+        named(node.to_owned(), step)
+    };
+    let step = site.step.as_deref().and_then(of_step);
+    let path = || {
+        let (kind, rest) = site.spec.as_ref()?.path.split_once('.')?;
+        let name = rest.split(['.', '[']).next()?;
+        match kind {
+            "sinks" => named(format!("sink {name}"), name),
+            "steps" => of_step(&step_of(site)?),
+            _ => named(name.to_owned(), name),
+        }
+    };
+    let file = || {
+        let file = site.file.as_deref()?;
+        let holds = |folder: &str| file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let mut found = folders.iter().filter(|(_, folder)| holds(folder));
+        let (source, _) = found.next().filter(|_| found.next().is_none())?;
+        named(source.clone(), source)
+    };
+    step.or_else(path).or_else(file)
+}
+
+/// Draws the graph, and marks the nodes that failed.
+pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String> {
+    let mut nodes = nodes(pipeline);
+    for (name, node) in &mut nodes {
+        let marks = failed.iter().filter(|failed| failed.node == *name);
+        for FailedNode { shown, .. } in marks {
+            node.fill = "lightpink";
+            node.label += &match shown.split_once('.') {
+                Some((_, step)) => format!("\nfailed: {step}"),
+                None => "\nfailed".to_owned(),
+            };
+        }
+    }
     let mut graph = VisualGraph::new(Orientation::LeftToRight);
     let mut handles = BTreeMap::new();
     for (name, node) in &nodes {
@@ -109,4 +172,44 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
         (name, node)
     });
     sources.chain(steps).chain(written).chain(trained).chain(forecasts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_model::{SpecLocation, codes};
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_about_a_node() {
+        let at = |path: &str| SpecLocation {
+            file: "spec.yaml".to_owned(),
+            line: 1,
+            column: 1,
+            width: 1,
+            path: path.to_owned(),
+        };
+        let fault = || Fault::new(codes::BAD_ROW, "wrong");
+        let placed = |path: &str| fault().at(Some(&at(path)));
+        let cases = [
+            (placed("steps.features.do[1].lag.columns[0]"), Some(("features", "features.lag"))),
+            (placed("steps.features.do[1].lag").step("features.lag[2]"), Some(("features", "features.lag[2]"))),
+            (placed("steps.features.from"), Some(("features", "features"))),
+            (placed("sources.demand.parquet.path"), Some(("demand", "demand"))),
+            (placed("sinks.out.parquet"), Some(("sink out", "out"))),
+            (placed("split.train"), None),
+            (fault().step("features.expect"), Some(("features", "features.expect"))),
+            (fault().step("gone.expect"), None),
+            (fault().file("/data/demand/a.parquet"), Some(("demand", "demand"))),
+            (fault().file("/data/demand_of_2016/a.parquet"), None),
+            (fault(), None),
+        ];
+        let folders = BTreeMap::from([("demand".to_owned(), "/data/demand".to_owned())]);
+        let is_node = |name: &str| ["demand", "features", "sink out"].contains(&name);
+        for (fault, expected) in cases {
+            let found = failed_node(fault.site(), &folders, &is_node);
+            let expected = expected.map(|(node, shown)| FailedNode { node: node.to_owned(), shown: shown.to_owned() });
+            assert_eq!(found, expected, "{fault:?}");
+        }
+    }
 }

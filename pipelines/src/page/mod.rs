@@ -2,81 +2,44 @@
 
 mod backtest;
 mod charts;
+mod failed;
+mod file;
 mod graph;
 mod profile;
 mod run;
+mod run_page;
 mod timeline;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use clap::Args;
-use forebay_model::{Fault, Pipeline, Result, catch_panic};
-use forebay_run::{RunReport, Session};
-use forebay_storage::EventListener;
+use forebay_model::{Fault, Result, catch_panic};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use serde::Serialize;
 
-use crate::replace_file::replace_file;
-
 pub(crate) use self::backtest::backtest_page;
+pub(crate) use self::file::PageArgs;
 pub(crate) use self::profile::{parts_page, profile_page};
-use self::run::run_page;
-use self::timeline::Timeline;
+pub(crate) use self::run_page::RunPage;
 
 /// The template.
 const TEMPLATE: &str = include_str!("page.html");
 
-/// Where a page goes.
-#[derive(Debug, Args)]
-pub(crate) struct PageArgs {
-    /// Write a page to look at to this file: one HTML file that opens offline.
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-}
-
-/// The page of a run that is at work.
-pub(crate) struct RunPage {
-    path: PathBuf,
-    timeline: Arc<Timeline>,
-}
-
-impl RunPage {
-    /// Writes it, when the run has ended.
-    pub fn write(&self, pipeline: &Pipeline, report: &RunReport, session: &Session) -> Result<()> {
-        let mut page = run_page(pipeline, report, &self.timeline, session.memory_bytes());
-        for (of, profile) in session.learned_profiles(pipeline, report)? {
-            page.add_profile(&of, &profile);
-        }
-        page.add_costs(&session.run_costs(&pipeline.name)?);
-        page.write(&self.path)
-    }
-}
-
-impl PageArgs {
-    /// What listens to a run, and its page, where one is asked for.
-    pub fn listen(&self, inner: Arc<dyn EventListener>) -> (Arc<dyn EventListener>, Option<RunPage>) {
-        let Some(path) = self.report.clone() else { return (inner, None) };
-        let timeline = Arc::new(Timeline::new(inner));
-        (timeline.clone(), Some(RunPage { path, timeline }))
-    }
-
-    /// Writes the page, where one is asked for.
-    pub fn write(&self, page: impl FnOnce() -> Result<Page>) -> Result<()> {
-        match &self.report {
-            Some(path) => page()?.write(path),
-            None => Ok(()),
-        }
-    }
-}
-
 /// A page.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Page {
+    state: PageState,
     title: String,
     subtitle: String,
     sections: Vec<Section>,
+}
+
+/// How what a page is about ended.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum PageState {
+    #[default]
+    Done,
+    Failed,
+    Running,
 }
 
 /// A part of a page that its head links to.
@@ -191,10 +154,6 @@ impl Page {
             .get_template("page.html")
             .and_then(|page| page.render(context! { page => Value::from(Serde(self)) }))
             .map_err(failed)
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        replace_file(path, &self.html()?, "the page cannot be written")
     }
 }
 

@@ -1,19 +1,29 @@
 //! The page of a run.
 
-use forebay_model::Pipeline;
-use forebay_run::{ModelReport, RunCost, RunReport};
+use forebay_model::{Fault, Pipeline};
+use forebay_run::{ExpectationReport, ModelReport, RunCost, RunReport};
+use forebay_storage::EpochReport;
 
 use super::charts::{self, Line};
-use super::timeline::TimelineRecord;
-use super::{Bar, Block, Cell, Page, Timeline, drawn, graph};
+use super::failed::failed_page;
+use super::file::now;
+use super::graph::{self, FailedNode};
+use super::timeline::{PassTime, TimelineRecord};
+use super::{Bar, Block, Cell, Page, drawn};
 use crate::present::units;
 
 /// Columns of an output that are listed.
 const COLUMNS_SHOWN: usize = 500;
 
+/// What was seen of a run from outside.
+pub(super) struct RunFacts {
+    pub record: TimelineRecord,
+    pub memory_limit: Option<u64>,
+}
+
 /// A page that tells what a run did.
-pub(crate) fn run_page(pipeline: &Pipeline, report: &RunReport, timeline: &Timeline, memory_limit: u64) -> Page {
-    let record = timeline.record();
+pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts) -> Page {
+    let record = &facts.record;
     let state = match (&report.ladder, report.nothing_new) {
         (Some(ladder), _) => format!("did less, to be on time: {}", ladder.rungs.join(", ")),
         (None, true) => "found nothing new".to_owned(),
@@ -22,21 +32,43 @@ pub(crate) fn run_page(pipeline: &Pipeline, report: &RunReport, timeline: &Timel
     let interval = report.interval.as_ref().map(|known| format!(", {} to {}", known.from, known.to));
     let mut page = Page {
         title: report.pipeline.clone(),
-        subtitle: format!("{state}, {:.1} s{}", record.total, interval.unwrap_or_default()),
+        subtitle: format!("{state}, {:.1} s, at {}{}", record.total, now(), interval.unwrap_or_default()),
         ..Page::default()
     };
-    page.add("run", "Run", run_blocks(report, &record, memory_limit));
-    let drawing = drawn(|| graph::draw(pipeline)).map(|svg| Block::Chart {
-        label: "The graph of the pipeline".to_owned(),
-        class: "drawing",
-        svg,
-    });
-    page.add("pipeline", "Pipeline", drawing.into_iter().collect());
+    page.add("run", "Run", run_blocks(Some(report), facts));
+    page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
     page.add("outputs", "Outputs", output_blocks(report));
-    page.add("expectations", "Expectations", expectation_blocks(report));
+    page.add("expectations", "Expectations", expectation_blocks(&report.expectations));
     page.add("models", "Models", report.models.iter().flat_map(model_blocks).collect());
     page.add("forecasts", "Forecasts", forecast_blocks(report));
     page
+}
+
+/// A page that tells why a run failed, and how far it came. Without a pipeline, its spec could not be read.
+pub(super) fn failed_run_page(of: &str, pipeline: Option<&Pipeline>, fault: &Fault, facts: &RunFacts) -> Page {
+    let record = &facts.record;
+    let mut page = failed_page(pipeline.map_or(of, |pipeline| &pipeline.name), fault);
+    page.add("run", "Run", run_blocks(None, facts));
+    if let Some(pipeline) = pipeline {
+        let failed = graph::failed_nodes(pipeline, fault, &record.folders);
+        page.add("pipeline", "Pipeline", graph_blocks(pipeline, &failed));
+    }
+    page.add("expectations", "Expectations", expectation_blocks(record.rules.rules()));
+    let trainings = record.epochs.iter().flat_map(|(sink, epochs)| {
+        [Block::Heading { text: format!("{sink}, of which nothing was published") }, epochs_table(epochs)]
+    });
+    page.add("models", "Models", trainings.collect());
+    page
+}
+
+fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Block> {
+    let names: Vec<&str> = failed.iter().map(|failed| failed.shown.as_str()).collect();
+    let label = match names.as_slice() {
+        [] => "The graph of the pipeline".to_owned(),
+        names => format!("The graph of the pipeline; what failed: {}", names.join(", ")),
+    };
+    let drawing = drawn(|| graph::draw(pipeline, failed));
+    drawing.map(|svg| Block::Chart { label, class: "drawing", svg }).into_iter().collect()
 }
 
 impl Page {
@@ -67,42 +99,24 @@ impl Page {
     }
 }
 
-fn run_blocks(report: &RunReport, record: &TimelineRecord, memory_limit: u64) -> Vec<Block> {
-    let total = record.total.max(1e-9);
-    let rows = record.passes.iter().enumerate().map(|(number, pass)| {
-        let told = report.passes.get(number);
-        let end = pass.to.unwrap_or(record.total);
-        let what = told.map_or("", |told| if told.reused { "reused" } else { told.work });
-        let bar = Bar { from: 100.0 * pass.from / total, width: 100.0 * (end - pass.from) / total };
-        let seconds = format!("{:.2}", end - pass.from);
-        let rows = |count: Option<u64>| Cell::number(count.map(units::grouped).unwrap_or_default());
-        vec![
-            Cell::text(pass.label.clone()),
-            Cell::text(what),
-            Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
-            Cell::number(seconds),
-            rows(told.map(|told| told.rows_in)),
-            rows(told.map(|told| told.rows_out)),
-            Cell::number(units::bytes(pass.bytes)),
-        ]
-    });
-    let mut blocks = vec![Block::table(
-        "Passes",
-        &["pass", "", "time", "#seconds", "#rows in", "#rows out", "#read"],
-        rows.collect(),
-    )];
+fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
+    let RunFacts { record, memory_limit } = facts;
+    let mut blocks = pass_blocks(report, record);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let limit = mib(memory_limit);
-    let memory = vec![
-        Line {
-            name: "resident memory".to_owned(),
-            points: record.memory.iter().map(|sample| (sample.at, mib(sample.bytes))).collect(),
-        },
-        Line { name: "limit (--memory)".to_owned(), points: vec![(0.0, limit), (record.total, limit)] },
-    ];
+    let resident = Line {
+        name: "resident memory".to_owned(),
+        points: record.memory.iter().map(|sample| (sample.at, mib(sample.bytes))).collect(),
+    };
+    let limit = memory_limit.map(|limit| Line {
+        name: "limit (--memory)".to_owned(),
+        points: vec![(0.0, mib(limit)), (record.total, mib(limit))],
+    });
+    let memory: Vec<Line> = std::iter::once(resident).chain(limit).collect();
     if let Some(svg) = drawn(|| charts::lines("seconds", "MiB", &memory)) {
         blocks.push(Block::Chart { label: "Memory beside its limit".to_owned(), class: "chart", svg });
     }
+    blocks.extend(record.warnings.iter().map(|warning| Block::text(format!("Warning: {warning}"))));
+    let Some(report) = report else { return blocks };
     if let Some(deadline) = &report.deadline {
         let kept = if deadline.on_time { "kept" } else { "missed" };
         blocks.push(Block::text(format!("Deadline {}: {kept}.", deadline.at)));
@@ -111,6 +125,55 @@ fn run_blocks(report: &RunReport, record: &TimelineRecord, memory_limit: u64) ->
         blocks.push(Block::text(format!("Artifact: {path}")));
     }
     blocks
+}
+
+/// The passes with their times. Of those of a run that failed, no rows that came out are known.
+fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block> {
+    if record.passes.is_empty() {
+        return vec![Block::text("No pass has begun.")];
+    }
+    let total = record.total.max(1e-9);
+    let count = |count: Option<u64>| Cell::number(count.map(units::grouped).unwrap_or_default());
+    let rows = record.passes.iter().enumerate().map(|(number, pass)| {
+        let told = report.and_then(|report| report.passes.get(number));
+        let end = pass.to.unwrap_or(record.total);
+        let what = match (report, told) {
+            (_, Some(told)) => Cell::text(if told.reused { "reused" } else { told.work }),
+            (Some(_), None) => Cell::default(),
+            (None, None) => failed_pass_state(pass),
+        };
+        let bar = Bar { from: 100.0 * pass.from / total, width: 100.0 * (end - pass.from) / total };
+        let rows_in = told.map(|told| told.rows_in).or_else(|| report.is_none().then_some(pass.rows));
+        vec![
+            Cell::text(pass.label.clone()),
+            what,
+            Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
+            Cell::number(format!("{:.2}", end - pass.from)),
+            count(rows_in),
+            count(told.map(|told| told.rows_out)),
+            Cell::number(units::bytes(pass.bytes)),
+        ]
+    });
+    let head = ["pass", "", "time", "#seconds", "#rows in", "#rows out", "#read"];
+    let mut blocks = vec![Block::table("Passes", &head, rows.collect())];
+    let last = record.passes.last().filter(|_| report.is_none());
+    blocks.extend(last.map(|last| {
+        let TimelineRecord { pass_count, .. } = record;
+        let number = last.number;
+        Block::text(match last.to {
+            None => format!("The run failed in pass {number} of {pass_count}."),
+            Some(_) => format!("The run failed after pass {number} of {pass_count}."),
+        })
+    }));
+    blocks
+}
+
+fn failed_pass_state(pass: &PassTime) -> Cell {
+    match (pass.to, pass.reused) {
+        (None, _) => Cell { class: Some("bad"), ..Cell::text("did not end") },
+        (Some(_), true) => Cell::text("reused"),
+        (Some(_), false) => Cell::text("done"),
+    }
 }
 
 fn output_blocks(report: &RunReport) -> Vec<Block> {
@@ -143,11 +206,11 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
     blocks
 }
 
-fn expectation_blocks(report: &RunReport) -> Vec<Block> {
-    if report.expectations.is_empty() {
+fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
+    if rules.is_empty() {
         return Vec::new();
     }
-    let rows = report.expectations.iter().map(|rule| {
+    let rows = rules.iter().map(|rule| {
         let (text, class) = if rule.holds { ("holds", "good") } else { ("does not hold", "bad") };
         vec![
             Cell { text: text.to_owned(), class: Some(class), bar: None },
@@ -179,7 +242,12 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
     if let Some(svg) = drawn(|| charts::lines("step", "loss", &loss)) {
         blocks.push(Block::Chart { label: format!("Loss of {} by step", model.sink), class: "chart", svg });
     }
-    let rows = learned.epochs.iter().map(|epoch| {
+    blocks.push(epochs_table(&learned.epochs));
+    blocks
+}
+
+fn epochs_table(epochs: &[EpochReport]) -> Block {
+    let rows = epochs.iter().map(|epoch| {
         let validation: Vec<String> =
             epoch.validation.iter().map(|(name, value)| format!("{name} {value:.5}")).collect();
         vec![
@@ -188,8 +256,7 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
             Cell::long(validation.join(", ")),
         ]
     });
-    blocks.push(Block::table("Epochs", &["#epoch", "#loss", "on validation rows"], rows.collect()));
-    blocks
+    Block::table("Epochs", &["#epoch", "#loss", "on validation rows"], rows.collect())
 }
 
 fn forecast_blocks(report: &RunReport) -> Vec<Block> {

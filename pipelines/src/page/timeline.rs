@@ -1,15 +1,24 @@
 //! When the passes of a run began and ended, and how much memory the process had.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_storage::{Event, EventListener, TraceContext, resident_bytes};
+use forebay_storage::{EpochReport, Event, EventListener, TraceContext, resident_bytes};
+
+use crate::observe::JudgedRules;
 
 /// Least distance of two looks at the memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
 /// Looks at the memory at most: beyond, every second one is forgotten.
 const SAMPLES_MAX: usize = 1_000;
+
+/// Warnings that are kept.
+const WARNINGS_MAX: usize = 100;
+
+/// Epochs of a training that are kept.
+const EPOCHS_MAX: usize = 1_000;
 
 /// Listens to a run and passes on what it hears.
 pub(crate) struct Timeline {
@@ -22,7 +31,15 @@ pub(crate) struct Timeline {
 #[derive(Debug, Clone, Default)]
 pub(super) struct TimelineRecord {
     pub passes: Vec<PassTime>,
+    /// Passes of the program, as the last one to begin told.
+    pub pass_count: usize,
     pub memory: Vec<MemorySample>,
+    pub warnings: Vec<String>,
+    pub rules: JudgedRules,
+    /// The folders of sources, by name.
+    pub folders: BTreeMap<String, String>,
+    /// Epochs of trainings, by sink.
+    pub epochs: BTreeMap<String, Vec<EpochReport>>,
     pub total: f64,
 }
 
@@ -32,6 +49,10 @@ pub(super) struct PassTime {
     pub label: String,
     pub from: f64,
     pub to: Option<f64>,
+    pub number: usize,
+    /// Whether an earlier run had done it.
+    pub reused: bool,
+    pub rows: u64,
     pub bytes: u64,
 }
 
@@ -49,28 +70,43 @@ impl Timeline {
 
     /// What was heard until now.
     pub(super) fn record(&self) -> TimelineRecord {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        TimelineRecord { total: self.began.elapsed().as_secs_f64(), ..seen }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        seen.total = self.began.elapsed().as_secs_f64();
+        seen.memory.extend(resident_bytes().map(|bytes| MemorySample { at: seen.total, bytes }));
+        seen
     }
 
     fn hear(&self, event: &Event) {
         let now = self.began.elapsed().as_secs_f64();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::PassStarted { label, .. } => {
-                seen.passes.push(PassTime { label: label.clone(), from: now, to: None, bytes: 0 });
+            Event::PassStarted { number, total, label, .. } => {
+                let (label, number) = (label.clone(), *number);
+                seen.passes.push(PassTime { label, from: now, to: None, number, reused: false, rows: 0, bytes: 0 });
+                seen.pass_count = *total;
             }
-            Event::PassDone { .. } => {
+            Event::PassDone { reused, rows, .. } => {
                 if let Some(pass) = seen.passes.last_mut() {
-                    pass.to = Some(now);
+                    (pass.to, pass.reused, pass.rows) = (Some(now), *reused, *rows);
                 }
             }
-            Event::Progress { bytes, .. } => {
+            Event::Progress { rows, bytes } => {
                 if let Some(pass) = seen.passes.last_mut() {
+                    pass.rows += rows;
                     pass.bytes += bytes;
                 }
             }
-            _ => {}
+            Event::Warning { message } if seen.warnings.len() < WARNINGS_MAX => seen.warnings.push(message.clone()),
+            Event::Discovered { source, folder: Some(folder), .. } => {
+                seen.folders.insert(source.clone(), folder.clone());
+            }
+            Event::TrainingEpoch { sink, epoch, .. } => {
+                let epochs = seen.epochs.entry(sink.clone()).or_default();
+                if epochs.len() < EPOCHS_MAX {
+                    epochs.push(epoch.clone());
+                }
+            }
+            event => seen.rules.hear(event),
         }
         if seen.memory.last().is_none_or(|last| now - last.at >= SAMPLE_EVERY.as_secs_f64())
             && let Some(bytes) = resident_bytes()

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use forebay_model::{Fault, SpecLocation};
+use forebay_model::{Fault, FaultSite, SpecLocation};
 use serde_json::{Value, json};
 
 use crate::cli;
@@ -23,7 +23,7 @@ pub(crate) fn all(fault: &Fault, severity: Severity) -> Vec<Value> {
 /// One fault, without those reported with it.
 pub(crate) fn one(fault: &Fault, severity: Severity) -> Value {
     let site = fault.site();
-    let step = site.step.clone().or_else(|| site.spec.as_ref().and_then(|at| step_of_path(&at.path)));
+    let step = step_of(site);
     let related = fault.related_places().iter();
     json!({
         "code": fault.code().name,
@@ -45,6 +45,11 @@ pub(crate) fn one(fault: &Fault, severity: Severity) -> Value {
         "worker": site.worker,
         "exit_code": cli::exit_code(fault),
     })
+}
+
+/// The step that a fault is about.
+pub(crate) fn step_of(site: &FaultSite) -> Option<String> {
+    site.step.clone().or_else(|| site.spec.as_ref().and_then(|at| step_of_path(&at.path)))
 }
 
 /// A range of the spec: from 1, the end column is the first one after it.

@@ -218,7 +218,7 @@ fn window(line: &str, column: usize, width: usize) -> (String, usize) {
 }
 
 /// The errors that led to a fault, each in one line, without what has been said already.
-fn causes(fault: &Fault) -> Vec<String> {
+pub(crate) fn causes(fault: &Fault) -> Vec<String> {
     let mut said = fault.message().to_owned();
     let mut causes = Vec::new();
     let mut next = fault.source();

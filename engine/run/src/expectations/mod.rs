@@ -45,6 +45,13 @@ pub struct ExpectationReport {
     pub found: String,
 }
 
+impl ExpectationReport {
+    fn event(&self) -> Event {
+        let ExpectationReport { step, rule, holds, rows, violations, quarantined, found, .. } = self.clone();
+        Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found }
+    }
+}
+
 /// What the expectations of a run found.
 pub(crate) struct JudgedExpectations {
     pub reports: Vec<ExpectationReport>,
@@ -107,7 +114,7 @@ impl RunExecutor<'_> {
                     }
                 }
             }
-            reports.push(ExpectationReport {
+            let report = ExpectationReport {
                 step: op.label.clone(),
                 rule: expectation.name.clone(),
                 holds: outcome.holds,
@@ -119,7 +126,9 @@ impl RunExecutor<'_> {
                 },
                 values: outcome.examples,
                 found: if outcome.holds { String::new() } else { found },
-            });
+            };
+            self.session.watch.on_event(report.event());
+            reports.push(report);
         }
         let asks: Vec<AnalyzerId> = failed.iter().filter_map(FailedExpectation::analyzer_of_rows).collect();
         let rows = self.first_rows(&asks)?;

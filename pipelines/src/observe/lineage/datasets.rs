@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{NodeInput, Pipeline};
-use forebay_run::{DatasetProfile, OutputReport, RunReport};
+use forebay_run::{DatasetProfile, ExpectationReport, OutputReport, RunReport};
 use serde_json::{Value, json};
 
 use super::facets::{Facets, quality_metrics};
@@ -61,6 +61,8 @@ pub(super) struct EventData<'a> {
     pub columns: &'a BTreeMap<String, Vec<(String, String)>>,
     /// Profiles that the run has learned, by source.
     pub profiles: &'a BTreeMap<String, DatasetProfile>,
+    /// Rules that were judged.
+    pub rules: &'a [ExpectationReport],
     pub report: Option<&'a RunReport>,
 }
 
@@ -83,12 +85,11 @@ impl EventData<'_> {
                 let profile = self.profiles.get(source);
                 facets.add("dataQualityMetrics", quality_metrics(*rows, *bytes, *spans, profile));
             }
-            let rules = self.report.map(|report| report.expectations.as_slice()).unwrap_or_default();
             let is_about = |step: &str| {
                 let node = step.rsplit_once('.').map_or(step, |(node, _)| node);
                 sources_of(self.pipeline, node).contains(source)
             };
-            let rules: Vec<_> = rules.iter().filter(|rule| is_about(&rule.step)).collect();
+            let rules: Vec<_> = self.rules.iter().filter(|rule| is_about(&rule.step)).collect();
             facets.add_assertions(&rules);
             dataset["inputFacets"] = facets.into_value();
             dataset

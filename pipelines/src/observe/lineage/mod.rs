@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use self::datasets::{EventData, SeenSource};
 use self::facets::{Facets, PRODUCER, event_schema};
 use self::settings::{LineageSettings, LineageTarget, ParentRun};
+use super::JudgedRules;
 use super::outbox::Outbox;
 use super::{ObservedSession, RunObserver};
 
@@ -35,6 +36,8 @@ pub(super) struct LineageObserver {
     current: Mutex<Option<CurrentRun>>,
     /// Sources as they were found last. Of intervals side by side, only the first one tells.
     seen: Mutex<BTreeMap<String, SeenSource>>,
+    /// Rules of the run at work, for the case that it fails.
+    judged: Mutex<JudgedRules>,
 }
 
 /// The run at work.
@@ -49,8 +52,8 @@ impl LineageObserver {
     pub fn new(flag: Option<&str>) -> Result<Option<LineageObserver>> {
         let Some(settings) = LineageSettings::resolve(flag)? else { return Ok(None) };
         let (session, run_id) = (OnceLock::new(), OnceLock::new());
-        let (current, seen) = Default::default();
-        Ok(Some(LineageObserver { settings, out: Outbox::new(), session, run_id, current, seen }))
+        let (current, seen, judged) = Default::default();
+        Ok(Some(LineageObserver { settings, out: Outbox::new(), session, run_id, current, seen, judged }))
     }
 
     fn current(&self) -> MutexGuard<'_, Option<CurrentRun>> {
@@ -59,6 +62,10 @@ impl LineageObserver {
 
     fn seen(&self) -> MutexGuard<'_, BTreeMap<String, SeenSource>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judged(&self) -> MutexGuard<'_, JudgedRules> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn event(&self, kind: &str, run: &CurrentRun, ended: Option<Result<&RunReport, &Fault>>) -> Value {
@@ -71,11 +78,13 @@ impl LineageObserver {
         let columns = report.and_then(known).unwrap_or_default();
         let seen = self.seen().clone();
         let profiles = report.and_then(|report| source_profiles(session?, &run.pipeline, report).ok());
+        let judged = self.judged().rules().to_vec();
         let data = EventData {
             pipeline: &run.pipeline,
             seen: &seen,
             columns: &columns,
             profiles: &profiles.unwrap_or_default(),
+            rules: report.map_or(&judged, |report| &report.expectations),
             report,
         };
         let mut facets = Facets::default();
@@ -135,11 +144,13 @@ impl RunObserver for LineageObserver {
     fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
         let id = run_uuid(self.run_id.get(), &pipeline.name, interval);
         let run = CurrentRun { id, pipeline: pipeline.clone(), interval: interval.cloned() };
+        *self.judged() = JudgedRules::default();
         self.out.send(self.event("START", &run, None));
         *self.current() = Some(run);
     }
 
     fn on_event(&self, event: &Event) {
+        self.judged().hear(event);
         let Event::Discovered { source, spans, rows, bytes, folder } = event else { return };
         let seen = SeenSource { folder: folder.clone(), spans: *spans, rows: *rows, bytes: *bytes };
         self.seen().insert(source.clone(), seen);
