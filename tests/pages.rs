@@ -1,8 +1,10 @@
 //! Pages to look at: one file each that needs nothing else.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use crate::quantiles::{date, numbers, series_days, values_by_day};
 use crate::support::TestDirectory;
 
 const SPEC: &str = r#"
@@ -258,4 +260,123 @@ fn the_page_of_three_hundred_columns_stays_small() {
     assert_eq!(text.matches("<div class=\"column\">").count(), 300);
     assert_eq!(text.matches("<svg").count(), 150);
     assert!(text.len() < 5 << 20, "{} bytes", text.len());
+}
+
+/// A forecast of demand; `HISTORY`, `UNTIL`, `BEFORE`, `BEHIND`, `TRAIN` and `PREDICT` are replaced.
+const FORECAST: &str = r#"
+version: 1
+name: drawn
+sources:
+  demand: { parquet: { path: HISTORY }, time: date, keys: [store_id, item_id] }
+steps:
+  features:
+    from: demand
+    fit_on: train
+    do:
+      - filter: "qty IS NOT NULL"
+      - select: [date, store_id, item_id, qty]
+      - derive: { qty: "CAST(qty AS DOUBLE)" }
+BEFORE
+      - future_rows: { horizon: 3d, every: 1d }
+      - lag: { columns: [qty], by: [3d, 4d, 7d] }
+BEHIND
+split: { train: "date < DATE 'UNTIL'", validation: "date >= DATE 'UNTIL'" }
+label: { column: qty, horizon: 3d }
+sinks:
+  trees:
+    from: features
+    train: { path: out/trees, model: gbdt, label: qty, dense: [qty_lag_3d, qty_lag_4d, qty_lag_7d], categorical: [], rounds: 10, leaves: 6, TRAIN }
+  forecast: { from: features, predict: { model: trees, path: out/forecast, min: 0, season: 3d, PREDICT } }
+"#;
+
+fn forecast_spec(shop: &TestDirectory, changes: &[(&str, &str)]) {
+    let mut text = FORECAST.to_owned();
+    let none = ["BEFORE\n", "BEHIND\n", ", TRAIN", ", PREDICT"].map(|place| (place, ""));
+    for (place, with) in changes.iter().copied().chain(none) {
+        text = text.replace(place, with);
+    }
+    shop.write("spec.yaml", &text);
+}
+
+/// A chart of a series: its keys, its known values, its predicted ones, and the drawing.
+#[derive(Debug, Clone, PartialEq)]
+struct DrawnSeries {
+    keys: String,
+    known: usize,
+    predicted: usize,
+    svg: String,
+}
+
+fn drawn_series(text: &str) -> Vec<DrawnSeries> {
+    let charts = text.split("aria-label=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+    let series = charts.filter_map(|(label, rest)| {
+        let (keys, counts) = label.split_once(": ").filter(|(_, counts)| counts.contains(" known values, then "))?;
+        let counts: Vec<usize> = counts.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let svg = rest.split("<svg").nth(1).unwrap().split("</svg>").next().unwrap().to_owned();
+        Some(DrawnSeries { keys: keys.to_owned(), known: counts[0], predicted: counts[1], svg })
+    });
+    series.collect()
+}
+
+#[test]
+fn the_page_of_a_forecast_draws_series_beside_the_end_of_their_history() {
+    let shop = TestDirectory::new();
+    let days = shop.days("history");
+    let until = date(&days, 33);
+    let known = values_by_day(&shop.rows("history"));
+    let last = *known.keys().map(|(_, _, day)| day).max().unwrap();
+    let draw = |changes: &[(&str, &str)], state: &str, threads: &str| {
+        forecast_spec(&shop, &[&[("HISTORY", "history"), ("UNTIL", until.as_str())], changes].concat());
+        shop.forebay(&["run", "spec.yaml", "--report=run.html", state, threads]).expect(0);
+        page(&shop, "run.html")
+    };
+    for (number, train) in
+        ["", ", quantiles: [0.1, 0.5, 0.9]", ", strategy: per_step", ", strategy: recursive"].into_iter().enumerate()
+    {
+        let text = draw(&[(", TRAIN", train)], &format!("--state=state-{number}"), "--threads=2");
+        let drawn = drawn_series(&text);
+        assert_eq!(drawn.len(), 6, "{train}: {text}");
+        let forecast = shop.rows("out/forecast");
+        let mut totals: BTreeMap<String, f64> = BTreeMap::new();
+        for ((store, item, _), value) in series_days(&forecast).into_iter().zip(numbers(&forecast, "prediction")) {
+            *totals.entry(format!("store_id {store}, item_id {item}")).or_default() += value.unwrap();
+        }
+        let mut largest: Vec<f64> = totals.values().copied().collect();
+        largest.sort_by(|a, b| b.total_cmp(a));
+        let shown: Vec<f64> = drawn.iter().map(|series| totals[&series.keys]).collect();
+        assert_eq!(shown[..3], largest[..3], "{train}");
+        assert!(shown[3..].iter().any(|total| *total < largest[3]), "{train}: not the largest alone: {shown:?}");
+        for series in &drawn {
+            let is_own = |(store, item, day): &&(String, String, i32)| {
+                format!("store_id {store}, item_id {item}") == series.keys && *day > last - 28
+            };
+            assert_eq!((series.known, series.predicted), (known.keys().filter(is_own).count(), 3), "{}", series.keys);
+            assert!(series.svg.contains("polyline"), "{}", series.svg);
+            assert_eq!(series.svg.contains("<polygon"), train.contains("quantiles"), "{train}");
+        }
+        assert_eq!(text.contains("q10 to q90"), train.contains("quantiles"));
+        // The same again, without a state, on one thread.
+        let again = drawn_series(&draw(&[(", TRAIN", train)], &format!("--state=again-{number}"), "--threads=1"));
+        assert_eq!(again, drawn, "{train}");
+        assert!(text.len() < 200_000, "{} bytes", text.len());
+    }
+    // From text files, and after steps that look at rows or learn from them.
+    let before = "      - profile: {}\n      - expect: [{ range: { qty: [0, 1] }, policy: warn }]\n      - impute: { \
+                  columns: [qty], with: mean }\n";
+    let text = draw(&[("BEFORE\n", before), (", PREDICT", ", format: csv")], "--state=csv", "--threads=2");
+    let drawn = drawn_series(&text);
+    assert!(drawn.len() == 6 && drawn.iter().all(|series| series.known > 5 && series.predicted == 3), "{drawn:?}");
+    // The naive forecast, where there is no time for more.
+    forecast_spec(
+        &shop,
+        &[("HISTORY", "history"), ("UNTIL", &until), ("\nlabel:", "\ndeadline: { ladder: [naive] }\nlabel:")],
+    );
+    shop.forebay(&["run", "spec.yaml", "--report=run.html", "--state=naive", "--deadline=0s"]).expect(0);
+    let text = page(&shop, "run.html");
+    assert!(text.contains("did less, to be on time: naive"), "{text}");
+    assert_eq!(drawn_series(&text).len(), 6);
+    // Predictions in other units than those of the history.
+    let text = draw(&[("BEHIND\n", "      - log1p: { columns: [qty] }\n")], "--state=units", "--threads=2");
+    assert!(text.contains("The history is not drawn: `features.log1p` changes the label `qty`"), "{text}");
+    assert!(drawn_series(&text).iter().all(|series| series.known == 0 && series.predicted == 3));
 }

@@ -63,8 +63,9 @@ pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
 };
 pub use predict::{
-    ForecastColumns, ForecastFormat, LoadedModel, ModelPredictor, PredictConfig, PredictTransform, PredictedRows,
-    Predictions, quantile_column,
+    ForecastColumns, ForecastExamples, ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, ModelPredictor,
+    PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint,
+    quantile_column,
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{

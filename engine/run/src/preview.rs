@@ -64,6 +64,7 @@ impl Session {
             connectors: Arc::new(connectors),
             artifact: artifact.as_ref(),
             enforces_rules: false,
+            uses_state: false,
         };
         let rows = self.compute_rows(pipeline, request, ScratchDir::new(None, self.watch.clone())?)?;
         let (mut batches, mut left) = (Vec::new(), options.rows);

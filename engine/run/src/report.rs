@@ -7,6 +7,7 @@ use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
 use crate::expectations::ExpectationReport;
+use crate::predict::ForecastLayout;
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
@@ -226,6 +227,9 @@ pub struct ForecastReport {
     pub clipped: u64,
     /// Rows whose quantiles crossed, and were sorted.
     pub crossed: u64,
+    /// What its columns are.
+    #[serde(skip)]
+    pub layout: ForecastLayout,
     /// Whether readers saw something else before, or nothing.
     #[serde(skip)]
     pub is_new: bool,

@@ -16,8 +16,8 @@ use crate::session::{Session, SessionOptions};
 /// The kind of step that selects rows.
 const FILTER: &str = "filter";
 
-/// The kind of step that stops a run for its rows.
-const EXPECT: &str = "expect";
+/// Kinds of steps that look at rows, and leave them as they are: `expect` may stop a run for them.
+const LOOKING: [&str; 2] = ["expect", "profile"];
 
 /// The name of what is computed; no step can be called so.
 const SHOWN: &str = "--where";
@@ -34,6 +34,8 @@ pub(crate) struct RowsRequest<'a> {
     pub artifact: Option<&'a Artifact>,
     /// Whether rules of `expect` stop the run and take out rows. Where steps have learned, they only warn.
     pub enforces_rules: bool,
+    /// Whether what earlier runs have learned is taken from the state directory, and kept there.
+    pub uses_state: bool,
 }
 
 /// The rows of a step, batch by batch. They lie in files until this is dropped.
@@ -81,7 +83,7 @@ impl Session {
         let connectors = self.connectors.clone();
         self.compute_rows(
             pipeline,
-            RowsRequest { step, condition: None, connectors, artifact: None, enforces_rules: true },
+            RowsRequest { step, condition: None, connectors, artifact: None, enforces_rules: true, uses_state: false },
             scratch,
         )
     }
@@ -105,7 +107,7 @@ impl Session {
             None => self.upstream_of(pipeline, &step)?,
         };
         if request.artifact.is_none() && !request.enforces_rules {
-            wanted.nodes.iter_mut().for_each(|node| node.steps.retain(|step| step.kind != EXPECT));
+            wanted.nodes.iter_mut().for_each(|node| node.steps.retain(|step| !LOOKING.contains(&step.kind.as_str())));
         }
         let mut from = step;
         if let Some(condition) = request.condition {
@@ -124,7 +126,8 @@ impl Session {
             optional: false,
             at: None,
         });
-        let options = SessionOptions { state: place("state"), run_id: None, ..self.options.clone() };
+        let state = if request.uses_state { self.options.state.clone() } else { place("state") };
+        let options = SessionOptions { state, run_id: None, ..self.options.clone() };
         let (deadline, cluster, turn, claim, lease, carried) = Default::default();
         let session = Session {
             connectors: request.connectors,
@@ -197,7 +200,7 @@ fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pi
         }
         source.ready = None;
     }
-    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == EXPECT) {
+    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == "expect") {
         for rule in step.config.as_array_mut().into_iter().flatten() {
             if rule.get("policy").is_some_and(|policy| policy == "fail") {
                 rule["policy"] = Value::from("warn");

@@ -14,8 +14,13 @@ const FONT: (&str, i32) = ("sans-serif", 16);
 /// Room beside a histogram, for half of a label.
 const HISTOGRAM_SIDE: u32 = 24;
 
-/// Room for the name of a line, as a share of the height.
-const NAME_HEIGHT: f64 = 0.16;
+/// Pixels for the name of a line, and beside all names.
+const NAME_HEIGHT: f64 = 20.0;
+const NAMES_MARGIN: f64 = 14.0;
+
+/// Pixels around the lines, above and below, and for the axis below them.
+const MARGIN: u32 = 10;
+const X_AXIS_HEIGHT: u32 = 48;
 
 /// Labels of an axis at most.
 const LABELS_MAX: usize = 8;
@@ -26,60 +31,110 @@ pub(super) struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+/// The space between two lines.
+pub(super) struct Band {
+    pub name: String,
+    /// The lower line and then the upper one, at the same places.
+    pub points: Vec<BandPoint>,
+}
+
+/// A place of a band.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BandPoint {
+    pub x: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// A chart with lines.
+pub(super) struct LineChart<'a> {
+    pub x_title: &'a str,
+    pub y_title: &'a str,
+    pub lines: &'a [Line],
+    /// In the colour of the last line.
+    pub band: Option<&'a Band>,
+    /// Labels of the axis from left to right.
+    pub x_text: &'a dyn Fn(f64) -> String,
+    pub x_labels_max: usize,
+    pub size: (u32, u32),
+}
+
 /// Lines over common axes, with their names beside them; `None` where there is nothing to draw.
 pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<String> {
-    let points = || lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
-    let bounds = |values: &mut dyn Iterator<Item = f64>| {
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
-    };
-    let (left, right) = bounds(&mut points().map(|(x, _)| *x));
-    let (low, high) = bounds(&mut points().map(|(_, y)| *y).chain([0.0]));
-    if left >= right || low >= high {
-        return None;
-    }
-    // Names of lines stand above the lines.
-    let headroom = if lines.len() > 1 { 1.05 + NAME_HEIGHT * lines.len() as f64 } else { 1.05 };
-    let x_values: Vec<f64> = points().map(|(x, _)| *x).collect();
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (720, 280)).into_drawing_area();
-        let mut chart = ChartBuilder::on(&area)
-            .margin(10)
-            .x_label_area_size(48)
-            .y_label_area_size(84)
-            .build_cartesian_2d(left..right, low..high * headroom)
-            .ok()?;
-        let mesh = chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .x_desc(x_title)
-            .y_desc(y_title)
-            .x_labels(label_count(&x_values))
-            .y_labels(LABELS_MAX)
-            .x_label_formatter(&|x| tick(*x))
-            .y_label_formatter(&|y| tick(*y))
-            .label_style(FONT)
-            .axis_desc_style(FONT)
-            .axis_style(GREY)
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GREY.mix(0.3))
-            .draw();
-        mesh.ok()?;
-        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-            let points = line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
-            let colour = *colour;
-            let drawn = chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).ok()?;
-            drawn
-                .label(&line.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+    let x_text = &tick;
+    LineChart { x_title, y_title, lines, band: None, x_text, x_labels_max: LABELS_MAX, size: (720, 280) }.draw()
+}
+
+impl LineChart<'_> {
+    /// Draws it; `None` where there is nothing to draw.
+    pub fn draw(&self) -> Option<String> {
+        let LineChart { x_title, y_title, lines, band, x_text, x_labels_max, size } = self;
+        let points = || lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+        let bounds = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+        };
+        let band_points: &[BandPoint] = band.map_or(&[], |band| &band.points);
+        let band_ends = || band_points.iter().flat_map(|point| [point.low, point.high]);
+        let (left, right) = bounds(&mut points().map(|(x, _)| *x));
+        let (low, high) = bounds(&mut points().map(|(_, y)| *y).chain(band_ends()).chain([0.0]));
+        if left >= right {
+            return None;
         }
-        if lines.len() > 1 {
-            let mut names = chart.configure_series_labels();
-            names.position(SeriesLabelPosition::UpperRight).label_font(FONT).border_style(GREY).draw().ok()?;
+        let high = if low < high { high } else { low + 1.0 };
+        // Names of lines stand above the lines.
+        let names = lines.len() + usize::from(band.is_some());
+        let height = f64::from(size.1.saturating_sub(2 * MARGIN + X_AXIS_HEIGHT));
+        let names_height = if names > 1 { NAME_HEIGHT * names as f64 + NAMES_MARGIN } else { 0.0 };
+        let headroom = 1.05 / (1.0 - names_height / height).max(0.1);
+        let x_values: Vec<f64> = points().map(|(x, _)| *x).collect();
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, *size).into_drawing_area();
+            let mut chart = ChartBuilder::on(&area)
+                .margin(MARGIN)
+                .x_label_area_size(X_AXIS_HEIGHT)
+                .y_label_area_size(if y_title.is_empty() { 48 } else { 84 })
+                .build_cartesian_2d(left..right, low..high * headroom)
+                .ok()?;
+            let mesh = chart
+                .configure_mesh()
+                .disable_x_mesh()
+                .x_desc(*x_title)
+                .y_desc(*y_title)
+                .x_labels(label_count(&x_values).min(*x_labels_max))
+                .y_labels(LABELS_MAX)
+                .x_label_formatter(&|x| x_text(*x))
+                .y_label_formatter(&|y| tick(*y))
+                .label_style(FONT)
+                .axis_desc_style(FONT)
+                .axis_style(GREY)
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(GREY.mix(0.3))
+                .draw();
+            mesh.ok()?;
+            if let Some(Band { name, points }) = band {
+                let back = points.iter().rev().map(|point| (point.x, point.high));
+                let outline = points.iter().map(|point| (point.x, point.low)).chain(back);
+                let style = COLOURS[lines.len().saturating_sub(1) % COLOURS.len()].mix(0.3).filled();
+                let drawn = chart.draw_series([Polygon::new(outline.collect::<Vec<_>>(), style)]).ok()?;
+                drawn.label(name).legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], style));
+            }
+            for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+                let points = line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
+                let colour = *colour;
+                let drawn = chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).ok()?;
+                drawn
+                    .label(&line.name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+            }
+            if names > 1 {
+                let mut names = chart.configure_series_labels();
+                names.position(SeriesLabelPosition::UpperRight).label_font(FONT).border_style(GREY).draw().ok()?;
+            }
+            area.present().ok()?;
         }
-        area.present().ok()?;
+        Some(svg)
     }
-    Some(svg)
 }
 
 /// How many labels an axis has: one for each whole number, where there are few.

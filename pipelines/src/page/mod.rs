@@ -4,6 +4,7 @@ mod backtest;
 mod charts;
 mod failed;
 mod file;
+mod forecast;
 mod graph;
 mod profile;
 mod run;
@@ -72,9 +73,21 @@ enum Block {
         class: &'static str,
         svg: String,
     },
+    /// Drawings beside each other, where there is room.
+    Charts {
+        charts: Vec<SmallChart>,
+    },
     Columns {
         columns: Vec<ColumnCard>,
     },
+}
+
+/// A drawing with a title.
+#[derive(Debug, Serialize)]
+struct SmallChart {
+    title: String,
+    label: String,
+    svg: String,
 }
 
 /// The head of a column of a table.
@@ -143,6 +156,14 @@ impl Page {
     fn add(&mut self, id: &'static str, title: &'static str, blocks: Vec<Block>) {
         if !blocks.is_empty() {
             self.sections.push(Section { id, title, blocks });
+        }
+    }
+
+    /// Adds to a section, which need not be there.
+    fn extend(&mut self, id: &'static str, title: &'static str, blocks: Vec<Block>) {
+        match self.sections.iter_mut().find(|section| section.id == id) {
+            Some(section) => section.blocks.extend(blocks),
+            None => self.add(id, title, blocks),
         }
     }
 

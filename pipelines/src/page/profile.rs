@@ -61,10 +61,7 @@ impl Page {
         if !profile.pairs.is_empty() {
             blocks.push(pairs_table(&profile.pairs));
         }
-        match self.sections.iter_mut().find(|section| section.id == "profiles") {
-            Some(section) => section.blocks.extend(blocks),
-            None => self.add("profiles", "Profiles", blocks),
-        }
+        self.extend("profiles", "Profiles", blocks);
     }
 }
 

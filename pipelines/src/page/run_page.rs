@@ -52,6 +52,13 @@ impl RunPage {
         for (of, profile) in session.learned_profiles(pipeline, report)? {
             page.add_profile(&of, &profile);
         }
+        for forecast in &report.forecasts {
+            // A page tells of a run: what cannot be drawn fails none.
+            match session.forecast_examples(pipeline, forecast) {
+                Ok(examples) => page.add_forecast(&forecast.sink, &examples),
+                Err(fault) => page.add_missing_forecast(&forecast.sink, &fault),
+            }
+        }
         page.add_costs(&session.run_costs(&pipeline.name)?);
         self.page = Some(page);
         Ok(())

@@ -16,14 +16,13 @@ use std::time::Instant;
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, TimeCutoff, codes, tick_nanoseconds};
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow, bind};
 use forebay_storage::{Event, ScratchDir};
-use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
 use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
 use self::scores::ForecastQuantiles;
 use crate::leak_check::TimeRange;
-use crate::predict::{PredictConfig, check_label_units, step_of_future};
+use crate::predict::{PredictConfig, check_label_units, horizon_of, step_of_future};
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
@@ -72,7 +71,7 @@ impl Session {
         self.check_forecasts(pipeline, &bound)?;
         let mut plans = Vec::new();
         for (number, sink) in pipeline.predictions.iter().enumerate() {
-            let plan = check_label_units(pipeline, &bound, sink)
+            let plan = check_label_units(pipeline, &bound, &sink.from)
                 .and_then(|()| ForecastBacktest::new(self, pipeline, &bound, number, sink, options));
             plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
         }
@@ -241,14 +240,6 @@ impl<'a> ForecastBacktest<'a> {
 
 fn path_in(scratch: &Path, name: &str) -> Value {
     json!(scratch.join(name).display().to_string())
-}
-
-/// In nanoseconds, or in steps of a time column of integers.
-fn horizon_of(future: &FutureFlow) -> i64 {
-    match future.horizon {
-        SeriesLength::Ticks(ticks) => ticks,
-        SeriesLength::Rows(rows) => rows as i64,
-    }
 }
 
 /// The source whose rows a forecast continues.

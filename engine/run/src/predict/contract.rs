@@ -1,5 +1,7 @@
 //! What every forecast keeps: checked on its files, before anyone can see them.
 
+use std::ops::ControlFlow;
+
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Schema};
@@ -7,9 +9,9 @@ use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_commit::Manifest;
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_storage::{ScanRequest, StorageLocation, literal_path};
-use serde_json::json;
+use forebay_storage::StorageLocation;
 
+use super::forecast_files::ForecastFiles;
 use super::values::PredictionBounds;
 use crate::session::Session;
 
@@ -45,21 +47,14 @@ impl ForecastContract<'_> {
         }
         let mut last: Option<OwnedRow> = None;
         let mut converter = self.converter()?;
-        for file in manifest.files() {
-            let path = literal_path(&out.join(&file.path).shown);
-            let source = session.connectors.source(self.format, &json!({ "path": path }))?;
-            let dataset = source.discover(&session.io, &[])?;
-            let columns = self.keys.iter().map(String::as_str).chain([self.time]);
-            let columns = columns.chain(self.predictions.iter().map(String::as_str)).map(str::to_owned).collect();
-            let request = ScanRequest::of_columns(columns, &dataset.schema);
-            for span in &dataset.spans {
-                for chunk in source.open(&session.io, span, &request)? {
-                    session.interrupt.check()?;
-                    self.check_batch(&chunk?.batch, &mut converter, &mut last)?;
-                }
-            }
-        }
-        Ok(())
+        let columns = self.keys.iter().map(String::as_str).chain([self.time]);
+        let columns = columns.chain(self.predictions.iter().map(String::as_str)).map(str::to_owned);
+        let columns: Vec<String> = columns.collect();
+        let files = ForecastFiles { session, out, manifest, format: self.format, types: None };
+        files.read(&columns, &[], &mut |batch| {
+            self.check_batch(batch, &mut converter, &mut last)?;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// Keys as they are ordered: integers, dates and times by value, all else as text.

@@ -7,6 +7,8 @@
 mod config;
 mod contract;
 mod earlier;
+mod examples;
+mod forecast_files;
 mod model;
 mod naive;
 mod step;
@@ -22,9 +24,11 @@ use forebay_plan::{
     BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, changed_by, check_horizon,
     compile, unknown_column,
 };
+use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
 pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
+pub use self::examples::{ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
@@ -258,6 +262,7 @@ impl<'a> UnpublishedForecast<'a> {
         let staged = std::mem::take(&mut self.staged);
         let mut outputs = self.run.publish(staged)?;
         std::mem::take(&mut self.run.background).join_all()?;
+        let layout = ForecastLayout::of(self.plan, &self.run.program.bound)?;
         let output = outputs.pop().ok_or_else(|| Fault::internal("a forecast without an output"))?;
         let future = self.run.future.pop().ok_or_else(|| Fault::internal("a forecast of no series"))?;
         Ok(ForecastReport {
@@ -273,6 +278,7 @@ impl<'a> UnpublishedForecast<'a> {
             artifact: self.plan.artifact.clone(),
             clipped: output.clipped,
             crossed: output.crossed,
+            layout,
             is_new: output.is_new,
         })
     }
@@ -322,8 +328,8 @@ impl RunExecutor<'_> {
 }
 
 /// Refuses to compare forecasts with the values that came where the model's label has other units than these.
-pub(crate) fn check_label_units(pipeline: &Pipeline, bound: &BoundPipeline, sink: &PipelineSink) -> Result<()> {
-    let (Some(label), future) = (&pipeline.label, future_of(bound, &sink.from)?) else { return Ok(()) };
+pub(crate) fn check_label_units(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<()> {
+    let (Some(label), future) = (&pipeline.label, future_of(bound, from)?) else { return Ok(()) };
     let Some(by) = future.rows.iter().find_map(|stream| changed_by(bound, &stream.ops, &label.column)) else {
         return Ok(());
     };
@@ -340,4 +346,12 @@ fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow>
     let flow = bound.flows.get(from);
     let flow = flow.ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{from}`")))?;
     flow.future.as_deref().ok_or_else(no_future)
+}
+
+/// How far a forecast goes: in nanoseconds, or in steps of a time column of integers.
+pub(crate) fn horizon_of(future: &FutureFlow) -> i64 {
+    match future.horizon {
+        SeriesLength::Ticks(ticks) => ticks,
+        SeriesLength::Rows(rows) => rows as i64,
+    }
 }

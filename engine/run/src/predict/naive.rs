@@ -180,7 +180,7 @@ impl Session {
             return Err(fault.hint(hint).at(deadline.at.as_ref()));
         }
         let faults = pipeline.predictions.iter().filter_map(|sink| {
-            let checked = self.naive_plan(pipeline, sink).and_then(|_| check_label_units(pipeline, bound, sink));
+            let checked = self.naive_plan(pipeline, sink).and_then(|_| check_label_units(pipeline, bound, &sink.from));
             let fault = checked.err()?;
             Some(fault.at(sink.at.as_ref()))
         });
