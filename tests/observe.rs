@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use forebay::run::{TrackedRun, TrackedTrainings, TrainingTracker};
+use forebay::{Forebay, SessionOptions};
 use prost::Message;
 use serde_json::Value;
 
@@ -410,17 +413,22 @@ fn scalars(mut bytes: &[u8]) -> BTreeMap<String, Vec<(i64, f64)>> {
     scalars
 }
 
+/// A server that takes everything as one of MLflow does.
+fn mlflow_server() -> WebRecorder {
+    WebRecorder::start(|request| match request.path.split('?').next().unwrap() {
+        "/api/2.0/mlflow/experiments/get-by-name" => (404, r#"{"error_code":"RESOURCE_DOES_NOT_EXIST"}"#.to_owned()),
+        "/api/2.0/mlflow/experiments/create" => (200, r#"{"experiment_id":"7"}"#.to_owned()),
+        "/api/2.0/mlflow/runs/create" => (200, r#"{"run":{"info":{"run_id":"r1"}}}"#.to_owned()),
+        _ => (200, "{}".to_owned()),
+    })
+}
+
 #[test]
 fn trainings_are_tracked_in_mlflow() {
     let shop = TestDirectory::new();
     shop.clicks("clicks", 400);
     shop.write("spec.yaml", TRAINING);
-    let server = WebRecorder::start(|request| match request.path.split('?').next().unwrap() {
-        "/api/2.0/mlflow/experiments/get-by-name" => (404, r#"{"error_code":"RESOURCE_DOES_NOT_EXIST"}"#.to_owned()),
-        "/api/2.0/mlflow/experiments/create" => (200, r#"{"experiment_id":"7"}"#.to_owned()),
-        "/api/2.0/mlflow/runs/create" => (200, r#"{"run":{"info":{"run_id":"r1"}}}"#.to_owned()),
-        _ => (200, "{}".to_owned()),
-    });
+    let server = mlflow_server();
     let mut command = shop.command(&["run", "spec.yaml", "--json", "--run-id=tonight"]);
     command.env("MLFLOW_TRACKING_URI", &server.url).env("MLFLOW_EXPERIMENT_NAME", "nights & days");
     command.env("MLFLOW_TRACKING_TOKEN", "secret");
@@ -496,6 +504,57 @@ fn trainings_are_tracked_in_mlflow() {
     // A server that is not there.
     let call = shop.forebay(&["run", "spec.yaml", "--mlflow=http://127.0.0.1:9", "--state=other", "--json"]).expect(0);
     assert!(call.stdout.contains("MLflow cannot be reached"), "{}", call.stdout);
+}
+
+#[test]
+fn programs_track_trainings_as_their_specs_say() {
+    let shop = TestDirectory::new();
+    shop.clicks("clicks", 400);
+    let server = mlflow_server();
+    let tracked = format!("batch_rows: 512, mlflow: {{ uri: \"{}\", experiment: of the spec }}", server.url);
+    let spec =
+        TRAINING.replace("batch_rows: 512", &tracked).replace("path: clicks", &format!("path: {}", shop.at("clicks")));
+    let begin = |number: usize| {
+        let path =
+            shop.write("spec.yaml", &spec.replace("path: net", &format!("path: {}", shop.at(&format!("net{number}")))));
+        let options =
+            SessionOptions::default().threads(2).memory_bytes(512 << 20).state(shop.at(&format!("state{number}")));
+        let forebay = Forebay::new().with_options(options);
+        let pipeline = forebay.read_spec(path, [] as [(&str, &str); 0]).unwrap();
+        (forebay, pipeline)
+    };
+    let told = |before: usize, id: &str, status: &str| {
+        let told = server.requests().split_off(before);
+        let of = |path: &str| -> Vec<Value> {
+            told.iter().filter(|request| request.path.ends_with(path)).map(RecordedRequest::json).collect()
+        };
+        assert_eq!(of("experiments/create")[0]["name"], "of the spec");
+        let created = of("runs/create");
+        assert!(created.len() == 1 && created[0]["tags"].to_string().contains(id), "{created:?}");
+        assert!(of("runs/log-batch").iter().any(|batch| batch.to_string().contains("epoch_loss")));
+        // When the run has ended, all is told.
+        let updates = of("runs/update");
+        assert_eq!(updates.last().unwrap()["status"], status);
+    };
+    let (forebay, pipeline) = begin(0);
+    let report = forebay.run(&pipeline).unwrap();
+    told(0, &report.models[0].id, "FINISHED");
+    let (forebay, pipeline) = begin(1);
+    let before = server.requests().len();
+    let report = forebay.session().unwrap().run(&pipeline).unwrap();
+    told(before, &report.models[0].id, "FINISHED");
+    // A session of another program does with trainings what that likes.
+    struct Silent;
+    impl TrainingTracker for Silent {
+        fn begin(&self, run: &TrackedRun<'_>) -> Option<Arc<dyn TrackedTrainings>> {
+            assert_eq!(run.pipeline.trainings.len(), 1);
+            None
+        }
+    }
+    let (forebay, pipeline) = begin(2);
+    let before = server.requests().len();
+    forebay.session().unwrap().with_training_tracker(Arc::new(Silent)).run(&pipeline).unwrap();
+    assert_eq!(server.requests().len(), before);
 }
 
 fn scrape(address: &str) -> BTreeMap<String, f64> {

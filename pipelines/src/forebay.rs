@@ -15,6 +15,7 @@ use forebay_run::{
 use forebay_storage::{EventListener, IgnoreEvents};
 
 use crate::backfill::{Backfill, IntervalOutcome};
+use crate::observe::MlflowTracker;
 use crate::spec;
 
 /// The transforms and formats that pipelines can use, and how they are run.
@@ -104,11 +105,14 @@ impl Forebay {
         spec::parse(&spec::read_text(path)?, &path.display().to_string(), &params, &self.spec_catalog())
     }
 
-    /// A session, for several calls that share a deadline, workers or an interrupt.
+    /// A session, for several calls that share a deadline, workers or an interrupt. Its runs tell MLflow of trainings
+    /// whose sinks ask for it (`mlflow:`), and of all trainings where `MLFLOW_TRACKING_URI` names a server.
     pub fn session(&self) -> Result<Session> {
         let mut registry = self.registry.clone();
         registry.register::<PredictTransform>();
-        Session::new(registry, Arc::new(self.connectors), exact_sql(), self.options.clone(), self.listener.clone())
+        let (options, listener) = (self.options.clone(), self.listener.clone());
+        let session = Session::new(registry, Arc::new(self.connectors), exact_sql(), options, listener)?;
+        Ok(session.with_training_tracker(Arc::new(MlflowTracker::new())))
     }
 
     /// Learns everything, commits the artifact, and writes all sinks.

@@ -37,6 +37,7 @@ mod training_checks;
 mod training_inputs;
 mod training_parts;
 mod training_start;
+mod training_tracker;
 mod worker_server;
 
 pub use backtest::{
@@ -85,4 +86,5 @@ pub use task::{RowStream, Task};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
 pub use training_parts::{PartContext, TakePartFn};
 pub use training_start::WarmStart;
+pub use training_tracker::{TrackedRun, TrackedTrainings, TrainingTracker};
 pub use worker_server::WorkerServer;

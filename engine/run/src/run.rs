@@ -14,6 +14,7 @@ use crate::attempt::RunAttempt;
 use crate::deadline::{DeadlineMonitor, DeadlineSpec, RunCost, RunSignals, Webhook};
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::Session;
+use crate::training_tracker::{TrackedEvents, TrackedRun};
 
 /// What a run is for.
 #[derive(Clone, Copy)]
@@ -32,14 +33,28 @@ impl Session {
         Ok(self.cost_history(pipeline)?.totals())
     }
 
-    /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
-    /// by then is not done again.
+    /// Runs, and tells of trainings where they are tracked.
     pub(crate) fn run_with_deadline(
         &self,
         pipeline: &Pipeline,
         goal: RunMode<'_>,
         interval: Option<&Interval>,
     ) -> Result<RunReport> {
+        let tracker = self.tracker.as_ref().filter(|_| matches!(goal, RunMode::Run) && !pipeline.trainings.is_empty());
+        let trainings = tracker.and_then(|tracker| {
+            let (run_id, io, watch) = (self.options.run_id.as_deref(), &self.io, &self.watch);
+            tracker.begin(&TrackedRun { pipeline, run_id, io, watch })
+        });
+        let Some(trainings) = trainings else { return self.run_attempts(pipeline, goal, interval) };
+        let watch = Arc::new(TrackedEvents { inner: self.watch.clone(), trainings: trainings.clone() });
+        let done = Session { watch, ..self.clone() }.run_attempts(pipeline, goal, interval);
+        trainings.end(done.as_ref());
+        done
+    }
+
+    /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
+    /// by then is not done again.
+    fn run_attempts(&self, pipeline: &Pipeline, goal: RunMode<'_>, interval: Option<&Interval>) -> Result<RunReport> {
         let before = self.io.usage();
         let spec = pipeline.deadline.as_ref();
         let by = spec.and_then(|spec| Some((spec, spec.by.as_deref()?)));

@@ -26,6 +26,7 @@ use crate::deadline::{CostHistory, DeadlineSpec, planned_passes};
 use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
 use crate::report::RunReport;
 use crate::run::RunMode;
+use crate::training_tracker::TrainingTracker;
 
 /// What the user decides about a run.
 ///
@@ -92,6 +93,8 @@ pub struct Session {
     pub(crate) as_of: Option<TimeCutoff>,
     /// What the run goes on from.
     pub(crate) carried: Option<Arc<CarriedRun>>,
+    /// What is told of trainings.
+    pub(crate) tracker: Option<Arc<dyn TrainingTracker>>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -116,7 +119,7 @@ impl Session {
         io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
         let interrupt = io.cancellation().clone();
         let (deadline, cluster, turn, claim) = (None, None, None, None);
-        let (lease, allow_empty, as_of, carried) = (None, false, None, None);
+        let (lease, allow_empty, as_of, carried, tracker) = (None, false, None, None, None);
         Ok(Session {
             io,
             registry,
@@ -133,6 +136,7 @@ impl Session {
             allow_empty,
             as_of,
             carried,
+            tracker,
         })
     }
 
@@ -160,6 +164,11 @@ impl Session {
     pub fn with_cluster(self, cluster: Cluster) -> Result<Self> {
         cluster.publish_status(self.io.clone(), &self.state()?)?;
         Ok(Session { cluster: Some(Arc::new(cluster)), ..self })
+    }
+
+    /// The same, whose runs tell of their trainings.
+    pub fn with_training_tracker(self, tracker: Arc<dyn TrainingTracker>) -> Self {
+        Session { tracker: Some(tracker), ..self }
     }
 
     /// Stops runs early: they fail after the batches that they are in.

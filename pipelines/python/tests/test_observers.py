@@ -15,11 +15,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import pandas
 import pytest
+
+import forebay
+from forebay import sinks, sources, transforms
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
@@ -240,6 +243,69 @@ def test_profiles_equal_those_of_pandas(place: Place) -> None:
     assert told["demand"] == "qty"
     assert told["intermittent"] == (periods >= 1.32 * demands).sum()
     assert told["rows_per_period"] == pytest.approx(len(frame) / 60)
+
+
+class Mlflow(http.server.BaseHTTPRequestHandler):
+    """Takes everything as a server of MLflow does."""
+
+    told: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    def answer(self, body: bytes) -> None:
+        what = self.path.split("/mlflow/")[1].split("?")[0]
+        Mlflow.told.append((what, json.loads(body or b"{}")))
+        known = {"experiments/create": {"experiment_id": "7"}, "runs/create": {"run": {"info": {"run_id": "r1"}}}}
+        answer = json.dumps(known.get(what, {})).encode()
+        self.send_response(404 if what == "experiments/get-by-name" else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def do_GET(self) -> None:
+        self.answer(b"")
+
+    def do_POST(self) -> None:
+        self.answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_python_tracks_trainings_as_the_pipeline_says(tmp_path: pathlib.Path, as_text: bool) -> None:
+    sales().to_parquet(tmp_path / "sales.parquet")
+    Mlflow.told.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mlflow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pipeline = forebay.Pipeline(
+            "told",
+            sources={"sales": sources.parquet(str(tmp_path / "sales.parquet"))},
+            steps={"features": {"from": "sales", "do": [transforms.filter("qty IS NOT NULL")]}},
+            sinks={
+                "net": sinks.train(
+                    str(tmp_path / "net"),
+                    from_="features",
+                    model="linear",
+                    label="qty",
+                    dense=["price"],
+                    batch_rows=256,
+                    epochs=3,
+                    mlflow={"uri": f"http://127.0.0.1:{server.server_port}", "experiment": "of the spec"},
+                )
+            },
+        )
+        if as_text:
+            (tmp_path / "spec.yaml").write_text(pipeline.to_yaml())
+            summary = forebay.run(tmp_path / "spec.yaml", state=tmp_path / "state", threads=2)
+        else:
+            summary = pipeline.run(state=tmp_path / "state", threads=2)
+        server.shutdown()
+    assert ("experiments/create", {"name": "of the spec"}) in Mlflow.told
+    (created,) = [body for what, body in Mlflow.told if what == "runs/create"]
+    (model,) = summary["models"]
+    assert {"key": "forebay.training", "value": model["id"]} in created["tags"]
+    # When the run has ended, all is told.
+    assert Mlflow.told[-1][0] == "runs/update"
+    assert Mlflow.told[-1][1]["status"] == "FINISHED"
 
 
 if mlflow := os.environ.get("FOREBAY_MLFLOW"):

@@ -54,7 +54,7 @@ impl BackfillCommand {
         let mut observers = self.observe.observers()?;
         let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
-        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
+        let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let mut done = Vec::new();
         let filled = self.run_intervals(&session, &reporter, &observers, &mut done);

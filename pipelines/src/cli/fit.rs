@@ -34,7 +34,7 @@ impl FitCommand {
         let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
-        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
+        let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let report = pipeline.and_then(|pipeline| {
             observers.run_begins(&pipeline, None);

@@ -65,7 +65,7 @@ impl RunCommand {
         let watch = page.listen(observers.listen(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
-        observers.begin(&session, &watch, self.options.run_id.as_deref())?;
+        let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
         let (_workers, session) = match sample {
             None => self.workers.apply(session, &self.options, &watch)?,

@@ -21,7 +21,7 @@ use forebay_storage::{Event, EventListener, TraceContext};
 use self::fan_out::FanOut;
 pub(crate) use self::judged_rules::JudgedRules;
 use self::lineage::LineageObserver;
-use self::mlflow::MlflowObserver;
+pub(crate) use self::mlflow::MlflowTracker;
 use self::tensorboard::TensorBoardObserver;
 use self::traces::TraceObserver;
 pub(crate) use self::traces::{WorkerTraceArgs, WorkerTraces};
@@ -86,6 +86,7 @@ pub(crate) trait RunObserver: Send + Sync {
 pub(crate) struct RunObservers {
     pub metrics: CommandMetrics<RunMetrics>,
     observers: Arc<[Box<dyn RunObserver>]>,
+    tracker: Arc<MlflowTracker>,
 }
 
 impl ObserveArgs {
@@ -96,8 +97,9 @@ impl ObserveArgs {
         add(TraceObserver::new(self.traces.as_deref())?.map(|observer| Box::new(observer) as _));
         add(LineageObserver::new(self.lineage.as_deref())?.map(|observer| Box::new(observer) as _));
         add(self.tensorboard.clone().map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
-        add(Some(Box::new(MlflowObserver::new(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?)));
-        Ok(RunObservers { metrics: self.metrics.metrics()?, observers: observers.into() })
+        let tracker = MlflowTracker::new().with_flags(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
+        let (metrics, tracker) = (self.metrics.metrics()?, Arc::new(tracker));
+        Ok(RunObservers { metrics, observers: observers.into(), tracker })
     }
 }
 
@@ -111,11 +113,12 @@ impl RunObservers {
         }
     }
 
-    /// Begins to serve and to send.
-    pub fn begin(&mut self, session: &Session, watch: &Arc<dyn EventListener>, run_id: Option<&str>) -> Result<()> {
-        self.metrics.serve(session)?;
-        let observed = ObservedSession { session, watch, run_id };
-        self.observers.iter().try_for_each(|observer| observer.begin(&observed))
+    /// Begins to serve and to send; gives the session, which tells of trainings itself.
+    pub fn begin(&mut self, session: Session, watch: &Arc<dyn EventListener>, run_id: Option<&str>) -> Result<Session> {
+        self.metrics.serve(&session)?;
+        let observed = ObservedSession { session: &session, watch, run_id };
+        self.observers.iter().try_for_each(|observer| observer.begin(&observed))?;
+        Ok(session.with_training_tracker(self.tracker.clone()))
     }
 
     /// Tells that a run of a pipeline begins.

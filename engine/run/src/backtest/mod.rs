@@ -156,6 +156,7 @@ impl Session {
             as_of: Some(TimeCutoff::before(&origin.known_before)),
             deadline: None,
             cluster: None,
+            tracker: None,
             ..self.clone()
         };
         let most = plans.iter().map(|plan| plan.forecasters.len()).max().unwrap_or(0);

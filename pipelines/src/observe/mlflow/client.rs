@@ -16,7 +16,7 @@ const METRICS_MAX: usize = 1000;
 const TRAINING_TAG: &str = "forebay.training";
 
 /// A training that begins.
-pub(super) struct TrackedRun {
+pub(super) struct NewTraining {
     /// The address of the server.
     pub server: String,
     pub sink: String,
@@ -83,8 +83,8 @@ impl TrackingClient {
         self.log_metrics(metrics)
     }
 
-    fn begin(&mut self, run: TrackedRun) -> Result<()> {
-        let TrackedRun { server, sink, training, experiment, millis, parameters, mut tags } = run;
+    fn begin(&mut self, run: NewTraining) -> Result<()> {
+        let NewTraining { server, sink, training, experiment, millis, parameters, mut tags } = run;
         let api = format!("{}/api/2.0/mlflow", server.trim_end_matches('/'));
         let experiment_id = self.experiment(&api, &experiment)?;
         if let Some(id) = self.interrupted_run(&api, &experiment_id, &training)? {

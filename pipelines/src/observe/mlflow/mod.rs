@@ -2,51 +2,51 @@
 
 mod client;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_connectors::MlflowTracking;
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_run::{ModelReport, RunReport};
-use forebay_storage::{Event, EventListener, StorageClient, WebClient};
+use forebay_run::{ModelReport, RunReport, TrackedRun, TrackedTrainings, TrainingTracker};
+use forebay_storage::{Event, WebClient};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::client::{TrackedRun, TrackingClient};
+use self::client::{NewTraining, TrackingClient};
 use super::outbox::Outbox;
-use super::{ObservedSession, RunObserver};
 
 /// Bytes of a parameter at most: what all servers take.
 const PARAMETER_BYTES_MAX: usize = 500;
 
-/// Tells MLflow of trainings. A training that an earlier run did is not told again.
-pub(super) struct MlflowObserver {
+/// Tells MLflow of the trainings of a session's runs. A training that an earlier run did is not told again.
+pub(crate) struct MlflowTracker {
     /// What flags say, which comes before what sinks say.
     flags: MlflowTracking,
     /// What the environment says, which comes after that.
     environment: MlflowTracking,
+}
+
+/// The trainings of a run that are tracked.
+struct RunTrainings {
+    pipeline: String,
+    /// The name that the user gave to the run.
+    run_id: Option<String>,
+    /// By sink.
+    tracked: BTreeMap<String, TrackedSink>,
     out: Outbox<TrackingMessage>,
-    /// Where requests go out, and warnings.
-    service: OnceLock<(StorageClient, Arc<dyn EventListener>)>,
     state: Mutex<TrackingState>,
 }
 
 #[derive(Default)]
 struct TrackingState {
-    pipeline: String,
-    /// The name that the user gave to the run.
-    run_id: Option<String>,
     /// The id of the pass at work: that of the training, where it trains.
     pass: String,
-    /// By sink: those that are tracked.
-    tracked: BTreeMap<String, TrackedSink>,
     /// Sinks whose trainings have been told of.
-    begun: BTreeMap<String, ()>,
+    begun: BTreeSet<String>,
 }
 
 /// A sink whose training is tracked.
-#[derive(Clone)]
 struct TrackedSink {
     server: String,
     experiment: String,
@@ -55,7 +55,7 @@ struct TrackedSink {
 
 /// What the thread that speaks to servers is told.
 enum TrackingMessage {
-    Begin(TrackedRun),
+    Begin(NewTraining),
     Metrics {
         sink: String,
         step: u64,
@@ -78,22 +78,25 @@ fn now_millis() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-impl MlflowObserver {
-    /// Tracking as flags, sinks and the environment ask for it. A URI in the environment that names no server belongs to
-    /// other programs.
-    pub fn new(uri: Option<&str>, experiment: Option<&str>) -> Result<MlflowObserver> {
-        let is_server = |url: &str| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+impl MlflowTracker {
+    /// Tracking as sinks and the environment ask for it. A URI in the environment that names no server belongs to other
+    /// programs.
+    pub fn new() -> MlflowTracker {
+        let environment = MlflowTracking {
+            uri: variable("MLFLOW_TRACKING_URI").filter(|uri| is_server(uri)),
+            experiment: variable("MLFLOW_EXPERIMENT_NAME"),
+        };
+        MlflowTracker { flags: MlflowTracking::default(), environment }
+    }
+
+    /// The same as flags ask for it.
+    pub fn with_flags(self, uri: Option<&str>, experiment: Option<&str>) -> Result<MlflowTracker> {
         if uri.is_some_and(|uri| !is_server(uri)) {
             let fault = Fault::new(codes::BAD_VALUE, "the address of MLflow is no http:// or https:// URL");
             return Err(fault.hint("start a server: `mlflow server`, and write `--mlflow http://127.0.0.1:5000`"));
         }
         let flags = MlflowTracking { uri: uri.map(str::to_owned), experiment: experiment.map(str::to_owned) };
-        let environment = MlflowTracking {
-            uri: variable("MLFLOW_TRACKING_URI").filter(|uri| is_server(uri)),
-            experiment: variable("MLFLOW_EXPERIMENT_NAME"),
-        };
-        let (service, state) = (OnceLock::new(), Mutex::default());
-        Ok(MlflowObserver { flags, environment, out: Outbox::new(), service, state })
+        Ok(MlflowTracker { flags, ..self })
     }
 
     /// How a training is tracked, if it is; fails where its sink asks for that and nothing names a server.
@@ -113,21 +116,47 @@ impl MlflowObserver {
         let experiment = experiment.unwrap_or(&pipeline.name).clone();
         Ok(Some(TrackedSink { server, experiment, parameters: parameters(&sink.config) }))
     }
+}
 
-    /// Starts to send, once.
-    fn start(&self) -> Result<()> {
-        let Some((io, watch)) = self.service.get() else { return Ok(()) };
+fn is_server(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+impl TrainingTracker for MlflowTracker {
+    fn begin(&self, run: &TrackedRun<'_>) -> Option<Arc<dyn TrackedTrainings>> {
+        let (mut tracked, mut faults) = (BTreeMap::new(), Vec::new());
+        for sink in &run.pipeline.trainings {
+            match self.tracking(run.pipeline, sink) {
+                Ok(asked) => tracked.extend(asked.map(|asked| (sink.name.clone(), asked))),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        let trainings = RunTrainings {
+            pipeline: run.pipeline.name.clone(),
+            run_id: run.run_id.map(str::to_owned),
+            tracked,
+            out: Outbox::new(),
+            state: Mutex::default(),
+        };
+        let is_tracked = !trainings.tracked.is_empty();
+        if is_tracked && let Err(fault) = trainings.start(run) {
+            faults.push(fault);
+        }
+        for fault in faults {
+            run.watch.on_event(Event::Warning { message: fault.message().to_owned() });
+        }
+        is_tracked.then(|| Arc::new(trainings) as _)
+    }
+}
+
+impl RunTrainings {
+    /// Starts to send.
+    fn start(&self, run: &TrackedRun<'_>) -> Result<()> {
         let token =
             variable("MLFLOW_TRACKING_TOKEN").map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
-        let web = WebClient::new(io, "MLflow", token.into_iter().collect())?;
+        let web = WebClient::new(run.io, "MLflow", token.into_iter().collect())?;
         let mut client = TrackingClient::new(web);
-        self.out.start(watch, move |messages| client.handle(messages))
-    }
-
-    fn warn(&self, fault: &Fault) {
-        if let Some((_, watch)) = self.service.get() {
-            watch.on_event(Event::Warning { message: fault.message().to_owned() });
-        }
+        self.out.start(run.watch, move |messages| client.handle(messages))
     }
 
     fn state(&self) -> MutexGuard<'_, TrackingState> {
@@ -136,30 +165,29 @@ impl MlflowObserver {
 
     /// Tells of a training, once; false where it is not tracked.
     fn begin_training(&self, sink: &str) -> bool {
+        let Some(TrackedSink { server, experiment, parameters }) = self.tracked.get(sink) else { return false };
         let mut state = self.state();
-        let Some(TrackedSink { server, experiment, parameters }) = state.tracked.get(sink).cloned() else {
-            return false;
-        };
-        if state.begun.insert(sink.to_owned(), ()).is_some() {
+        if !state.begun.insert(sink.to_owned()) {
             return true;
         }
+        let training = state.pass.clone();
+        drop(state);
         let mut tags = vec![
             ("mlflow.source.name".to_owned(), "forebay".to_owned()),
-            ("forebay.pipeline".to_owned(), state.pipeline.clone()),
+            ("forebay.pipeline".to_owned(), self.pipeline.clone()),
             ("forebay.sink".to_owned(), sink.to_owned()),
         ];
-        tags.extend(state.run_id.as_ref().map(|id| ("forebay.run_id".to_owned(), id.clone())));
-        let run = TrackedRun {
-            server,
+        tags.extend(self.run_id.as_ref().map(|id| ("forebay.run_id".to_owned(), id.clone())));
+        let training = NewTraining {
+            server: server.clone(),
             sink: sink.to_owned(),
-            training: state.pass.clone(),
-            experiment,
+            training,
+            experiment: experiment.clone(),
             millis: now_millis(),
-            parameters,
+            parameters: parameters.clone(),
             tags,
         };
-        drop(state);
-        self.out.send(TrackingMessage::Begin(run));
+        self.out.send(TrackingMessage::Begin(training));
         true
     }
 
@@ -171,33 +199,7 @@ impl MlflowObserver {
     }
 }
 
-impl RunObserver for MlflowObserver {
-    fn begin(&self, observed: &ObservedSession<'_>) -> Result<()> {
-        self.state().run_id = observed.run_id.map(str::to_owned);
-        let _ = self.service.set((observed.session.io().clone(), observed.watch.clone()));
-        Ok(())
-    }
-
-    fn run_begins(&self, pipeline: &Pipeline, _interval: Option<&forebay_model::Interval>) {
-        let mut state = self.state();
-        state.pipeline.clone_from(&pipeline.name);
-        state.begun.clear();
-        state.tracked.clear();
-        let mut faults = Vec::new();
-        for sink in &pipeline.trainings {
-            match self.tracking(pipeline, sink) {
-                Ok(tracked) => state.tracked.extend(tracked.map(|tracked| (sink.name.clone(), tracked))),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        let is_tracked = !state.tracked.is_empty();
-        drop(state);
-        if is_tracked && let Err(fault) = self.start() {
-            faults.push(fault);
-        }
-        faults.iter().for_each(|fault| self.warn(fault));
-    }
-
+impl TrackedTrainings for RunTrainings {
     fn on_event(&self, event: &Event) {
         match event {
             Event::PassStarted { id, .. } => self.state().pass.clone_from(id),
@@ -222,7 +224,7 @@ impl RunObserver for MlflowObserver {
         }
     }
 
-    fn run_ends(&self, ended: Result<&RunReport, &Fault>) {
+    fn end(&self, ended: Result<&RunReport, &Fault>) {
         let status = match ended {
             Ok(_) => "FINISHED",
             Err(fault) if fault.code() == codes::INTERRUPTED => "KILLED",
@@ -232,9 +234,6 @@ impl RunObserver for MlflowObserver {
         let artifact = ended.ok().and_then(|report| report.artifact.as_deref());
         let tags = models.iter().map(|model| (model.sink.clone(), model_tags(model, artifact))).collect();
         self.out.send(TrackingMessage::End { status, millis: now_millis(), tags });
-    }
-
-    fn finish(&self) {
         self.out.close();
     }
 }
