@@ -46,6 +46,7 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     court.grouping(&bytes)?;
     court.stable_bytes(&bytes)?;
     court.condensing()?;
+    court.spilling(&bytes)?;
     court.sharing(&bytes)?;
     court.damaged_bytes(&bytes)?;
     court.bounded_memory(&bytes)
@@ -186,6 +187,21 @@ impl LawChecker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Spilled states are merged and updated like others.
+    fn spilling(&mut self, bytes: &[u8]) -> LawResult<()> {
+        let half = self.rows() / 2;
+        let spilled = |from, to| {
+            let mut state = self.state(&[(from, to)])?;
+            self.analyzer.spill(&mut state).map_err(fault_text)?;
+            Ok::<_, String>(state)
+        };
+        let merged = self.merge(spilled(0, half)?, spilled(half, self.rows())?)?;
+        self.expect_bytes(bytes, merged, "states, spilled and merged")?;
+        let mut updated = spilled(0, half)?;
+        self.update(&mut updated, half, self.rows()).map_err(fault_text)?;
+        self.expect_bytes(bytes, updated, "an update after spilling")
     }
 
     /// Shares of two spans, merged share by share and then with each other, equal the merged state.

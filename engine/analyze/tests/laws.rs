@@ -162,6 +162,10 @@ impl Analyzer for FoundGroups {
         Analyzer::encode_shares(&self.0, state, shares)
     }
 
+    fn spill(&self, state: &mut GroupByState) -> Result<()> {
+        Analyzer::spill(&self.0, state)
+    }
+
     fn finish(&self, state: GroupByState) -> Result<Finding> {
         let mut groups = state.into_sorted()?;
         let mut batches = Vec::new();

@@ -15,6 +15,7 @@ use forebay_threads::{CountingSemaphore, lock, parallel_map};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::divided_units::{DividedUnit, DividedUnits, PieceStates};
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LaneStates, LearnPass, LearnResult, fixed_bytes};
 use crate::ordered_scan::{
@@ -23,10 +24,22 @@ use crate::ordered_scan::{
 use crate::read_ahead::ReadAhead;
 use crate::remote::{RemoteExecutor, WorkerTask};
 use crate::span_index::{SpanIndex, WorkUnit};
+use crate::state_sources::{
+    collect_kept, collect_lowest, collect_merged, collect_reads, collect_runs, count_sources, group_sources, tasks_of,
+    with_merged_runs,
+};
 
 /// The least stored bytes of a run, on average, whose state may have as many groups as a short run has rows: writing,
 /// reading and merging a group costs about as much as reading ten rows.
 const LARGE_STATE_RUN_BYTES_MIN: u64 = 32 << 20;
+
+/// The most bytes of groups, for each row of a run, that are kept: reading a group again costs about as much as reading
+/// ten rows, and a group has about a hundred bytes.
+const KEPT_BYTES_PER_ROW_MAX: u64 = 10;
+
+/// The bytes of groups, for each row of a piece, beyond which few groups have several rows: such groups are merged from
+/// the scratch space, since merging them in memory would hardly make them fewer.
+const MERGED_BYTES_PER_ROW_MAX: u64 = 50;
 
 /// Pieces of units for each thread: threads that end at different times wait for a piece at most.
 const PIECES_PER_THREAD: usize = 4;
@@ -61,39 +74,6 @@ struct RunTree {
     levels: Vec<Vec<Range<usize>>>,
     /// The places of the analyzers.
     analyzers: Vec<usize>,
-}
-
-/// A work unit that threads read in pieces.
-struct DividedUnit {
-    tasks: Range<usize>,
-    /// For which analyzers.
-    wanted: Vec<bool>,
-    /// What was learned of consecutive pieces, which wait for their neighbours.
-    waiting: Mutex<Vec<PieceStates>>,
-}
-
-/// The states of some spans of a unit, by analyzer.
-struct PieceStates {
-    tasks: Range<usize>,
-    states: BTreeMap<usize, AnyState>,
-}
-
-impl DividedUnit {
-    fn holds(&self, tasks: &Range<usize>) -> bool {
-        self.tasks.start <= tasks.start && tasks.end <= self.tasks.end
-    }
-
-    /// Takes out a neighbour of some spans. Without any, what was learned of them waits for one.
-    fn neighbour_of(&self, own: PieceStates) -> Result<Option<[PieceStates; 2]>> {
-        let mut waiting = lock(&self.waiting)?;
-        let is_near = |other: &PieceStates| other.tasks.end == own.tasks.start || own.tasks.end == other.tasks.start;
-        let Some(place) = waiting.iter().position(is_near) else {
-            waiting.push(own);
-            return Ok(None);
-        };
-        let other = waiting.swap_remove(place);
-        Ok(Some(if other.tasks.end == own.tasks.start { [other, own] } else { [own, other] }))
-    }
 }
 
 /// The outcome of a work unit.
@@ -298,6 +278,8 @@ impl<'a> IncrementalLane<'a> {
         trees.truncate(if divides { trees.len() } else { 1 });
         let sources = trees.iter().map(|tree| self.state_sources(tree)).collect::<Result<Vec<_>>>()?;
         let mut divided = Vec::new();
+        // States of groups that are too large to be kept.
+        let unkept = DividedUnit::new(0..tasks.len(), Vec::new());
         let mut todo = Vec::new();
         let mut is_first = true;
         for (tree, pieces) in trees.iter().zip(&sources) {
@@ -340,7 +322,8 @@ impl<'a> IncrementalLane<'a> {
         let pending = PendingUnits { line, operation: lane, store, scratch, units: &todo };
         let done = sequence.run_units(&pending, self.turns.count(), workers.as_ref(), |part, carry, stop, seal| {
             if divides {
-                return self.learn_piece(&divided, &tasks[part.tasks.clone()], part, carry, stop);
+                let units = DividedUnits { units: &divided, unkept: &unkept };
+                return self.learn_piece(&units, &tasks[part.tasks.clone()], part, carry, stop);
             }
             let units = UnitTasks { tasks, parts: todo.len(), all_missing: is_first };
             self.learn_unit(&units, part, carry, seal, stop)
@@ -361,14 +344,22 @@ impl<'a> IncrementalLane<'a> {
             self.merge_on_workers(&pieces, &left.divided, workers)?;
             pieces = self.merge_runs_on_workers(pieces, &mut left, workers)?;
         }
-        // Groups that were learned along are merged by their own pass.
-        if !self.merge_all(tree, &pieces, tasks.len(), &left, answers)? {
-            return Ok(false);
-        }
+        let unkept = unkept.into_waiting()?;
+        let is_unkept = |run: &Range<usize>| {
+            unkept.iter().any(|states| run.start < states.tasks.end && states.tasks.start < run.end)
+        };
         // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
-        let runs = tree.levels.iter().flatten().filter(|_| self.is_history);
+        let runs = tree.levels.iter().flatten().filter(|run| self.is_history && !is_unkept(run));
         let named = runs.flat_map(|run| tree.analyzers.iter().map(|index| self.state_id(*index, run)));
         let named: Vec<ContentId> = named.collect();
+        // Groups that were learned along are merged by their own pass.
+        let is_whole = match unkept.is_empty() {
+            true => self.merge_all(tree, &pieces, tasks.len(), &left, answers)?,
+            false => self.merge_unkept(&pieces, unkept, answers)?,
+        };
+        if !is_whole {
+            return Ok(false);
+        }
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
@@ -475,20 +466,20 @@ impl<'a> IncrementalLane<'a> {
         let mut wanted = self.missing_states(tasks, all_missing)?;
         let others = wanted.iter_mut().enumerate().filter(|(index, _)| !tree.analyzers.contains(index));
         others.for_each(|(_, wanted)| *wanted = false);
-        Ok(DividedUnit { tasks: tasks.clone(), wanted, waiting: Mutex::default() })
+        Ok(DividedUnit::new(tasks.clone(), wanted))
     }
 
     /// Reads the rows of a piece of some units. The thread that makes a unit whole commits its states. `None` if the pass
     /// was stopped.
     fn learn_piece(
         &self,
-        units: &[DividedUnit],
+        divided: &DividedUnits<'_>,
         spans: &[SpanRef],
         piece: &WorkUnit,
         carry: &mut Carry,
         stop: &AtomicBool,
     ) -> Result<Option<UnitOutcome>> {
-        let units: Vec<&DividedUnit> = units.iter().filter(|unit| unit.holds(&piece.tasks)).collect();
+        let units: Vec<&DividedUnit> = divided.units.iter().filter(|unit| unit.holds(&piece.tasks)).collect();
         let wanted: Vec<bool> =
             (0..self.shapes.len()).map(|index| units.iter().any(|unit| unit.wanted[index])).collect();
         let mut counts = RowCounts::default();
@@ -497,22 +488,64 @@ impl<'a> IncrementalLane<'a> {
         for unit in units {
             let own = unit.wanted.iter().enumerate().filter(|(_, wanted)| **wanted);
             let own = own.filter_map(|(index, _)| states.remove_entry(&index)).collect();
-            self.add_piece(unit, PieceStates { tasks: piece.tasks.clone(), states: own })?;
+            let mut own = PieceStates { tasks: piece.tasks.clone(), states: own };
+            self.spill_large(&mut own)?;
+            if let Some(unkept) = self.add_piece(unit, own)? {
+                self.join_neighbours(divided.unkept, unkept)?;
+            }
         }
         Ok(Some(UnitOutcome { counts, how: RemoteDisposition::default() }))
     }
 
-    /// Merges a piece with those that were read before, and commits the states of the unit if it is whole.
-    fn add_piece(&self, unit: &DividedUnit, mut own: PieceStates) -> Result<()> {
-        while own.tasks != unit.tasks {
-            let Some([earlier, later]) = unit.neighbour_of(own)? else { return Ok(()) };
-            own = self.merge_pieces(earlier, later)?;
-            self.learn.context.memory.check()?;
+    /// Merges a piece with those that were read before, and commits the states of the unit if it is whole. Gives states that
+    /// are too large for that.
+    fn add_piece(&self, unit: &DividedUnit, own: PieceStates) -> Result<Option<PieceStates>> {
+        self.join_neighbours(unit, own)?;
+        let Some(own) = unit.take_whole()? else { return Ok(None) };
+        if !self.are_kept(&own) {
+            return Ok(Some(own));
         }
         for (index, mut state) in own.states {
             self.put_unit_state(index, &unit.tasks, &mut state)?;
         }
-        self.commit_unit(&unit.tasks)
+        self.commit_unit(&unit.tasks)?;
+        Ok(None)
+    }
+
+    /// Merges a piece with those of its neighbours that wait in the unit.
+    fn join_neighbours(&self, unit: &DividedUnit, mut own: PieceStates) -> Result<()> {
+        while let Some([earlier, later]) = unit.neighbour_of(own)? {
+            own = self.merge_pieces(earlier, later)?;
+            self.learn.context.memory.check()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the states of a unit are committed. Groups are not if reading them again would take longer than reading
+    /// the rows again; those of a read that others share are, since their own pass has no other way to get them.
+    fn are_kept(&self, unit: &PieceStates) -> bool {
+        self.learn.states.is_none()
+            || unit
+                .states
+                .iter()
+                .all(|(index, state)| self.bytes_per_row(*index, &unit.tasks, state) <= KEPT_BYTES_PER_ROW_MAX)
+    }
+
+    /// Moves groups to the scratch space that merging would hardly make fewer.
+    fn spill_large(&self, piece: &mut PieceStates) -> Result<()> {
+        for (index, state) in &mut piece.states {
+            if self.bytes_per_row(*index, &piece.tasks, state) > MERGED_BYTES_PER_ROW_MAX {
+                let spilled = self.analyzer(*index).spill(state);
+                spilled.map_err(|fault| self.learn.place(fault, self.run.lane.asks[*index]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of an analyzer's state for each row of some spans, as far as it tells them.
+    fn bytes_per_row(&self, index: usize, tasks: &Range<usize>, state: &AnyState) -> u64 {
+        let bytes = self.analyzer(index).divisible_bytes(state).unwrap_or(0);
+        bytes / self.seen[index].rows(tasks.clone()).max(1)
     }
 
     fn merge_pieces(&self, mut earlier: PieceStates, mut later: PieceStates) -> Result<PieceStates> {
@@ -754,6 +787,33 @@ impl<'a> IncrementalLane<'a> {
         Ok(done.into_iter().all(|whole| whole))
     }
 
+    /// Merges the states of a lane of groups, some of which were not committed; false if a committed one is corrupt.
+    fn merge_unkept(
+        &self,
+        pieces: &[StateSource],
+        unkept: Vec<PieceStates>,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<bool> {
+        let mut runs = Vec::new();
+        pieces.iter().for_each(|piece| collect_lowest(piece, &mut runs));
+        runs.retain(|run| !unkept.iter().any(|states| states.tasks.contains(&run.start)));
+        self.learn.store.fetch_partials(runs.iter().flat_map(|run| self.state_ids(run)))?;
+        let kept = runs.into_iter().map(|tasks| PieceStates { tasks, states: BTreeMap::new() });
+        let mut pieces: Vec<PieceStates> = kept.chain(unkept).collect();
+        pieces.sort_by_key(|states| states.tasks.start);
+        for (index, ask) in self.run.lane.asks.iter().enumerate() {
+            let states = pieces.iter_mut().map(|piece| match piece.states.remove(&index) {
+                Some(state) => Ok(Some(state)),
+                None => self.load(index, &StateSource::Kept(piece.tasks.clone()), None),
+            });
+            match merge_pairwise(self.analyzer(index), states)? {
+                Some(state) => self.learn.conclude(*ask, state, !self.is_history, answers)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
     /// The state of the only analyzer of a lane over consecutive sources; threads merge neighbours side by side.
     fn merge_beside(&self, index: usize, pieces: &[StateSource]) -> Result<Option<AnyState>> {
         let parts = self.turns.count().min(pieces.len()).max(1);
@@ -893,83 +953,4 @@ fn analyzer_operation_id(learn: &LearnPass<'_>, ask: AnalyzerId) -> Result<Optio
         };
     }
     Ok(Some(id.finish()))
-}
-
-/// How many committed states a source is merged of.
-fn count_sources(piece: &StateSource) -> usize {
-    match piece {
-        StateSource::Kept(_) | StateSource::Read(_) => 1,
-        StateSource::Merged { of, .. } => of.iter().map(count_sources).sum(),
-    }
-}
-
-/// Collects the largest runs that consist of as many states as a task merges, and of no fewer than two.
-fn collect_runs<'a>(piece: &'a StateSource, into: &mut Vec<&'a StateSource>) {
-    let StateSource::Merged { of, .. } = piece else { return };
-    let is_lowest = of.iter().all(|piece| count_sources(piece) == 1);
-    match is_lowest || count_sources(piece) <= sources_per_merge() {
-        true => into.push(piece),
-        false => of.iter().for_each(|piece| collect_runs(piece, into)),
-    }
-}
-
-/// The spans of a source.
-fn tasks_of(piece: &StateSource) -> Range<usize> {
-    match piece {
-        StateSource::Kept(tasks) | StateSource::Read(tasks) | StateSource::Merged { tasks, .. } => tasks.clone(),
-    }
-}
-
-/// Neighbouring sources, as runs of as many as a task merges.
-fn group_sources(pieces: &[StateSource], questions: usize) -> Vec<StateSource> {
-    let group = |group: &[StateSource]| match group {
-        [first, .., last] => {
-            let tasks = tasks_of(first).start..tasks_of(last).end;
-            vec![StateSource::Merged { tasks, kept: vec![false; questions], of: group.to_vec() }]
-        }
-        alone => alone.to_vec(),
-    };
-    pieces.chunks(sources_per_merge()).flat_map(group).collect()
-}
-
-/// The source once the states of these runs are committed.
-fn with_merged_runs(piece: StateSource, merged: &[Range<usize>]) -> StateSource {
-    match piece {
-        StateSource::Merged { tasks, .. } if merged.contains(&tasks) => StateSource::Kept(tasks),
-        StateSource::Merged { tasks, kept, of } => {
-            let of = of.into_iter().map(|piece| with_merged_runs(piece, merged)).collect();
-            StateSource::Merged { tasks, kept, of }
-        }
-        piece => piece,
-    }
-}
-
-/// Collects the runs whose states are merged of others for an analyzer.
-fn collect_merged(piece: &StateSource, question: usize, into: &mut Vec<Range<usize>>) {
-    match piece {
-        StateSource::Merged { tasks, kept, of } if !kept[question] => {
-            of.iter().for_each(|piece| collect_merged(piece, question, into));
-            into.push(tasks.clone());
-        }
-        _ => {}
-    }
-}
-
-/// Collects the runs whose states are read from the store.
-fn collect_kept(piece: &StateSource, into: &mut Vec<Range<usize>>) {
-    match piece {
-        StateSource::Kept(tasks) | StateSource::Read(tasks) => into.push(tasks.clone()),
-        StateSource::Merged { tasks, of, .. } => {
-            into.push(tasks.clone());
-            of.iter().for_each(|piece| collect_kept(piece, into));
-        }
-    }
-}
-
-fn collect_reads(piece: &StateSource, into: &mut Vec<Range<usize>>) {
-    match piece {
-        StateSource::Kept(_) => {}
-        StateSource::Read(tasks) => into.push(tasks.clone()),
-        StateSource::Merged { of, .. } => of.iter().for_each(|piece| collect_reads(piece, into)),
-    }
 }

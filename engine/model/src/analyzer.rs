@@ -84,6 +84,12 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
         Err(Fault::internal(format!("the state of `{}` cannot be divided", self.kind())))
     }
 
+    /// Moves what the state holds to the scratch space, if it can: the state waits to be merged.
+    fn spill(&self, state: &mut Self::State) -> Result<()> {
+        let _ = state;
+        Ok(())
+    }
+
     /// Drops what [`Analyzer::finish`] does not read. Only for the state of all rows, which is not merged any
     /// further.
     fn condense(&self, state: &mut Self::State) -> Result<()> {
@@ -129,6 +135,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
+    fn spill(&self, state: &mut AnyState) -> Result<()>;
     fn condense(&self, state: &mut AnyState) -> Result<()>;
     fn finish(&self, state: AnyState) -> Result<Finding>;
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>>;
@@ -184,6 +191,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
         Analyzer::encode_shares(self, downcast_state::<A>(state)?, shares)
+    }
+    fn spill(&self, state: &mut AnyState) -> Result<()> {
+        Analyzer::spill(self, downcast_state::<A>(state)?)
     }
     fn condense(&self, state: &mut AnyState) -> Result<()> {
         Analyzer::condense(self, downcast_state::<A>(state)?)

@@ -95,6 +95,9 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
         self.inner.encode_shares(state, shares)
     }
+    fn spill(&self, state: &mut AnyState) -> Result<()> {
+        self.inner.spill(state)
+    }
     fn condense(&self, state: &mut AnyState) -> Result<()> {
         self.inner.condense(state)
     }

@@ -125,6 +125,10 @@ impl Analyzer for GroupByAnalyzer {
         state.encode(shares)
     }
 
+    fn spill(&self, state: &mut GroupByState) -> Result<()> {
+        state.spill_all()
+    }
+
     fn finish(&self, _: GroupByState) -> Result<Finding> {
         Err(Fault::internal("groups have no finding"))
     }

@@ -355,6 +355,12 @@ impl GroupByState {
         (RUN_BATCH_BYTES / group_bytes.max(1)).clamp(1, MERGE_GROUPS)
     }
 
+    /// Writes all groups and distinct values to runs.
+    fn spill_all(&mut self) -> Result<()> {
+        self.distinct.iter_mut().try_for_each(|set| set.pairs.spill_all())?;
+        self.spill()
+    }
+
     /// Passes the groups in memory to `take`, in batches in the order of keys.
     fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
         let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);

@@ -18,7 +18,9 @@ use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::test_bytes;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
-use self::partitions::{PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions};
+use self::partitions::{
+    BLOCKS_BYTES_MAX, PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions,
+};
 use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
@@ -166,7 +168,7 @@ impl HashJoin<'_> {
 
     /// This side's rows, those with null keys among them.
     fn partition_all(&self, side: &JoinSide) -> Result<Vec<StoredPartitions>> {
-        let share = self.table_bytes() / side.plan.streams().max(1);
+        let share = (self.table_bytes() / side.plan.streams().max(1)).min(BLOCKS_BYTES_MAX);
         self.partition_streams(side, share, |_, _| true, PartitionWriter::finish_stored)
     }
 
@@ -346,7 +348,13 @@ impl<'a> OutputSorters<'a> {
 
     fn merge(self) -> Result<BatchIter> {
         let sorters = self.idle.into_inner().map_err(|_| poisoned_lock())?;
-        let runs = sorters.into_iter().map(SpillingSorter::finish).collect::<Result<Vec<_>>>()?;
+        let sorters: Vec<Mutex<Option<SpillingSorter>>> =
+            sorters.into_iter().map(|sorter| Mutex::new(Some(sorter))).collect();
+        let finish = |number: usize| match lock(&sorters[number])?.take() {
+            Some(sorter) => sorter.finish(),
+            None => Ok(Vec::new()),
+        };
+        let runs = parallel_map(self.threads, sorters.len(), &finish)?;
         merge_runs(&self.order, runs.into_iter().flatten().collect(), self.scratch, self.budget_bytes)
     }
 }

@@ -27,6 +27,10 @@ pub fn partition_of(hash: u64) -> usize {
 /// A block's rows at most, whatever their width.
 const BLOCK_ROWS_MAX: usize = 1 << 16;
 
+/// The bytes of rows that are collected for blocks of all partitions: more would not stay in the processor's caches, and
+/// would not make reading faster.
+pub const BLOCKS_BYTES_MAX: usize = 32 << 20;
+
 /// Collects the rows of one stream.
 pub struct PartitionWriter {
     schema: SchemaRef,
@@ -92,6 +96,8 @@ impl PartitionWriter {
         let bytes = batch.num_rows() * (row_bytes + size_of::<(usize, usize)>());
         if self.held_bytes + bytes > self.budget_bytes && !self.held.is_empty() {
             self.flush()?;
+            // What has to be written in any case is written early.
+            self.budget_bytes = self.budget_bytes.min(BLOCKS_BYTES_MAX);
         }
         for (row, hash) in keys.hashes.iter().enumerate().filter(|(row, _)| keep(*row)) {
             let part = partition_of(*hash);
