@@ -5,9 +5,9 @@
 /// allocator gives many of them back to the system at once, and pays a page fault for every 4 KiB anew.
 pub use mimalloc::MiMalloc as Allocator;
 
-/// For how many milliseconds freed memory is kept for use again. mimalloc gives whole regions back after ten
+/// For how many milliseconds freed memory is kept for use again: longer than a pass frees what the next one needs. mimalloc gives whole regions back after ten
 /// times as long.
-const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 1000;
+const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
 /// Which of mimalloc's options that is: `mi_option_purge_delay`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
