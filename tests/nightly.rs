@@ -258,6 +258,62 @@ fn aggregates_cost_the_new_days() {
     assert_eq!(read(2), [nights.rows([33]); 2], "one more day after garbage collection");
 }
 
+/// Few groups at first, later one for each row.
+const MANY_GROUPS: &str = r#"
+version: 1
+name: groups
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  groups:
+    from: demand
+    do:
+      - derive: { key: "CASE WHEN date < DATE '2016-05-07' THEN 'old' ELSE concat(store_id, item_id, date) END" }
+      - aggregate:
+          by: [key]
+          compute: { total: { sum: qty }, price: { mean: price }, high: { max: price }, first: { first: qty }, last: { last: price } }
+sinks:
+  table: { from: groups, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
+    let nights = NightlyFixture::with_spec(MANY_GROUPS);
+    let run = |out: &str, threads: usize, run_bytes: &str| {
+        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &param, &state];
+        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", run_bytes).watched();
+        let summary = ProgramOutput::from(call).expect(0).summary();
+        let gather = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "gather");
+        let rows = |name: &str| gather.unwrap()[name].as_u64().unwrap();
+        rows("rows_in") - rows("rows_kept")
+    };
+    (0..30).for_each(|day| nights.show(day));
+    let mut shown = 30;
+    for (threads, run_bytes) in [(1, "3000"), (2, "6000"), (7, "3000"), (2, "3000")] {
+        let read = run("out", threads, run_bytes);
+        let full = format!("full-{shown}");
+        run(&full, 2, "1000000");
+        let [own, other] = ["out", &full].map(|out| nights.shop.rows(out));
+        assert!(own.num_rows() > 100 && own == other, "a run that knows nothing gives other rows");
+        if shown > 30 {
+            let all = nights.rows(0..shown);
+            let newest = nights.rows([shown - 1]);
+            assert!(newest < read && read < all, "{read} of {all} rows were read, {newest} are new");
+        }
+        nights.show(shown);
+        shown += 1;
+    }
+    nights.restate(25);
+    run("out", 2, "3000");
+    run("restated", 1, "1000000");
+    assert_eq!(nights.shop.rows("out"), nights.shop.rows("restated"));
+    nights.shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"]).expect(0);
+    nights.shop.forebay(&["cache", "verify", "--state=state-out"]).expect(0);
+}
+
 /// Statistics and aggregates of the rows of one source.
 const SHARED_READ: &str = r#"
 version: 1

@@ -5,8 +5,8 @@
 /// allocator gives many of them back to the system at once, and pays a page fault for every 4 KiB anew.
 pub use mimalloc::MiMalloc as Allocator;
 
-/// For how many milliseconds freed memory is kept for use again: longer than a pass frees what the next one needs. mimalloc gives whole regions back after ten
-/// times as long.
+/// For how many milliseconds freed memory is kept for use again: the next step of a run needs it. mimalloc gives whole
+/// regions back after ten times as long.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
 /// Which of mimalloc's options that is: `mi_option_purge_delay`.
