@@ -189,7 +189,7 @@ fn passes_tasks_and_requests_are_spans() {
     assert!(passes.len() > 1 && passes.iter().all(|pass| lies_in(&spans, pass, "run ")), "{passes:?}");
     let tasks = named("task ");
     assert!(!tasks.is_empty());
-    for task in tasks {
+    for task in &tasks {
         assert_eq!(task.text("forebay.task.outcome").as_deref(), Some("done"), "{task:?}");
         assert!(lies_in(&spans, task, "learn") || lies_in(&spans, task, "write"), "{task:?}");
     }
@@ -197,11 +197,29 @@ fn passes_tasks_and_requests_are_spans() {
     let sum = |key: &str| asked.iter().filter_map(|span| span.integer(key)).sum::<i64>();
     assert!(asked.iter().any(|span| span.name == "PUT") && asked.iter().any(|span| span.name == "GET"));
     assert!(sum("http.response.body.size") > 10_000 && sum("http.request.body.size") > 10_000);
-    for span in asked {
+    for span in &asked {
         let path = span.text("url.path").unwrap();
         assert!(path.contains("lake") && !path.contains('?'), "{path}");
         assert!(span.integer("http.response.status_code").is_some(), "{span:?}");
     }
+    // What the worker asks for lies in the spans of its tasks, which lie in those of the coordinator.
+    let work = named("work ");
+    let of_worker: Vec<_> = asked.iter().filter(|span| work.iter().any(|work| work.id == span.parent)).collect();
+    for span in &of_worker {
+        let own = work.iter().find(|work| work.id == span.parent).unwrap();
+        assert!(own.start <= span.start && tasks.iter().any(|task| task.id == own.parent), "{span:?}");
+    }
+    let reads = of_worker.iter().filter(|span| {
+        let is_history = span.text("url.path").unwrap().contains("lake/demand/");
+        span.name == "GET" && is_history && span.text("http.request.header.range").is_some()
+    });
+    assert!(reads.count() >= 2, "{of_worker:?}");
+    let states =
+        of_worker.iter().filter(|span| span.name == "PUT" && span.text("url.path").unwrap().contains("lake/state/"));
+    assert!(states.count() >= tasks.len(), "each task keeps what it has learned or written");
+    let known: Vec<_> = [&work[..], &passes, &tasks].concat().iter().map(|span| span.id.clone()).collect();
+    let orphans = asked.iter().filter(|span| !known.contains(&span.parent) && span.parent != root[0].id);
+    assert_eq!(orphans.count(), 0, "each request lies in a span");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_model::{Fault, FileRange, Result, catch_panic};
+use forebay_threads::for_current_span;
 
 use super::blob::is_remote;
 use super::list::ListedFile;
@@ -60,7 +61,7 @@ pub(crate) fn inspect_parallel<T: InFile + Sync, R: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads_max.min(items.len().div_ceil(per_thread)) {
-            scope.spawn(one_thread);
+            scope.spawn(for_current_span(one_thread));
         }
         one_thread();
     });

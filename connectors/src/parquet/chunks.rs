@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type};
 use forebay_storage::{COALESCE_BYTES_DEFAULT, ScanRequest, StorageClient};
+use forebay_threads::for_current_span;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
@@ -146,7 +147,7 @@ impl ParquetScan {
                         Ok(Box::new(open))
                     })
                 };
-                *state = PieceState::Opening(runtime.spawn_blocking(open));
+                *state = PieceState::Opening(runtime.spawn_blocking(for_current_span(open)));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use arrow::datatypes::{FieldRef, Fields, Schema};
 use forebay_model::{Dataset, Fault, FileRange, Result, Span};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
+use forebay_threads::for_current_span;
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::PartitionPolicy;
@@ -147,7 +148,7 @@ impl Source for ParquetReader {
     fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
-            let noted = scope.spawn(|| FooterNotes::load(notes, now));
+            let noted = scope.spawn(for_current_span(|| FooterNotes::load(notes, now)));
             (list_files(io, &self.config.all_paths(), ENDINGS), noted.join())
         });
         let files = files?;

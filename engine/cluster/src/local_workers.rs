@@ -34,8 +34,9 @@ pub struct LocalWorkers {
 }
 
 impl LocalWorkers {
-    /// Starts `count` of this very program, or of that of [`set_worker_program`], which must know the command `worker`.
-    pub fn start(count: usize, threads: usize, memory_bytes: u64) -> Result<LocalWorkers> {
+    /// Starts `count` of this very program, or of that of [`set_worker_program`], which must know the command `worker`,
+    /// with further arguments.
+    pub fn start(count: usize, threads: usize, memory_bytes: u64, arguments: &[String]) -> Result<LocalWorkers> {
         let failed = |error| Fault::new(codes::STORAGE, "a worker process cannot be started").cause(error);
         let words = match PROGRAM.get() {
             Some(words) => words.clone(),
@@ -50,6 +51,7 @@ impl LocalWorkers {
             let mut command = Command::new(program);
             command.args(first).args(["worker", "--attached", "--listen=127.0.0.1:0"]);
             command.arg(format!("--threads={threads}")).arg(format!("--memory={memory_bytes}"));
+            command.args(arguments);
             // Others cannot read another user's environment, but they can read a command line.
             command.env(variable, &token).stdin(Stdio::piped()).stdout(Stdio::piped());
             local.children.push(command.spawn().map_err(failed)?);

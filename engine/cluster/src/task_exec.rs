@@ -17,8 +17,8 @@ use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExp
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use forebay_model::TraceContext;
 use forebay_plan::OpId;
-use forebay_storage::TraceContext;
 use futures::Stream;
 use tokio::sync::mpsc;
 
@@ -53,8 +53,10 @@ pub struct MessageSink {
     stop: Arc<AtomicBool>,
     /// Counts outcomes, where the worker wants them counted.
     tally: Option<Arc<TaskTally>>,
-    /// The span that the task belongs to.
+    /// The coordinator's span of the task.
     trace: Option<TraceContext>,
+    /// The worker's span of it.
+    span: Option<TraceContext>,
     /// What is told of the task, and when it came.
     task: (&'static str, SystemTime),
 }
@@ -63,6 +65,11 @@ impl MessageSink {
     /// The same, with outcomes counted, and told of as those of a task of a kind that comes now.
     pub fn with_tally(self, tally: Arc<TaskTally>, kind: &'static str) -> MessageSink {
         MessageSink { tally: Some(tally), task: (kind, SystemTime::now()), ..self }
+    }
+
+    /// The worker's span of the task, where the coordinator traces.
+    pub fn span(&self) -> Option<TraceContext> {
+        self.span
     }
 
     /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
@@ -86,7 +93,8 @@ impl MessageSink {
         if let Some(tally) = &self.tally {
             let (kind, began) = self.task;
             tally.count(&ended, progress);
-            tally.tell(&EndedTask { trace: self.trace, kind, began, ended: &ended, progress });
+            let MessageSink { trace, span, .. } = *self;
+            tally.tell(&EndedTask { trace, span, kind, began, ended: &ended, progress });
         }
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
@@ -192,7 +200,8 @@ impl ExecutionPlan for TaskExec {
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let task = ("", SystemTime::now());
-        let out = MessageSink { to, stop: stop.clone(), tally: None, trace: *trace, task };
+        let span = trace.map(|TraceContext { trace, .. }| TraceContext { trace, span: fastrand::u64(1..) });
+        let out = MessageSink { to, stop: stop.clone(), tally: None, trace: *trace, span, task };
         host.clone().handle(self.request.clone(), out);
         Ok(Box::pin(MessageStream { from, stop }))
     }

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use forebay_model::Result;
-use forebay_storage::TraceContext;
+use forebay_model::{Result, TraceContext};
 
 use crate::protocol::TaskProgress;
 use crate::task_control::TaskOutcome;
@@ -26,6 +25,8 @@ pub trait TaskListener: std::fmt::Debug + Send + Sync {
 pub struct EndedTask<'t> {
     /// The coordinator's span of it, where the coordinator traces.
     pub trace: Option<TraceContext>,
+    /// The worker's span of it, in that.
+    pub span: Option<TraceContext>,
     /// What was done, such as `parts` or `merge`.
     pub kind: &'static str,
     /// When the worker got it.

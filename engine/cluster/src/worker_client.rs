@@ -12,8 +12,7 @@ use datafusion_distributed::{
     DistributedConfig, DistributedExt, ExecuteTaskRequest, GetWorkerInfoRequest, MaybeEncoded, ProducerHead,
     SetPlanRequest, TaskKey,
 };
-use forebay_model::{Fault, Result, codes};
-use forebay_storage::{TRACE_HEADER, TraceContext};
+use forebay_model::{Fault, Result, TRACE_HEADER, TraceContext, codes};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::rt::TokioIo;

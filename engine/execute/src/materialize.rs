@@ -28,7 +28,7 @@ use forebay_plan::{
     query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
-use forebay_threads::poisoned_lock;
+use forebay_threads::{for_current_span, poisoned_lock};
 use futures::StreamExt;
 
 use crate::pass_context::PassContext;
@@ -279,13 +279,13 @@ impl MaterializePass<'_> {
     ) -> Result<()> {
         std::thread::scope(|scope| {
             let (sender, converted) = sync_channel(QUEUE_BATCHES);
-            let reader = scope.spawn(move || {
+            let reader = scope.spawn(for_current_span(move || {
                 let mut send = |rows: SpanRows| match convert(rows)? {
                     Some(converted) => Ok(sender.send(converted).is_ok()),
                     None => Ok(true),
                 };
                 catch_panic(|| self.scan(spans, 0..spans.len(), &mut send))
-            });
+            }));
             for converted in converted {
                 take(converted)?;
             }
@@ -498,13 +498,13 @@ pub fn fallible_batch_stream(
     produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError> + Send + 'static,
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
-    std::thread::spawn(move || {
+    std::thread::spawn(for_current_span(move || {
         let produced = catch_panic(|| Ok(produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())));
         // Without this error a failed stream would look complete.
         if let Err(error) = produced.unwrap_or_else(|fault| Err(external_error(fault))) {
             let _ = sender.blocking_send(Err(error));
         }
-    });
+    }));
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|batch| (batch, receiver))
     });

@@ -9,7 +9,7 @@ use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Int64Type, Schema, SchemaRef};
 use forebay_model::{Fault, Result, catch_panic};
 use forebay_plan::{AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, PlanOp, SharedSort, base_column, span_extents};
-use forebay_threads::poisoned_lock;
+use forebay_threads::{for_current_span, poisoned_lock};
 use hashbrown::HashTable;
 
 use crate::as_of_join::AsOfOperator;
@@ -63,7 +63,8 @@ impl SortedPass<'_> {
             let gather = &self.gather;
             let read = |spans: FlowSpans, sender: std::sync::mpsc::SyncSender<RecordBatch>| {
                 let all = 0..spans.len();
-                scope.spawn(move || catch_panic(|| gather.read(&spans, all, &mut |batch| sender.send(batch).is_ok())))
+                let read = move || catch_panic(|| gather.read(&spans, all, &mut |batch| sender.send(batch).is_ok()));
+                scope.spawn(for_current_span(read))
             };
             let readers = [read(here_spans, here_sender), read(there_spans, there_sender)];
             let mut next_there = move || there_rows.recv().ok();

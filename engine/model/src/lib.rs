@@ -24,6 +24,7 @@ mod scratch;
 mod strings;
 mod take;
 mod time_cutoff;
+mod trace_context;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
@@ -52,3 +53,4 @@ pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWr
 pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type};
 pub use take::{take_batch, take_rows};
 pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
+pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Fault, Pipeline, Result};
-use forebay_storage::{Event, EventListener, StorageClient, TraceContext};
+use forebay_model::{Fault, Pipeline, Result, TraceContext};
+use forebay_storage::{Event, EventListener, StorageClient};
 
 use crate::report::RunReport;
 

@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 
 use forebay_model::{Fault, Result};
-use forebay_threads::poisoned_lock;
+use forebay_threads::{for_current_span, poisoned_lock};
 
 /// A background task on its own thread. Dropping the handle joins the thread: no task outlives its run.
 pub struct BackgroundTask<T>(Option<JoinHandle<Result<T>>>);
@@ -11,7 +11,7 @@ pub struct BackgroundTask<T>(Option<JoinHandle<Result<T>>>);
 impl<T: Send + 'static> BackgroundTask<T> {
     /// Begins it.
     pub fn spawn(work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
-        BackgroundTask(Some(std::thread::spawn(work)))
+        BackgroundTask(Some(std::thread::spawn(for_current_span(work))))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use forebay_model::TraceContext;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::timestamp::format_utc;
-use crate::trace_context::TraceContext;
 
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]

@@ -12,7 +12,6 @@ mod metadata_cache;
 pub mod scratch;
 mod table_log;
 pub mod timestamp;
-mod trace_context;
 mod web;
 
 pub use background::{BackgroundTask, BackgroundTasks};
@@ -31,5 +30,4 @@ pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_byte
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;
 pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};
-pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};
 pub use web::{WebAnswer, WebClient};

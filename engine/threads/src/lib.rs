@@ -9,6 +9,7 @@ mod hand_off;
 mod ordered_appender;
 mod parallel;
 mod semaphore;
+mod span_scope;
 pub mod sync;
 mod work_sharing;
 
@@ -17,4 +18,5 @@ pub use hand_off::HandOff;
 pub use ordered_appender::OrderedAppender;
 pub use parallel::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
 pub use semaphore::{CountingSemaphore, SemaphorePermit};
+pub use span_scope::{current_span, for_current_span, with_span};
 pub use work_sharing::{OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool};

@@ -4,6 +4,8 @@ use std::any::Any;
 
 use forebay_model::{Fault, Result, catch_panic};
 
+#[cfg(not(feature = "shuttle"))]
+use crate::for_current_span;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, ScopedJoinHandle};
 use crate::sync::{Mutex, MutexGuard};
@@ -41,7 +43,7 @@ pub(crate) fn spawned<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Option<ScopedJoinHandle<'scope, T>> {
-    thread::Builder::new().spawn_scoped(scope, work).ok()
+    thread::Builder::new().spawn_scoped(scope, for_current_span(work)).ok()
 }
 
 #[cfg(feature = "shuttle")]

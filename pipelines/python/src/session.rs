@@ -106,7 +106,8 @@ impl MachineRequest {
             (Some(workers), None) => (None, Some(cluster_options(workers.clone())?)),
             (None, Some(count)) if count > 0 => {
                 // One share of the memory is the coordinator's.
-                let local = LocalWorkers::start(count, (threads / count).max(1), memory_bytes / (count as u64 + 1))?;
+                let local =
+                    LocalWorkers::start(count, (threads / count).max(1), memory_bytes / (count as u64 + 1), &[])?;
                 let mut options = cluster_options(json!(local.addresses()))?;
                 options.security = local.security().clone();
                 (Some(local), Some(options))

@@ -47,7 +47,7 @@ impl ApplyCommand {
         let watch = metrics.watch(reporter.watch());
         let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
         metrics.serve(&session)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let apply = || {
             let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
             metrics.name_pipeline(&artifact.pipeline.name);

@@ -55,7 +55,8 @@ impl BackfillCommand {
         let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let (_workers, session) =
+            self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?;
         let mut done = Vec::new();
         let filled = self.run_intervals(&session, &reporter, &observers, &mut done);
         if let Err(fault) = &filled {

@@ -107,7 +107,7 @@ impl FeedCommand {
         watch: &Arc<dyn EventListener>,
         metrics: &CommandMetrics<FeedMetrics>,
     ) -> Result<String> {
-        let (_workers, session) = self.workers.apply(session, &self.options, watch)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, watch, &[])?;
         let config = self.config(FeedConfig::from_pipeline(pipeline)?);
         let fed = session.feed(pipeline, None, &config)?;
         let mut batches = self.start(&fed)?;

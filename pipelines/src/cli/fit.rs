@@ -35,7 +35,8 @@ impl FitCommand {
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let (_workers, session) =
+            self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?;
         let report = pipeline.and_then(|pipeline| {
             observers.run_begins(&pipeline, None);
             session.fit(&pipeline)

@@ -78,7 +78,7 @@ impl PredictCommand {
         let watch = metrics.watch(reporter.watch());
         let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
         metrics.serve(&session)?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
             metrics.name_pipeline(&model.artifact.pipeline.name);

@@ -91,7 +91,7 @@ impl ProfileCommand {
     fn learn(&self, reporter: &RunReporter) -> Result<Vec<DatasetProfile>> {
         let watch = reporter.watch();
         let session = self.options.session(watch.clone())?;
-        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let profiles = self.profiles(&session)?;
         if let (Some(path), [profile]) = (&self.output, profiles.as_slice()) {
             write_profile(&session, profile, path)?;

@@ -68,7 +68,7 @@ impl RunCommand {
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
         let (_workers, session) = match sample {
-            None => self.workers.apply(session, &self.options, &watch)?,
+            None => self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?,
             // A trial is small, and workers read whole sources.
             Some(_) => (None, session),
         };

@@ -107,12 +107,14 @@ pub(crate) struct WorkersArgs {
 }
 
 impl WorkersArgs {
-    /// The session with workers, if there are to be some, and those that end after it.
+    /// The session with workers, if there are to be some, and those that end after it. Worker processes of the session
+    /// get further arguments.
     pub fn apply(
         &self,
         session: Session,
         options: &RunArgs,
         watch: &Arc<dyn EventListener>,
+        arguments: &[String],
     ) -> Result<(Option<LocalWorkers>, Session)> {
         let seconds = |name: &str, seconds: f64| match Duration::try_from_secs_f64(seconds) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -130,7 +132,7 @@ impl WorkersArgs {
                 // One share is the coordinator's.
                 let memory = settings.memory_bytes(options.machine.memory)?.value / (count as u64 + 1);
                 let memory = settings.memory_bytes(Some(memory))?.value;
-                let local = LocalWorkers::start(count, threads, memory)?;
+                let local = LocalWorkers::start(count, threads, memory, arguments)?;
                 let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
                 (Some(local), addresses, security)
             }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_storage::{Event, EventListener, TraceContext};
+use forebay_model::TraceContext;
+use forebay_storage::{Event, EventListener};
 
 use super::RunObserver;
 

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{Interval, Pipeline, Result};
+use forebay_model::{Interval, Pipeline, Result, TraceContext};
 use forebay_run::{RunReport, Session};
-use forebay_storage::{Event, EventListener, TraceContext};
+use forebay_storage::{Event, EventListener};
 
 use self::fan_out::FanOut;
 pub(crate) use self::judged_rules::JudgedRules;
@@ -90,6 +90,11 @@ pub(crate) struct RunObservers {
 }
 
 impl ObserveArgs {
+    /// Arguments of worker processes of the run.
+    pub fn worker_arguments(&self) -> Vec<String> {
+        self.traces.iter().map(|url| format!("--traces={url}")).collect()
+    }
+
     /// The observers that are asked for. Nothing is sent before `begin`.
     pub fn observers(&self) -> Result<RunObservers> {
         let mut observers: Vec<Box<dyn RunObserver>> = Vec::new();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_storage::{EpochReport, Event, EventListener, TraceContext, resident_bytes};
+use forebay_model::TraceContext;
+use forebay_storage::{EpochReport, Event, EventListener, resident_bytes};
 
 use crate::observe::JudgedRules;
 

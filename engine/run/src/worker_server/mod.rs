@@ -22,6 +22,7 @@ use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_storage::failpoint::step;
 use forebay_storage::{CancellationToken, ScratchDir};
+use forebay_threads::{for_current_span, with_span};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
@@ -190,15 +191,17 @@ impl WorkerServer {
 impl RequestHandler for WorkerState {
     fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink) {
         let out = out.with_tally(self.tally.clone(), request.kind());
+        let span = out.span();
         // Neither sending nor working may hold up the runtime.
-        tokio::task::spawn_blocking(move || match request {
+        let work = move || match request {
             WorkerRequest::Hello => {
                 out.send(WorkerMessage::Hello(self.hello()));
             }
             WorkerRequest::Task(task) => self.run_task(*task, &out),
             WorkerRequest::Rows(rows) => self.send_rows(*rows, &out),
             WorkerRequest::Train(train) => self.train_part(&train, &out),
-        });
+        };
+        tokio::task::spawn_blocking(move || with_span(span, work));
     }
 }
 
@@ -249,7 +252,7 @@ impl WorkerState {
             true => Ok(TaskOutcome::HandedBack),
             false => self.feeds.send_block(&session, &job, dataset, block, out, &leaves),
         };
-        let ended = self.task_threads.install(|| with_heartbeat(out, beat, &meter, deliver));
+        let ended = self.task_threads.install(for_current_span(|| with_heartbeat(out, beat, &meter, deliver)));
         out.send_outcome(ended, meter.progress(), || None);
     }
 
@@ -278,7 +281,7 @@ impl WorkerState {
             exchange.put_models(*part, &models, &scratch)?;
             Ok(TaskOutcome::Done(0))
         };
-        let ended = self.task_threads.install(|| with_heartbeat(out, beat, &meter, train));
+        let ended = self.task_threads.install(for_current_span(|| with_heartbeat(out, beat, &meter, train)));
         out.send_outcome(ended, meter.progress(), || None);
     }
 

@@ -12,10 +12,10 @@ use forebay_cluster::{
     ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner, TaskExecCodec, wire_error,
 };
 use forebay_execute::{FlowReader, columns_to_read, fallible_batch_stream, query_runtime, stage_config};
-use forebay_model::{ContentId, Fault, Result, catch_panic};
+use forebay_model::{ContentId, Fault, Result, TRACE_HEADER, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
+use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
-use forebay_storage::{ScratchDir, TRACE_HEADER};
 use forebay_threads::lock;
 
 use super::WorkerState;

@@ -20,7 +20,7 @@ use forebay_plan::{
 };
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
-use forebay_threads::CountingSemaphore;
+use forebay_threads::{CountingSemaphore, for_current_span, with_span};
 use rayon::ThreadPool;
 use serde_json::Value;
 
@@ -107,10 +107,11 @@ impl QueuedTask {
         order_failure: impl FnOnce() -> Option<OpId>,
     ) {
         let TaskReporter { out, meter, beat, .. } = &self.heard;
-        let ended = with_heartbeat(out, *beat, meter, || {
+        let work = || {
             step("take", "a task");
             perform(self.work, &self.what, &self.heard)
-        });
+        };
+        let ended = with_span(out.span(), || with_heartbeat(out, *beat, meter, work));
         out.send_outcome(ended, meter.progress(), order_failure);
     }
 }
@@ -137,7 +138,7 @@ impl StageSession {
         let (key, is_open) = (key.clone(), open.clone());
         let lives = std::thread::Builder::new()
             .name("forebay-stage".to_owned())
-            .spawn(move || {
+            .spawn(for_current_span(move || {
                 let is_open = OpenFlag(is_open);
                 // Waiting tasks are told if the stage cannot be set up, also where that panics.
                 let furnished = catch_panic(|| {
@@ -155,7 +156,7 @@ impl StageSession {
                         .out
                         .send(WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: None });
                 }
-            })
+            }))
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
         Ok(StageSession { to, open, lives })
     }

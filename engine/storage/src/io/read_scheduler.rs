@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_model::Result;
+use forebay_model::{Result, TraceContext};
+use forebay_threads::current_span;
 use futures::future::{BoxFuture, Either, select};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::concurrency::ConcurrencyLimit;
+use super::requests::send_for;
 use super::stragglers::StragglerPolicy;
 
 /// Bytes that are read ahead where no run has set its limit.
@@ -46,6 +48,8 @@ struct SchedulerState {
 /// A range of an object.
 struct ReadRequest {
     bytes: u64,
+    /// What the thread works for that asks for it.
+    span: Option<TraceContext>,
     send: SendRequest,
     runtime: Handle,
     stage: Mutex<RequestStage>,
@@ -150,7 +154,8 @@ impl ReadScheduler {
     pub fn submit(self: &Arc<Self>, range: &Range<u64>, runtime: Handle, send: SendRequest) -> PendingRead {
         let (sender, answer) = oneshot::channel();
         let stage = Mutex::new(RequestStage::Waiting(sender));
-        let request = Arc::new(ReadRequest { bytes: range.end - range.start, send, runtime, stage });
+        let (bytes, span) = (range.end - range.start, current_span());
+        let request = Arc::new(ReadRequest { bytes, span, send, runtime, stage });
         let mut state = self.lock();
         state.waiting += request.bytes;
         state.ahead.push_back(request.clone());
@@ -226,7 +231,7 @@ impl ReadRequest {
         let RequestStage::Waiting(sender) = std::mem::replace(&mut *stage, RequestStage::GivenUp) else { return };
         let request = self.clone();
         let task = self.runtime.spawn(async move {
-            let answer = request.answer(&running.scheduler, patience).await;
+            let answer = send_for(request.span, request.answer(&running.scheduler, patience)).await;
             running.end(answer.is_ok());
             let held = answer.map(|bytes| Bytes::from_owner(HeldBytes { bytes, _permit: permit }));
             // A reader that has gone needs no answer.

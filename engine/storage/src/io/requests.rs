@@ -1,11 +1,27 @@
 //! Requests to object stores as they end, for traces.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use forebay_model::TraceContext;
+use forebay_threads::current_span;
+
+tokio::task_local! {
+    /// What a request is sent for that another thread sends.
+    static READ_FOR: Option<TraceContext>;
+}
+
+/// Sends requests for a span, on whichever thread that is.
+pub async fn send_for<T>(span: Option<TraceContext>, requests: impl Future<Output = T>) -> T {
+    READ_FOR.scope(span, requests).await
+}
 
 /// A request that was sent once; a repeated one is another request.
 #[derive(Debug, Clone)]
 pub struct StorageRequest {
+    /// What it was sent for.
+    pub span: Option<TraceContext>,
     /// The method of HTTP.
     pub method: String,
     /// The server.
@@ -44,6 +60,7 @@ impl OpenRequest {
     pub fn new(listener: Arc<dyn RequestListener>, request: &object_store::client::HttpRequest) -> OpenRequest {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let request = StorageRequest {
+            span: READ_FOR.try_with(|span| *span).ok().flatten().or_else(current_span),
             method: request.method().to_string(),
             host: request.uri().host().unwrap_or_default().to_owned(),
             path: request.uri().path().to_owned(),

@@ -6,6 +6,7 @@
 
 mod export;
 mod otlp;
+mod request;
 mod settings;
 mod worker;
 
@@ -15,13 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use self::otlp::{KeyValue, Span, SpanEvent, SpanKind, Status, StatusCode, attribute};
+use self::request::RequestSpan;
 use self::settings::TraceSettings;
 pub(crate) use self::worker::{WorkerTraceArgs, WorkerTraces};
 use super::outbox::Outbox;
 use super::{ObservedSession, RunObserver};
-use forebay_model::{Fault, Interval, Pipeline, Result};
+use forebay_model::{Fault, Interval, Pipeline, Result, TraceContext};
 use forebay_run::RunReport;
-use forebay_storage::{Event, RequestListener, StorageRequest, TraceContext};
+use forebay_storage::{Event, RequestListener, StorageRequest};
 
 /// Moments that a span keeps at most.
 const EVENTS_MAX: usize = 100;
@@ -117,23 +119,9 @@ impl SpanRecorder {
 
 impl RequestListener for SpanRecorder {
     fn on_request(&self, request: StorageRequest) {
-        let StorageRequest { method, host, path, range, status, bytes_written, bytes_read, began, took } = request;
-        let mut attributes = vec![
-            attribute("http.request.method", method.as_str()),
-            attribute("server.address", host),
-            attribute("url.path", path),
-            attribute("http.request.body.size", bytes_written),
-            attribute("http.response.body.size", bytes_read),
-        ];
-        attributes.extend(range.map(|range| attribute("http.request.header.range", range)));
-        attributes.extend(status.map(|status| attribute("http.response.status_code", u64::from(status))));
-        let error = match status {
-            None => Some("no answer".to_owned()),
-            Some(status) if status >= 400 => Some(format!("status {status}")),
-            Some(_) => None,
-        };
-        let span = OpenSpan::new(method, self.open().current_id(), attributes);
-        self.end_at(OpenSpan { began, ..span }, began + took, Vec::new(), (SpanKind::Client, error));
+        let RequestSpan { name, attributes, began, end, error } = RequestSpan::of(request);
+        let span = OpenSpan::new(name, self.open().current_id(), attributes);
+        self.end_at(OpenSpan { began, ..span }, end, Vec::new(), (SpanKind::Client, error));
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where traces go: a flag, else the variables of OpenTelemetry's specification.
 
-use forebay_model::{Fault, Result, codes};
-use forebay_storage::TraceContext;
+use forebay_model::{Fault, Result, TraceContext, codes};
 use percent_encoding::percent_decode_str;
 
 use super::otlp::{KeyValue, attribute};

@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::Args;
-use forebay_model::Result;
+use forebay_model::{Fault, Result, TraceContext};
 use forebay_run::{EndedTask, Session, TaskListener, TaskOutcome, TaskTally};
-use forebay_storage::EventListener;
+use forebay_storage::{EventListener, RequestListener, StorageRequest};
 
 use super::super::outbox::Outbox;
 use super::nanos;
-use super::otlp::{Span, SpanKind, Status, StatusCode, attribute};
+use super::otlp::{KeyValue, Span, SpanKind, Status, StatusCode, attribute};
+use super::request::RequestSpan;
 use super::settings::TraceSettings;
 
 /// Where a worker's spans go.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerTraceArgs {
     /// Send traces in OpenTelemetry's protocol (OTLP over HTTP) to this collector, such as http://127.0.0.1:4318: tasks
-    /// of coordinators that trace are spans in theirs [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// of coordinators that trace are spans in theirs, with requests to object stores [default: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL", hide_short_help = true)]
     traces: Option<String>,
 }
@@ -26,7 +27,7 @@ pub(crate) struct WorkerTraceArgs {
 #[derive(Debug)]
 pub(crate) struct WorkerTraces(Arc<TaskSpans>);
 
-/// Turns tasks that have ended into spans.
+/// Turns tasks and requests that have ended into spans.
 #[derive(Debug)]
 struct TaskSpans {
     worker: String,
@@ -45,6 +46,7 @@ impl WorkerTraceArgs {
         let Some(settings) = TraceSettings::resolve(self.traces.as_deref())? else { return Ok(None) };
         let spans = Arc::new(TaskSpans { worker, out: Outbox::new() });
         settings.send_from(&spans.out, session.io(), watch)?;
+        session.io().listen(spans.clone());
         tally.listen(spans.clone());
         Ok(Some(WorkerTraces(spans)))
     }
@@ -57,9 +59,51 @@ impl WorkerTraces {
     }
 }
 
+/// A span of a worker.
+struct WorkerSpan<'a> {
+    parent: TraceContext,
+    /// Its own id.
+    id: u64,
+    name: String,
+    kind: SpanKind,
+    began: SystemTime,
+    end: SystemTime,
+    attributes: Vec<KeyValue>,
+    error: Option<&'a str>,
+}
+
+impl TaskSpans {
+    /// Sends a span; where the queue is full, it is dropped.
+    fn send(&self, span: WorkerSpan<'_>) {
+        let WorkerSpan { parent, id, name, kind, began, end, attributes, error } = span;
+        self.out.send(Span {
+            trace_id: parent.trace.to_be_bytes().to_vec(),
+            span_id: id.to_be_bytes().to_vec(),
+            parent_span_id: parent.span.to_be_bytes().to_vec(),
+            name,
+            kind: kind.into(),
+            start_time_unix_nano: nanos(began),
+            end_time_unix_nano: nanos(end.max(began)),
+            attributes,
+            events: Vec::new(),
+            status: error.map(|message| Status { message: message.to_owned(), code: StatusCode::Error.into() }),
+        });
+    }
+}
+
+/// Requests of tasks are in their spans. What a worker asks for no task of a coordinator that traces belongs to no trace.
+impl RequestListener for TaskSpans {
+    fn on_request(&self, request: StorageRequest) {
+        let Some(parent) = request.span else { return };
+        let RequestSpan { name, attributes, began, end, error } = RequestSpan::of(request);
+        let (id, kind) = (fastrand::u64(1..), SpanKind::Client);
+        self.send(WorkerSpan { parent, id, name, kind, began, end, attributes, error: error.as_deref() });
+    }
+}
+
 impl TaskListener for TaskSpans {
     fn task_ended(&self, task: &EndedTask<'_>) {
-        let EndedTask { trace: Some(parent), kind, began, ended, progress } = task else { return };
+        let EndedTask { trace: Some(parent), span: Some(own), kind, began, ended, progress } = task else { return };
         let (outcome, error) = match ended {
             Ok(TaskOutcome::Done(_)) => ("done", None),
             Ok(TaskOutcome::HandedBack) => ("handed_back", None),
@@ -75,18 +119,16 @@ impl TaskListener for TaskSpans {
             attribute("forebay.cpu_seconds", progress.cpu_seconds),
         ];
         attributes.extend(error.map(|fault| attribute("error.type", fault.code().name)));
-        // A task is told of when it has ended; where the queue is full, its span is dropped.
-        self.out.send(Span {
-            trace_id: parent.trace.to_be_bytes().to_vec(),
-            span_id: fastrand::u64(1..).to_be_bytes().to_vec(),
-            parent_span_id: parent.span.to_be_bytes().to_vec(),
+        // A task is told of when it has ended.
+        self.send(WorkerSpan {
+            parent: *parent,
+            id: own.span,
             name: format!("work {kind}"),
-            kind: SpanKind::Server.into(),
-            start_time_unix_nano: nanos(*began),
-            end_time_unix_nano: nanos(SystemTime::now().max(*began)),
+            kind: SpanKind::Server,
+            began: *began,
+            end: SystemTime::now(),
             attributes,
-            events: Vec::new(),
-            status: error.map(|fault| Status { message: fault.message().to_owned(), code: StatusCode::Error.into() }),
+            error: error.map(Fault::message),
         });
     }
 }
