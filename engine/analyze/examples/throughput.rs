@@ -88,5 +88,17 @@ fn main() {
     let by_key = GroupedMoments { keys: vec![DataType::Utf8] };
     measure("moments by key, f64, dictionary 30 k", &by_key, &[doubles, coded.clone()]);
     measure("moments by key, f32, dictionary 30 k", &by_key, &[floats.clone(), coded]);
-    measure("moments by key, f32, plain 30 k", &by_key, &[floats, items]);
+    measure("moments by key, f32, plain 30 k", &by_key, &[floats, items.clone()]);
+    let pairs = CategoryAssociation { types: [DataType::Utf8, DataType::Utf8] };
+    // Values that follow from the first, and values that have nothing to do with it.
+    let of_items: ArrayRef =
+        Arc::new(StringArray::from_iter_values(uniform.iter().map(|x| format!("shelf {}", (x * x * 3_000.0) as u64))));
+    let of_none: ArrayRef =
+        Arc::new(StringArray::from_iter_values(random.as_slice().iter().map(|key| format!("shop {}", key % 2_000))));
+    let dictionary =
+        |of: &ArrayRef| cast(of, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap();
+    let first = dictionary(&items);
+    measure("pairs, dictionary 30 k x 3 k, dependent", &pairs, &[first.clone(), dictionary(&of_items)]);
+    measure("pairs, dictionary 30 k x 2 k", &pairs, &[first, dictionary(&of_none)]);
+    measure("pairs, plain 30 k x 3 k, dependent", &pairs, &[items, of_items]);
 }

@@ -11,10 +11,16 @@ use serde_json::{Value, json};
 
 use crate::batch_codes::BatchCodes;
 use crate::group_keys::{KeyColumn, split_key};
-use crate::grouped_moments::{SlotCache, check_key};
 use crate::numeric_column::two_columns;
+use crate::pair_counts::{NO_VALUE, PairCounts};
 use crate::spill_map::SpillMap;
 use crate::spill_runs::KeyOrder;
+
+/// Rows that are counted before memory is looked at again.
+const ROWS_BETWEEN_LOOKS: usize = 512;
+
+/// Counts by code take this share of the budget at most: they grow where they are counted by value.
+const OPEN_SHARE: usize = 8;
 
 /// Values of a column for which memory is requested at once.
 const VALUES_ADMITTED: usize = 1 << 14;
@@ -37,34 +43,72 @@ pub struct CategoryAssociation {
     pub types: [DataType; 2],
 }
 
-/// Counts the pairs of a batch in a table, and adds each cell once.
-fn count_cells(
-    state: &mut CategoryAssociationState,
-    keys: &[KeyColumn; 2],
-    first: &BatchCodes,
-    second: &BatchCodes,
-) -> Result<()> {
-    let width = second.values + 1;
-    let mut cells = vec![0u64; (first.values + 1) * width];
-    first.rows.iter().zip(&second.rows).for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
-    let mut key = Vec::new();
-    // The last line and the last cell of each line are of rows without a value.
-    for (line, first_row) in cells.chunks_exact(width).zip(&first.row_of).take(first.values) {
-        let filled = line.iter().zip(&second.row_of).take(second.values).filter(|(count, _)| **count > 0);
-        for (count, second_row) in filled {
-            key.clear();
-            keys[0].write(*first_row as usize, &mut key);
-            keys[1].write(*second_row as usize, &mut key);
-            check_key(&key)?;
-            let slot = state.0.slot(&key)?;
-            state.0.update_slot(slot, |known| *known += count);
-        }
-    }
-    Ok(())
+/// State of [`CategoryAssociation`]: the rows of each pair of values.
+pub struct CategoryAssociationState {
+    /// What came last, by codes of the values.
+    open: PairCounts,
+    /// All else, by the values themselves: what is stored.
+    settled: SpillMap<u64>,
 }
 
-/// State of [`CategoryAssociation`]: the rows of each pair of values.
-pub struct CategoryAssociationState(SpillMap<u64>);
+impl CategoryAssociationState {
+    fn new(settled: SpillMap<u64>) -> CategoryAssociationState {
+        CategoryAssociationState { open: PairCounts::default(), settled }
+    }
+
+    /// Counts the pairs of a batch in a table, and adds each cell once.
+    fn add_cells(&mut self, batch: [&BatchCodes; 2], codes: &[Vec<u32>; 2]) -> Result<()> {
+        let [first, second] = batch;
+        let width = second.values + 1;
+        let mut cells = vec![0u64; (first.values + 1) * width];
+        first.rows.iter().zip(&second.rows).for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
+        // The last line and the last cell of each line are of rows without a value.
+        for (line, first_row) in cells.chunks_exact(width).zip(&first.row_of).take(first.values) {
+            let filled = line.iter().zip(&second.row_of).take(second.values).filter(|(count, _)| **count > 0);
+            for (count, second_row) in filled {
+                self.open.add(codes[0][*first_row as usize], codes[1][*second_row as usize], *count)?;
+            }
+            self.settle_if_large()?;
+        }
+        Ok(())
+    }
+
+    /// Counts the pairs of a batch row by row.
+    fn add_rows(&mut self, codes: &[Vec<u32>; 2]) -> Result<()> {
+        for (first, second) in codes[0].chunks(ROWS_BETWEEN_LOOKS).zip(codes[1].chunks(ROWS_BETWEEN_LOOKS)) {
+            for (first, second) in first.iter().zip(second).filter(|(a, b)| **a != NO_VALUE && **b != NO_VALUE) {
+                self.open.add(*first, *second, 1)?;
+            }
+            self.settle_if_large()?;
+        }
+        Ok(())
+    }
+
+    fn settle_if_large(&mut self) -> Result<()> {
+        let (open, budget) = (self.open.size_bytes(), self.settled.budget_bytes());
+        match open > budget / OPEN_SHARE || open + self.settled.size_bytes() > budget {
+            true if !self.open.is_empty() => self.settle(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts everything by the values themselves.
+    fn settle(&mut self) -> Result<()> {
+        let CategoryAssociationState { open, settled } = self;
+        open.drain(|key, rows| {
+            let slot = settled.slot(key)?;
+            settled.update_slot(slot, |known| *known += rows);
+            Ok(())
+        })?;
+        settled.spill_if_large()
+    }
+
+    /// The same, where nothing more is counted by codes.
+    fn into_settled(mut self) -> Result<SpillMap<u64>> {
+        self.settle()?;
+        Ok(self.settled)
+    }
+}
 
 impl Analyzer for CategoryAssociation {
     type State = CategoryAssociationState;
@@ -78,7 +122,7 @@ impl Analyzer for CategoryAssociation {
     }
 
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<CategoryAssociationState> {
-        Ok(CategoryAssociationState(SpillMap::new(scratch, KeyOrder::Bytes)))
+        Ok(CategoryAssociationState::new(SpillMap::new(scratch, KeyOrder::Bytes)))
     }
 
     fn update(&self, state: &mut CategoryAssociationState, input: &AnalyzerInput<'_>) -> Result<()> {
@@ -88,43 +132,48 @@ impl Analyzer for CategoryAssociation {
             KeyColumn::of(columns[1], &logical_type(&self.types[1]))?,
         ];
         let is_null = columns.map(|column| column.logical_nulls());
-        let coded = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
-        if let [Some(first), Some(second)] = coded
-            && (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows
-        {
-            count_cells(state, &keys, &first, &second)?;
-            return state.0.spill_if_large();
-        }
-        let (mut cache, mut key) = (SlotCache::default(), Vec::new());
-        for row in 0..input.rows {
-            if is_null.iter().flatten().any(|nulls| nulls.is_null(row)) {
-                continue;
+        let local = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
+        let codes = [0, 1].map(|at| {
+            let (column, nulls) = (&keys[at], is_null[at].as_ref());
+            state.open.codes(at, column, local[at].as_ref(), nulls, input.rows)
+        });
+        match &local {
+            [Some(first), Some(second)] if (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows => {
+                state.add_cells([first, second], &codes)?;
             }
-            let slot = cache.slot(&keys, row, &mut state.0, &mut key)?;
-            state.0.update_slot(slot, |count| *count += 1);
+            _ => state.add_rows(&codes)?,
         }
-        state.0.spill_if_large()
+        // Codes of values go where they take too much, too.
+        if state.open.size_bytes() > state.settled.budget_bytes() / OPEN_SHARE {
+            state.settle()?;
+            state.open = PairCounts::default();
+        }
+        Ok(())
     }
 
     fn merge(&self, state: &mut CategoryAssociationState, later: CategoryAssociationState) -> Result<()> {
-        state.0.merge(later.0)
+        state.settle()?;
+        state.open = PairCounts::default();
+        state.settled.merge(later.into_settled()?)
     }
 
     fn encode(&self, state: &mut CategoryAssociationState, out: &mut dyn Write) -> Result<()> {
-        state.0.encode(out)
+        state.settle()?;
+        state.settled.encode(out)
     }
 
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<CategoryAssociationState> {
-        Ok(CategoryAssociationState(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
+        Ok(CategoryAssociationState::new(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
     }
 
-    fn finish(&self, mut state: CategoryAssociationState) -> Result<Finding> {
-        let scratch = state.0.scratch();
+    fn finish(&self, state: CategoryAssociationState) -> Result<Finding> {
+        let mut pairs = state.into_settled()?;
+        let scratch = pairs.scratch();
         // Pairs come sorted: those of one first value follow each other.
         let mut seconds: HashMap<Vec<u8>, u64> = HashMap::new();
         let (mut rows, mut firsts, mut key_bytes) = (0u64, Vec::new(), 0);
         let mut last: Option<Vec<u8>> = None;
-        state.0.for_each(|key, count| {
+        pairs.for_each(|key, count| {
             let (first, second) = split_key(key, &self.types[0])?;
             if last.as_deref() != Some(first) {
                 if firsts.len().is_multiple_of(VALUES_ADMITTED) {
@@ -152,7 +201,7 @@ impl Analyzer for CategoryAssociation {
         })?;
         let (mut at, mut of, mut last) = (0, 0u64, None::<Vec<u8>>);
         let mut sum = 0.0;
-        state.0.for_each(|key, count| {
+        pairs.for_each(|key, count| {
             let (first, second) = split_key(key, &self.types[0])?;
             if last.as_deref() != Some(first) {
                 last = Some(first.to_vec());
@@ -175,6 +224,6 @@ impl Analyzer for CategoryAssociation {
     }
 
     fn size_bytes(&self, state: &CategoryAssociationState) -> usize {
-        state.0.size_bytes()
+        state.open.size_bytes() + state.settled.size_bytes()
     }
 }

@@ -153,10 +153,10 @@ impl Analyzer for GroupedMoments {
 }
 
 /// Refuses keys that are too long.
-pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    match key.len() <= KEY_BYTES_MAX {
+pub(crate) fn check_key(bytes: usize) -> Result<()> {
+    match bytes <= KEY_BYTES_MAX {
         true => Ok(()),
-        false => Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len()))),
+        false => Err(Fault::new(codes::LIMIT, format!("a key of {bytes} bytes is too long"))),
     }
 }
 
@@ -195,7 +195,7 @@ impl SlotCache {
         }
         key.clear();
         columns.iter().for_each(|column| column.write(row, key));
-        check_key(key)?;
+        check_key(key.len())?;
         let slot = tally.slot(key)?;
         if self.spills == tally.spills() {
             self.lines[line] = Some((row as u32, slot as u32));

@@ -24,6 +24,7 @@ mod latest_rows;
 pub mod laws;
 mod moment_accumulator;
 mod numeric_column;
+mod pair_counts;
 mod quantile_request;
 mod ranking;
 mod sampled_quantiles;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::*;
@@ -67,7 +68,7 @@ fn associations_are_exact_where_they_spill() {
     assert_eq!(ask(&analyzer, &constant, 1 << 20).number("cramers_v").unwrap(), None);
 }
 
-/// Dictionaries and narrow numbers are counted in a table for each batch, all others row by row.
+/// Dictionaries of few values and narrow numbers are counted in a table for each batch, all others row by row.
 #[test]
 fn associations_do_not_depend_on_layouts() {
     let rows = 1_000;
@@ -120,6 +121,59 @@ fn associations_do_not_depend_on_layouts() {
     for name in ["count", "first", "second", "cramers_v"] {
         let number = |finding: &Finding| finding.number(name).unwrap().unwrap();
         assert!((number(&found) - number(&other)).abs() < 1e-12, "{name}");
+    }
+}
+
+#[test]
+fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
+    let rows = 30_000u64;
+    let mixed = |row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let first = |row: u64| (row % 13 != 5).then(|| mixed(row) % 3_000);
+    // It follows from the first value in half of the rows.
+    let second = |row: u64| {
+        let of_first = first(row).map(|value| value % 1_700);
+        (row % 17 != 3).then(|| if row.is_multiple_of(2) { of_first.unwrap_or(7) } else { mixed(row * 31) % 1_700 })
+    };
+    let (mut pairs, mut firsts, mut seconds) = (HashMap::new(), HashMap::new(), HashMap::new());
+    for (a, b) in (0..rows).filter_map(|row| first(row).zip(second(row))) {
+        *pairs.entry((a, b)).or_insert(0.0) += 1.0;
+        *firsts.entry(a).or_insert(0.0) += 1.0;
+        *seconds.entry(b).or_insert(0.0) += 1.0;
+    }
+    let sum: f64 = pairs.iter().map(|((a, b), count)| count * count / (firsts[a] * seconds[b])).sum();
+    let expected = ((sum - 1.0) / (firsts.len().min(seconds.len()) - 1) as f64).sqrt();
+    let text = |value: &dyn Fn(u64) -> Option<u64>, name: &str| -> ArrayRef {
+        Arc::new(StringArray::from_iter((0..rows).map(|row| value(row).map(|value| format!("{name} {value}")))))
+    };
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let coded = |column: &ArrayRef| arrow::compute::cast(column, &dictionary).unwrap();
+    let (plain_first, plain_second) = (text(&first, "item"), text(&second, "shop"));
+    let number = |value: &dyn Fn(u64) -> Option<u64>| -> ArrayRef {
+        Arc::new(Int64Array::from_iter((0..rows).map(|row| value(row).map(|value| value as i64 * 1_000_003 - 9))))
+    };
+    let (texts, numbers) = ([DataType::Utf8, DataType::Utf8], [DataType::Int64, DataType::Int64]);
+    let cases = [
+        (&texts, [plain_first.clone(), plain_second.clone()]),
+        (&texts, [coded(&plain_first), coded(&plain_second)]),
+        (&texts, [coded(&plain_first), plain_second]),
+        (&numbers, [number(&first), number(&second)]),
+    ];
+    for (types, columns) in cases {
+        let analyzer = CategoryAssociation { types: types.clone() };
+        for (budget, batch_rows) in [(BUDGET_SMALL, 8_192), (BUDGET_SMALL, 500), (64 << 20, 8_192), (64 << 20, 30_000)]
+        {
+            let slices = (0..rows as usize).step_by(batch_rows).map(|at| {
+                let length = batch_rows.min(rows as usize - at);
+                let named = [("a", &columns[0]), ("b", &columns[1])];
+                let named = named.map(|(name, column)| (name, column.slice(at, length), true));
+                RecordBatch::try_from_iter_with_nullable(named).unwrap()
+            });
+            let finding = compute_finding(&analyzer, &slices.collect::<Vec<_>>(), budget).unwrap();
+            let number = |name: &str| finding.number(name).unwrap().unwrap();
+            assert_eq!(number("count"), pairs.values().sum::<f64>());
+            assert_eq!((number("first"), number("second")), (firsts.len() as f64, seconds.len() as f64));
+            assert!((number("cramers_v") - expected).abs() < 1e-9, "{} of {expected}", number("cramers_v"));
+        }
     }
 }
 
