@@ -1,6 +1,7 @@
-"""Single operations over demand: Forebay beside DuckDB, each in a process of its own, results compared.
+"""Single operations over demand: Forebay beside DuckDB and Polars, each in a process of its own, results compared.
 
-Both read the same Parquet files and write Parquet. A ratio is of medians over the rounds."""
+All read the same Parquet files and write Parquet, but for the cases of other formats. A ratio is of medians over the rounds.
+A peer that lacks an operation has no figures."""
 
 import argparse
 import json
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import build, generate, measured, size, table, tail, warm
+from measure import build, generate, kept, limits, measured, size, table, tail, warm
 
 HERE = Path(__file__).resolve().parent
 SERIES = "store_id, item_id"
@@ -135,14 +136,39 @@ EXACT = {
 # How far an estimate may be from what it estimates: four standard errors of 1.63 %.
 NEAR_EXACT = 0.066
 
+# Sinks and sources: all rows are written in a format, or read from it for the greatest value of each column.
+FORMATS = {
+    "write_parquet": ("parquet", "parquet"),
+    "write_csv": ("parquet", "csv"),
+    "write_arrow": ("parquet", "arrow"),
+    "read_parquet": ("parquet", "parquet"),
+    "read_csv": ("csv", "parquet"),
+    "read_json": ("json", "parquet"),
+    "read_arrow": ("arrow", "parquet"),
+}
+COLUMNS = ("date", "store_id", "item_id", "category", "department", "qty", "price", "promotion", "event")
 
-def spec(steps, other, data, out):
+# What a peer cannot do. DuckDB reads and writes Arrow files by an extension alone, which is not part of it.
+LACKING = {"duckdb": {"write_arrow", "read_arrow"}, "polars": set()}
+
+
+def of_format(name):
+    """The steps of Forebay and the query of DuckDB for a case of a format."""
+    if name.startswith("write_"):
+        return "", "FROM rows"
+    named = ", ".join(f"{column}: {{ max: {column} }}" for column in COLUMNS)
+    greatest = ", ".join(f"max({column}) AS {column}" for column in COLUMNS)
+    return f"{{ aggregate: {{ compute: {{ {named} }} }} }}", f"SELECT {greatest} FROM rows"
+
+
+def spec(steps, other, source, sink):
+    """`source` and `sink` are formats with their paths."""
     made = f"sql: {json.dumps(steps)}" if steps.startswith("SELECT") else f"from: rows, do: [{steps}]"
     nodes = [f"made: {{ {made} }}"] + [f"other: {{ from: rows, do: [{one}] }}" for one in other]
+    source, sink = (f"{form}: {{ path: {json.dumps(str(path))} }}" for form, path in (source, sink))
     return (
-        f"version: 1\nname: operation\nsources:\n  rows: {{ parquet: {{ path: {json.dumps(str(data))} }}, time: date, "
-        f"keys: [store_id, item_id] }}\nsteps: {{ {', '.join(nodes)} }}\n"
-        f"sinks: {{ table: {{ from: made, parquet: {{ path: {json.dumps(str(out))} }} }} }}\n"
+        f"version: 1\nname: operation\nsources:\n  rows: {{ {source}, time: date, keys: [store_id, item_id] }}\n"
+        f"steps: {{ {', '.join(nodes)} }}\nsinks: {{ table: {{ from: made, {sink} }} }}\n"
     )
 
 
@@ -150,57 +176,95 @@ def arguments():
     parser = argparse.ArgumentParser(
         prog="benches/operations", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", help=f"{', '.join(CASES)} [all]")
+    parser.add_argument("cases", nargs="*", help=f"{', '.join([*CASES, *FORMATS])} [all]")
     parser.add_argument("--rows", type=int, default=20_000_000, help="rows to generate [20000000]")
     parser.add_argument("--forebay", help="the program; else it is built")
-    parser.add_argument("--rounds", type=int, default=3, help="both in turn, so many times; the table has medians [3]")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for both [all]")
-    parser.add_argument("--memory", default="4GiB", help="limit for both [4GiB]")
+    parser.add_argument("--rounds", type=int, default=3, help="all in turn, so many times; the table has medians [3]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for each [all]")
+    parser.add_argument("--memory", default="4GiB", help="limit for each [4GiB]")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
     options = parser.parse_args()
-    if unknown := set(options.cases) - set(CASES):
+    if unknown := set(options.cases) - set(CASES) - set(FORMATS):
         parser.error(f"there is no case {', '.join(unknown)}")
     return options
 
 
+def rows_in(options, form, data, scratch):
+    """The rows in a format."""
+    if form == "parquet":
+        return data
+    out = (options.work or scratch) / f"{data.name}-{form}"
+    script = HERE / ("operations_polars.py" if form == "arrow" else "operations_duckdb.py")
+    return kept(out, f"{data.name} as {form}\n", [sys.executable, script, "prepare", form, data, out / f"rows.{form}"])
+
+
+def commands(options, name, data, home):
+    """The command of each contender, and the file that it writes."""
+    steps, query, *other = CASES.get(name) or of_format(name)
+    form, into = FORMATS.get(name, ("parquet", "parquet"))
+    (home / "spec.yaml").write_text(spec(steps, other, (form, data), (into, home / "forebay")))
+    budget = size(options.memory)
+    run = [options.forebay, "run", home / "spec.yaml", "--state", home / "state", "--memory", options.memory]
+    duckdb = [sys.executable, HERE / "operations_duckdb.py", "run", query, data, form, home / f"duckdb.{into}"]
+    polars = [sys.executable, HERE / "operations_polars.py", "run", name, data, home / f"polars.{into}", form]
+    every = {
+        "forebay": [*run, "--threads", options.threads, "--json"],
+        "duckdb": [*duckdb, options.threads, budget >> 20],
+        "polars": polars,
+    }
+    return {who: command for who, command in every.items() if name not in LACKING.get(who, ())}
+
+
 def compete(options, name, data, scratch):
-    """The costs of both, and what is wrong with the results."""
-    steps, query, *other = CASES[name]
-    costs = {"forebay": [], "duckdb": []}
+    """The costs of all, and what is wrong with the results."""
+    costs, problems = {}, []
+    form, _ = FORMATS.get(name, ("parquet", "parquet"))
+    rows = rows_in(options, form, data, scratch)
     for number in range(options.rounds):
         home = scratch / f"{name}-{number}"
         home.mkdir()
-        (home / "spec.yaml").write_text(spec(steps, other, data, home / "forebay"))
-        commands = {
-            "forebay": [options.forebay, "run", home / "spec.yaml", "--state", home / "state", "--memory", options.memory]
-            + ["--threads", options.threads, "--json"],
-            "duckdb": [sys.executable, HERE / "operations_duckdb.py", "run", query, data, home / "duckdb.parquet"]
-            + [options.threads, size(options.memory) >> 20],
-        }
-        for contender, command in commands.items():
-            cost = measured(command, home / f"{contender}.log")
+        for contender, command in commands(options, name, rows, home).items():
+            cost = measured(command, home / f"{contender}.log", limits(options.threads, size(options.memory)))
             if cost.code != 0:
-                return costs, [f"{name}: {contender} ended with {cost.code}:\n{tail(home / f'{contender}.log')}"]
-            costs[contender].append(cost)
-        if number == 0 and (wrong := compared(options, name, data, home)):
-            return costs, [f"{name}: {wrong}"]
+                problem = f"{name}: {contender} ended with {cost.code}:\n{tail(home / f'{contender}.log')}"
+                problems += [problem] if number == 0 else []
+                continue
+            costs.setdefault(contender, []).append(cost)
+        if number == 0:
+            problems += compared(options, name, data, home, costs)
         shutil.rmtree(home)
-    return costs, []
+    return costs, problems
 
 
-def compared(options, name, data, home):
-    """What is wrong with the rows of Forebay, if anything is."""
-    script, expected, tolerance = HERE / "operations_duckdb.py", home / "duckdb.parquet", 1e-9
-    steps = []
-    if exact := EXACT.get(name):
-        expected, tolerance = home / "exact.parquet", NEAR_EXACT
-        steps.append([script, "run", exact, data, expected, options.threads, size(options.memory) >> 20])
-    steps.append([script, "compare", home / "forebay", expected, tolerance])
-    for step in steps:
-        told = subprocess.run([sys.executable, *map(str, step)], capture_output=True, text=True)
-        if told.returncode:
-            return told.stdout + told.stderr[-2000:]
-    return ""
+def compared(options, name, data, home, costs):
+    """What is wrong with the rows of the contenders: those of DuckDB are right, or all rows where it has none."""
+    script, tolerance = HERE / "operations_duckdb.py", 1e-9
+    into = FORMATS.get(name, ("parquet", "parquet"))[1]
+    expected = home / f"duckdb.{into}"
+    problems = []
+
+    def call(*words):
+        told = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+        return f"{told.stdout}{told.stderr[-2000:]}" if told.returncode else ""
+
+    exact = EXACT.get(name) or (of_format(name)[1] if name in FORMATS else None)
+    if exact:
+        expected = home / "exact.parquet"
+        tolerance = NEAR_EXACT if name in EXACT else tolerance
+        problems.append(call(script, "run", exact, data, "parquet", expected, options.threads, size(options.memory) >> 20))
+    for who in costs:
+        if who == "duckdb" and not exact:
+            continue
+        found = home / "forebay" if who == "forebay" else home / f"{who}.{into}"
+        if into == "arrow":
+            converted = home / f"{who}-converted.parquet"
+            problems.append(call(HERE / "operations_polars.py", "convert", found, converted))
+            found = converted
+        # Sketches of peers have errors of their own.
+        if who == "forebay" or name not in EXACT:
+            problem = call(script, "compare", found, into if into != "arrow" else "parquet", expected, tolerance)
+            problems.append(f"{who}: {problem}" if problem else "")
+    return [f"{name}: {problem}" for problem in problems if problem]
 
 
 def main():
@@ -209,20 +273,17 @@ def main():
     if options.work:
         options.work.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="forebay-operations-", dir=options.work))
+    peers = ("DuckDB", "Polars")
     try:
         data = generate(options.forebay, "demand", options.rows, (options.work or scratch) / f"demand-{options.rows}")
         warm(sorted(data.glob("*.parquet")))
         lines, problems = [], []
-        head = ("", "CPU s", "DuckDB", "ratio", "wall s", "DuckDB", "peak MiB", "DuckDB")
-        for name in options.cases or CASES:
+        head = ("", "CPU s", *peers, *(f"to {peer}" for peer in peers), "wall s", *peers, "peak MiB", *peers)
+        for name in options.cases or [*CASES, *FORMATS]:
             costs, wrong = compete(options, name, data, scratch)
             problems += wrong
-            if all(costs.values()):
-                middle = {(who, figure): statistics.median(getattr(cost, figure) for cost in own)
-                          for who, own in costs.items() for figure in ("cpu", "wall", "peak")}
-                cpu, wall, peak = (tuple(middle[who, figure] for who in costs) for figure in ("cpu", "wall", "peak"))
-                lines.append((name, f"{cpu[0]:.2f}", f"{cpu[1]:.2f}", f"{cpu[0] / cpu[1]:.2f}", f"{wall[0]:.2f}",
-                              f"{wall[1]:.2f}", f"{peak[0]:.0f}", f"{peak[1]:.0f}"))
+            if "forebay" in costs:
+                lines.append((name, *figures(costs)))
                 print(*lines[-1], flush=True)
         print(f"\n{options.rows:,} rows of demand, {options.threads} threads, {options.memory}")
         table([head, *lines])
@@ -231,6 +292,21 @@ def main():
     for problem in problems:
         print(f"FAILED  {problem}")
     sys.exit(1 if problems else 0)
+
+
+def figures(costs):
+    """The medians of a case as cells."""
+
+    def middle(who, figure):
+        return statistics.median(getattr(cost, figure) for cost in costs[who]) if who in costs else None
+
+    def cells(figure, digits):
+        found = (middle(who, figure) for who in ("forebay", "duckdb", "polars"))
+        return ["-" if value is None else f"{value:.{digits}f}" for value in found]
+
+    own = middle("forebay", "cpu")
+    ratios = [f"{own / other:.2f}" if (other := middle(who, "cpu")) else "-" for who in ("duckdb", "polars")]
+    return [*cells("cpu", 2), *ratios, *cells("wall", 2), *cells("peak", 0)]
 
 
 if __name__ == "__main__":

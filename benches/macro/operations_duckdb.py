@@ -1,31 +1,51 @@
-"""DuckDB's part of `operations`: runs a query, or compares two results."""
+"""DuckDB's part of `operations`: runs a query, prepares rows in a format, or compares two results."""
 
 import sys
 
 import duckdb
+
+READ = {
+    "parquet": "read_parquet({})",
+    "csv": "read_csv({})",
+    "json": "read_json({}, format = 'newline_delimited')",
+}
+WRITE = {"parquet": "FORMAT parquet, COMPRESSION snappy", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}
 
 
 def quoted(path):
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def run(query, data, out, threads, memory):
+def form_of(path):
+    return path.rsplit(".", 1)[-1]
+
+
+def run(query, data, form, out, threads, memory):
     db = duckdb.connect(config={"threads": int(threads), "memory_limit": f"{memory}MiB", "preserve_insertion_order": False})
-    db.execute(f"CREATE VIEW rows AS FROM read_parquet({quoted(data + '/*.parquet')})")
-    db.execute(f"COPY ({query}) TO {quoted(out)} (FORMAT parquet, COMPRESSION snappy)")
+    db.execute(f"CREATE VIEW rows AS FROM {READ[form].format(quoted(data + '/*.' + form))}")
+    db.execute(f"COPY ({query}) TO {quoted(out)} ({WRITE[form_of(out)]})")
 
 
-def compare(forebay, peer, tolerance):
-    """Pairs the rows of both: floats within a relative tolerance, all else exactly."""
+def prepare(form, data, out):
+    duckdb.execute(f"COPY (FROM read_parquet({quoted(data + '/*.parquet')})) TO {quoted(out)} ({WRITE[form]})")
+
+
+def compare(found, form, expected, tolerance):
+    """Pairs the rows of both: floats within a relative tolerance, all else exactly. Differences below 1e-11 do not count:
+    those of a value and its mean."""
     db = duckdb.connect()
-    ours, theirs = (f"read_parquet({quoted(path)})" for path in (forebay + "/*.parquet", peer))
+    files = found if form_of(found) == form else f"{found}/*.{form}"
+    ours, theirs = READ[form].format(quoted(files)), READ[form_of(expected)].format(quoted(expected))
     types = {name: kind for name, kind, *_ in db.sql(f"DESCRIBE SELECT * FROM {theirs}").fetchall()}
     known = [row[0] for row in db.sql(f"DESCRIBE SELECT * FROM {ours}").fetchall()]
     if sorted(known) != sorted(types):
         sys.exit(f"columns {known} are not {list(types)}")
+    own = ", ".join(f'CAST("{name}" AS {kind}) AS "{name}"' for name, kind in types.items())
+    ours = f"(SELECT {own} FROM {ours})"
     same = [f'ours."{name}" IS NOT DISTINCT FROM theirs."{name}"' for name in types if types[name] not in ("DOUBLE", "FLOAT")]
     near = [
-        f'coalesce(abs(ours."{name}" - theirs."{name}") <= {float(tolerance)} * abs(theirs."{name}"), ours."{name}" IS NULL AND theirs."{name}" IS NULL)'
+        f'coalesce(abs(ours."{name}" - theirs."{name}") <= {float(tolerance)} * abs(theirs."{name}") + 1e-11, '
+        f'ours."{name}" IS NULL AND theirs."{name}" IS NULL)'
         for name in types
         if types[name] in ("DOUBLE", "FLOAT")
     ]
@@ -37,4 +57,4 @@ def compare(forebay, peer, tolerance):
 
 
 if __name__ == "__main__":
-    {"run": run, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "prepare": prepare, "compare": compare}[sys.argv[1]](*sys.argv[2:])
