@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
-    TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListBuilder, RecordBatch, StringArray,
+    StringBuilder, TimestampMicrosecondArray,
 };
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int32Type, Int64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
@@ -293,6 +293,26 @@ fn joins_beyond_memory_partition_both_sides() {
     let out = workshop.visible("out");
     let found: Vec<(i64, i64)> = integers(&out, "row").into_iter().zip(integers(&out, "row_met")).collect();
     assert!(found == pairs.collect::<Vec<_>>(), "other pairs");
+}
+
+#[test]
+fn sorts_of_queries_spill_though_their_keys_are_larger_than_their_rows() {
+    let workshop = TestDirectory::new();
+    let rows = 1_600_000;
+    let column = |rows: std::ops::Range<u64>, salt: u64| -> ArrayRef {
+        Arc::new(Int32Array::from_iter_values(rows.map(|row| pseudo_random(row + salt) as i32)))
+    };
+    let columns = |rows: std::ops::Range<u64>| vec![("a", column(rows.clone(), 0)), ("b", column(rows, 7))];
+    table(&workshop, "rows.parquet", (0..16).map(|part| part * (rows / 16)..(part + 1) * (rows / 16)).map(columns));
+    let steps = "steps: { made: { sql: \"SELECT a, b FROM rows ORDER BY a\" } }\n";
+    run_within_limit(&workshop, &format!("{HEAD}{steps}{SINK}"), 0);
+    let sorted = workshop.visible("out");
+    let numbers = |name: &str| sorted.column_by_name(name).unwrap().as_primitive::<Int32Type>().values().to_vec();
+    let found: Vec<(i32, i32)> = numbers("a").into_iter().zip(numbers("b")).collect();
+    let mut expected: Vec<(i32, i32)> =
+        (0..rows).map(|row| (pseudo_random(row) as i32, pseudo_random(row + 7) as i32)).collect();
+    expected.sort_unstable();
+    assert!(found == expected, "other rows, or another order");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The memory pool of the query engine. Sorts that can spill take all they can get; the merges behind them cannot spill
-//! and would find nothing. So a part of the memory is out of the sorts' reach. The engine does not count all its
+//! The memory pool of the query engine. Sorts that can spill take all they can get; their merges cannot spill and would
+//! find nothing. So a part of the memory is out of the sorts' reach. The engine does not count all its
 //! memory; large requests are therefore also checked against the memory of the process.
 
 use std::fmt;
@@ -12,14 +12,25 @@ use datafusion::execution::memory_pool::{
 use forebay_model::MemoryRequest;
 use forebay_storage::MemoryBudget;
 
-/// One part in this many is reserved for consumers that cannot spill.
-const KEPT_SHARE: usize = 4;
+use crate::query_engine::RESERVED_SHARE;
+
+/// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills, its merge holds the
+/// rows of all batches and their keys in another form: 1.1 times the bytes of texts of 64 bytes, 2.3 times those of two
+/// numbers of 32 bits. All columns are keys, since a query ends in a total order. Half of 40 % times 3.3 are 66 %, which
+/// leaves what `LEFT_SHARE` and a few other merges ask for.
+const SORT_PERCENT: usize = 40;
 
 /// One part in this many is left free by sorts and their own merges.
 const LEFT_SHARE: usize = 8;
 
 /// One part in this many suffices for a merge of two streams.
 const MERGE_SHARE: usize = 32;
+
+/// One part in this many suffices for the merges of two streams of many sorts.
+const MINIMA_SHARE: usize = 4;
+
+/// One part in this many is shared by the merges of spilled runs.
+const MERGES_SHARE: usize = 2;
 
 /// Requests of at least this many bytes are checked against the memory of the process: asking the system costs some
 /// microseconds.
@@ -45,7 +56,7 @@ impl QueryMemoryPool {
     /// The engine's part of the memory.
     pub fn new(memory: MemoryBudget) -> Self {
         let bytes = memory.engine_bytes();
-        let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
+        let spilling = FairSpillPool::new(bytes / 100 * SORT_PERCENT);
         QueryMemoryPool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
     }
 
@@ -58,7 +69,19 @@ impl QueryMemoryPool {
         // must leave the others enough for the minimum.
         let least = self.bytes / MERGE_SHARE;
         let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
-        behind + if is_merge(consumer) && held > least { others * least } else { 0 }
+        let minima = (others * least).min(self.bytes / MINIMA_SHARE);
+        behind + if is_merge(consumer) && held > least { minima } else { 0 }
+    }
+
+    /// The bytes that one reservation may hold, no less than what a sort reserves ahead. The streams of a merge of spilled
+    /// runs are one reservation, while another sort may still merge what it spills, in many small ones.
+    fn most(&self, reservation: &MemoryReservation) -> usize {
+        match self.merges.load(Ordering::Relaxed) {
+            merges if merges > 1 && is_merge(reservation.consumer()) => {
+                (self.bytes / MERGES_SHARE / merges).max(self.bytes / RESERVED_SHARE)
+            }
+            _ => usize::MAX,
+        }
     }
 
     fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
@@ -112,7 +135,11 @@ impl MemoryPool for QueryMemoryPool {
         if additional >= LARGE_BYTES && self.memory.admit(MemoryRequest { now: additional, later: 0 }, 0).is_err() {
             return Err(self.exhausted(reservation, additional));
         }
-        let free = self.bytes.saturating_sub(self.left(reservation, reservation.size() + additional));
+        let held = reservation.size() + additional;
+        if held > self.most(reservation) {
+            return Err(self.exhausted(reservation, additional));
+        }
+        let free = self.bytes.saturating_sub(self.left(reservation, held));
         if reservation.consumer().can_spill() {
             if self.reserved() + additional > free {
                 return Err(self.exhausted(reservation, additional));
