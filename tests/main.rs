@@ -35,6 +35,7 @@ mod google_server;
 mod hosts;
 mod inputs;
 mod intervals;
+mod joined_nights;
 mod joins;
 mod kill;
 mod late;

@@ -147,7 +147,7 @@ impl NightlyFixture {
 }
 
 /// Damages a file so that its footer can be read, and nothing else.
-fn damage(file: &Path) {
+pub fn damage(file: &Path) {
     let mut bytes = std::fs::read(file).unwrap();
     let end = bytes.len();
     let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;

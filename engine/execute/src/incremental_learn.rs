@@ -947,7 +947,8 @@ fn analyzer_operation_id(learn: &LearnPass<'_>, ask: AnalyzerId) -> Result<Optio
     let mut id = IdBuilder::new("partial");
     id.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), question.ask.inputs, question.part]));
     for scan in learn.context.program.scans_for(ask) {
-        match operation_id(bound, learn.pipeline, &scan, &|ask| learn.context.digest(ask))? {
+        let row_order = |op| learn.context.state.row_order(op);
+        match operation_id(bound, learn.pipeline, &scan, &row_order, &|ask| learn.context.digest(ask))? {
             Some(shape) => id.id(shape),
             None => return Ok(None),
         };

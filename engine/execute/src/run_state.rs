@@ -13,6 +13,7 @@ use forebay_threads::lock;
 
 use crate::sorted_outputs::SortedOutputs;
 use crate::span_index::SpanDigests;
+use crate::time_join::TimeJoin;
 
 /// Chunks between two checks of the process's memory.
 pub const CHUNKS_PER_CHECK: usize = 8;
@@ -70,10 +71,12 @@ pub struct RunState {
     pub row_orders: BTreeMap<OpId, WindowRowOrder>,
     /// Windows whose state is so large that one thread needs all the memory for it.
     pub single_threaded: BTreeSet<OpId>,
-    /// The outputs of windows whose rows were sorted.
+    /// The outputs of windows and joins that chains do not compute themselves.
     pub sorted: BTreeMap<OpId, Arc<SortedOutputs>>,
     /// Where workers sorted them.
     pub shuffles: Vec<ShufflePlan>,
+    /// As-of joins of which a row came out of order.
+    pub out_of_order: BTreeSet<OpId>,
     /// The ids of states whose findings workers have committed.
     pub shared: Mutex<Vec<ContentId>>,
     /// The first window whose row order was wrong.
@@ -139,13 +142,19 @@ impl RunState {
         record_order_failure(&self.order_failure, carry, fault)
     }
 
-    /// The sorted outputs that a stream's windows need, each with the stream's index among the streams that were sorted
+    /// The join behind outputs that are computed in order of time.
+    pub fn time_join(&self, window: &ChainWindow) -> Option<&TimeJoin> {
+        match self.sorted.get(&window.op).map(AsRef::as_ref) {
+            Some(SortedOutputs::Merged(join)) if window.plan.is_none() => Some(join),
+            _ => None,
+        }
+    }
+
+    /// The outputs that a stream's windows need, each with the stream's index among the streams that were sorted
     /// together.
     pub fn sorted_for(&self, program: &Program, stream: &OpStream, chain: &OpChain) -> Result<Vec<SortedStream>> {
         let mut found = Vec::new();
-        for ChainWindow { op, row_order, .. } in
-            chain.windows().iter().filter(|window| window.row_order == WindowRowOrder::Sorted)
-        {
+        for ChainWindow { op, row_order, .. } in chain.windows().iter().filter(|window| window.plan.is_none()) {
             let sorted =
                 self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{row_order:?} rows are not there")))?;
             let before = |known: &OpStream| {

@@ -17,14 +17,16 @@ use tempfile::TempPath;
 
 use crate::as_of_join::AsOfRows;
 use crate::shuffle_read::ShuffleReader;
+use crate::time_join::TimeJoin;
 
 /// The outputs of a window for the rows of its input.
-#[derive(Debug)]
 pub enum SortedOutputs {
     /// A file of this process.
     Here(SortedFile),
     /// Partitions that workers committed.
     Away(ShuffleReader),
+    /// An as-of join in order of time, computed while the rows are read.
+    Merged(Arc<TimeJoin>),
 }
 
 impl SortedOutputs {
@@ -33,6 +35,7 @@ impl SortedOutputs {
         match self {
             SortedOutputs::Here(sorted) => sorted.read(stream, span),
             SortedOutputs::Away(assembly) => assembly.read(stream, span),
+            SortedOutputs::Merged(join) => Ok(Box::new(TimeJoin::read(join, span)?)),
         }
     }
 }
@@ -161,16 +164,24 @@ impl PrecomputedOutputs for SortedRows {
             }
             missing -= taken;
         }
-        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit);
-        wanted
-            .map(|(index, _)| match parts.as_slice() {
-                [part] => Ok(part.column(index).clone()),
-                [] => Ok(new_empty_array(self.schema.field(index).data_type())),
-                parts => {
-                    let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(index).as_ref()).collect();
-                    Ok(concat(&columns)?)
-                }
-            })
-            .collect()
+        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit).map(|(index, _)| index);
+        select_outputs(&parts, &self.schema, wanted)
     }
+}
+
+/// Some columns of consecutive batches.
+pub fn select_outputs(
+    parts: &[RecordBatch],
+    schema: &SchemaRef,
+    wanted: impl Iterator<Item = usize>,
+) -> Result<Vec<ArrayRef>> {
+    let column = |index: usize| match parts {
+        [part] => Ok(part.column(index).clone()),
+        [] => Ok(new_empty_array(schema.field(index).data_type())),
+        parts => {
+            let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(index).as_ref()).collect();
+            Ok(concat(&columns)?)
+        }
+    };
+    wanted.map(column).collect()
 }

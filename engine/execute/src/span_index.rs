@@ -46,6 +46,27 @@ pub struct SpanIndex {
     past_ids: Vec<OnceLock<(Vec<Range<usize>>, ContentId)>>,
     /// The id of the windows whose rows are sorted, if there are any.
     sorted: Option<ContentId>,
+    /// The other sides of as-of joins in order of time.
+    joined: Vec<JoinedSpans>,
+}
+
+/// The spans of the other side of an as-of join, as far as they affect the spans of this side.
+pub struct JoinedSpans {
+    /// The spans of the other side.
+    pub digests: Arc<SpanDigests>,
+    /// For each span of this side: the first span of the other side that its rows may meet.
+    pub starts: Vec<usize>,
+    /// For each span of this side: the end of the spans of the other side that its rows may meet.
+    pub ends: Vec<usize>,
+}
+
+impl JoinedSpans {
+    /// The id of what rows of some spans may meet.
+    fn content(&self, tasks: &Range<usize>) -> ContentId {
+        let end = tasks.end.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        let start = self.starts.get(tasks.start).copied().unwrap_or(end).min(end);
+        if start == 0 { self.digests.before(end) } else { self.digests.content(&(start..end)) }
+    }
 }
 
 /// The digests of the contents of spans, independent of what is computed from them.
@@ -101,8 +122,13 @@ impl SpanDigests {
         SpanDigests { spans, before, contents }
     }
 
+    /// The digest of all spans before a span, or of all spans.
+    pub fn before(&self, span: usize) -> ContentId {
+        self.before[span]
+    }
+
     /// The digest of the contents of some spans.
-    fn content(&self, tasks: &Range<usize>) -> ContentId {
+    pub fn content(&self, tasks: &Range<usize>) -> ContentId {
         let name = || id_of("content", contents_of(&self.spans[tasks.clone()]));
         let Some(first) = self.contents.get(tasks.start) else { return name() };
         let (end, id) = first.get_or_init(|| (tasks.end, name()));
@@ -115,7 +141,20 @@ impl SpanIndex {
     /// all spans, also on later ones.
     pub fn new(digests: Arc<SpanDigests>, past: SpanDependency, sorted: Option<ContentId>) -> Self {
         let past_ids = digests.spans.iter().map(|_| OnceLock::new()).collect();
-        SpanIndex { digests, past, past_ids, sorted }
+        SpanIndex { digests, past, past_ids, sorted, joined: Vec::new() }
+    }
+
+    /// Adds the other sides of as-of joins.
+    pub fn with_joined(self, joined: Vec<JoinedSpans>) -> Self {
+        SpanIndex { joined, ..self }
+    }
+
+    /// Adds the rows that rows of some spans may meet to an id.
+    fn add_joined(&self, id: ContentId, tasks: &Range<usize>) -> ContentId {
+        if self.joined.is_empty() {
+            return id;
+        }
+        id_of("joined", std::iter::once(id).chain(self.joined.iter().map(|joined| joined.content(tasks))))
     }
 
     /// The earlier spans that affect some spans, if these are neither all nor none: ascending ranges that do not touch.
@@ -141,8 +180,18 @@ impl SpanIndex {
         first >= from || halo.last().is_some_and(|last| last.start <= first && last.end >= from)
     }
 
-    /// The id of the earlier spans that affect some spans.
+    /// The id of all rows that affect some spans, beside their own.
     fn dependency_id(&self, tasks: &Range<usize>) -> ContentId {
+        let first = match &self.past {
+            SpanDependency::Nothing => tasks.start,
+            SpanDependency::Everything => 0,
+            SpanDependency::Halos(halos) => halos.halo_of(tasks).first().map_or(tasks.start, |halo| halo.start),
+        };
+        self.add_joined(self.past_id(tasks), &(first..tasks.end))
+    }
+
+    /// The id of the earlier spans that affect some spans.
+    fn past_id(&self, tasks: &Range<usize>) -> ContentId {
         let sorted = |matters: ContentId| match self.sorted {
             None => matters,
             Some(sorted) => {
@@ -174,7 +223,7 @@ impl SpanIndex {
     pub fn carry_id(&self, shape: ContentId, task: usize) -> ContentId {
         let mut id = IdBuilder::new("carry");
         id.id(shape).id(self.digests.before[task]);
-        id.finish()
+        self.add_joined(id.finish(), &(0..task))
     }
 
     /// The content ids of some spans.

@@ -1,13 +1,16 @@
 //! As-of joins of sides in order of time: the last row of each key of the other side is held, and nothing is sorted.
 
 use std::cell::Cell;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, new_null_array};
 use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
-use arrow::datatypes::{DataType, Int64Type, Schema, SchemaRef};
-use forebay_model::{Fault, Result, catch_panic};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use forebay_model::{Fault, Result, catch_panic, codes};
 use forebay_plan::{AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, PlanOp, SharedSort, base_column, span_extents};
 use forebay_threads::{for_current_span, poisoned_lock};
 use hashbrown::HashTable;
@@ -25,7 +28,14 @@ const BATCHES_MAX: usize = 64;
 const ENTRY_BYTES: usize = 64;
 
 /// The share of the engine's memory that held rows may fill.
-const HELD_SHARE: usize = 4;
+pub const HELD_SHARE: usize = 4;
+
+/// Columns of held rows that are written.
+const KEY: &str = "__key";
+const TIME: &str = "__time";
+
+/// Held rows of a batch that is written.
+const WRITTEN_ROWS: usize = 8192;
 
 impl SortedPass<'_> {
     /// The outputs of a backward as-of join whose sides come in order of time. `None` for other operations, where a row
@@ -37,7 +47,7 @@ impl SortedPass<'_> {
             return Ok(None);
         };
         let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
-        if !is_backward || join.keys.is_empty() {
+        if !is_backward || join.keys.is_empty() || self.gather.context.state.out_of_order.contains(&together.stand) {
             return Ok(None);
         }
         let sides = self.sort_inputs(together)?;
@@ -49,12 +59,9 @@ impl SortedPass<'_> {
         let (here_spans, there_spans) = (spans(here)?, spans(there)?);
         let schemas = [&here_spans.schema, &there_spans.schema];
         let mut merge = TimeMerge::new(join, as_of, [&here.keys, &there.keys], schemas)?;
-        let back = self.restore_order(
-            together.stand,
-            self.gather.engine_context()?,
-            merge.schema.clone(),
-            self.flow(together)?,
-        )?;
+        let schema = AsOfOperator::new(join, as_of).schema().clone();
+        let back =
+            self.restore_order(together.stand, self.gather.engine_context()?, schema.clone(), self.flow(together)?)?;
         merge.held_bytes_max = self.gather.context.memory.engine_bytes() / HELD_SHARE;
         let gives_up = Cell::new(false);
         std::thread::scope(|scope| {
@@ -67,7 +74,7 @@ impl SortedPass<'_> {
                 scope.spawn(for_current_span(read))
             };
             let readers = [read(here_spans, here_sender), read(there_spans, there_sender)];
-            let mut next_there = move || there_rows.recv().ok();
+            let mut next_there = move || Ok(there_rows.recv().ok());
             let mut is_done = false;
             let mut batches = here_rows.into_iter();
             let merged = std::iter::from_fn(|| {
@@ -75,7 +82,10 @@ impl SortedPass<'_> {
                     return None;
                 }
                 let step = match batches.next() {
-                    Some(batch) => merge.join(&batch, &mut next_there),
+                    Some(batch) => {
+                        let joined = merge.join(&batch, &mut next_there);
+                        joined.and_then(|outputs| outputs.map(|own| with_positions(own, &batch, &schema)).transpose())
+                    }
                     None => {
                         is_done = true;
                         merge.finish(&mut next_there)
@@ -126,8 +136,21 @@ impl SortedPass<'_> {
     }
 }
 
+/// Adds the positions of the rows of a batch to their outputs.
+fn with_positions(outputs: Vec<RecordBatch>, batch: &RecordBatch, schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    let positions = batch.column(batch.num_columns() - 1);
+    let mut from = 0;
+    let placed = outputs.into_iter().map(|own| {
+        let rows = positions.slice(from, own.num_rows());
+        from += own.num_rows();
+        let columns = own.columns().iter().cloned().chain([rows]).collect();
+        Ok(RecordBatch::try_new(schema.clone(), columns)?)
+    });
+    placed.collect()
+}
+
 /// The last row of each key that was seen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct LatestRows {
     table: HashTable<u32>,
     /// The bytes of all keys, and where each ends.
@@ -165,8 +188,10 @@ impl LatestRows {
     }
 
     fn set(&mut self, keys: &EncodedKeys, row: usize, latest: LatestRow) {
-        let (hash, encoded) = (keys.hashes[row], keys.rows.row(row));
-        let key: &[u8] = encoded.as_ref();
+        self.set_key(keys.hashes[row], keys.rows.row(row).as_ref(), latest);
+    }
+
+    fn set_key(&mut self, hash: u64, key: &[u8], latest: LatestRow) {
         if let Some(entry) = self.entry(hash, key) {
             self.rows[entry as usize] = latest;
             return;
@@ -215,6 +240,48 @@ impl LatestRows {
     fn bytes(&self) -> usize {
         self.batch_bytes + self.keys.capacity() + self.rows.len() * ENTRY_BYTES
     }
+
+    fn key(&self, entry: usize) -> &[u8] {
+        let start = entry.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.keys[start..self.ends[entry]]
+    }
+
+    /// Writes the rows from a time on, in the order of their keys: batches of keys, times and columns.
+    fn encode(&self, schema: &Schema, from: i64, out: &mut dyn Write) -> Result<()> {
+        let mut entries: Vec<usize> = (0..self.rows.len()).filter(|entry| self.rows[*entry].time >= from).collect();
+        entries.sort_unstable_by(|a, b| self.key(*a).cmp(self.key(*b)));
+        let fields = [Field::new(KEY, DataType::Binary, false), Field::new(TIME, DataType::Int64, false)];
+        let fields = fields.into_iter().map(Arc::new).chain(schema.fields().iter().cloned());
+        let written = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let mut writer = StreamWriter::try_new(out, &written)?;
+        for entries in entries.chunks(WRITTEN_ROWS) {
+            let keys = BinaryArray::from_iter_values(entries.iter().map(|entry| self.key(*entry)));
+            let times = Int64Array::from_iter_values(entries.iter().map(|entry| self.rows[*entry].time));
+            let picks: Vec<Option<LatestRow>> = entries.iter().map(|entry| Some(self.rows[*entry])).collect();
+            let mut columns: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(times)];
+            columns.extend(self.take(schema, &picks)?);
+            writer.write(&RecordBatch::try_new(written.clone(), columns)?)?;
+        }
+        Ok(writer.finish()?)
+    }
+
+    /// Reads what [`LatestRows::encode`] wrote.
+    fn decode(input: &mut dyn Read) -> Result<LatestRows> {
+        let damaged = || Fault::new(codes::CORRUPT, "the state of a join cannot be read");
+        let mut latest = LatestRows::default();
+        for batch in StreamReader::try_new(input, None)? {
+            let batch = batch?;
+            let keys = batch.column(0).as_binary_opt::<i32>().ok_or_else(damaged)?;
+            let times = batch.column(1).as_primitive_opt::<Int64Type>().ok_or_else(damaged)?;
+            let number = latest.push(batch.columns()[2..].to_vec());
+            for row in 0..batch.num_rows() {
+                let key = keys.value(row);
+                let found = LatestRow { batch: number, row: row as u32, time: times.value(row) };
+                latest.set_key(JoinKeys::hash(key), key, found);
+            }
+        }
+        Ok(latest)
+    }
 }
 
 /// Rows of the other side, of which the first ones have been seen.
@@ -236,11 +303,11 @@ enum Advance {
 }
 
 /// Gives the next rows of the other side.
-type NextBatchFn<'f> = &'f mut dyn FnMut() -> Option<RecordBatch>;
+pub type NextBatchFn<'f> = &'f mut dyn FnMut() -> Result<Option<RecordBatch>>;
 
 /// Joins batches of rows in order of time with the rows of the other side.
-struct TimeMerge {
-    /// The distance, the columns of the join, the row's position.
+pub struct TimeMerge {
+    /// The distance, then the columns of the join.
     schema: SchemaRef,
     /// The columns of the join.
     columns: SchemaRef,
@@ -253,7 +320,8 @@ struct TimeMerge {
     tolerance: Option<u64>,
     exact: bool,
     latest: LatestRows,
-    held_bytes_max: usize,
+    /// The memory of held rows.
+    pub held_bytes_max: usize,
     other: Option<OtherRows>,
     /// The last times of both sides.
     seen: [i64; 2],
@@ -261,14 +329,20 @@ struct TimeMerge {
 
 impl TimeMerge {
     /// `keys` are those of both sides, with the types in which they are compared.
-    fn new(join: &JoinOp, as_of: &AsOf, keys: [&[(String, DataType)]; 2], schemas: [&SchemaRef; 2]) -> Result<Self> {
+    pub fn new(
+        join: &JoinOp,
+        as_of: &AsOf,
+        keys: [&[(String, DataType)]; 2],
+        schemas: [&SchemaRef; 2],
+    ) -> Result<Self> {
         let [here, there] = schemas;
         let times = [here.index_of(&as_of.time)?, there.index_of(&as_of.other_time)?];
         let time_type = AsOf::time_type(here.field(times[0]).data_type(), there.field(times[1]).data_type());
         let fields: Vec<_> = join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)).collect();
+        let outputs = [Field::new("distance", DataType::Int64, true)].into_iter().chain(fields.iter().cloned());
         let takes = join.columns.iter().map(|(name, _)| Ok(there.index_of(name)?)).collect::<Result<_>>()?;
         Ok(TimeMerge {
-            schema: AsOfOperator::new(join, as_of).schema().clone(),
+            schema: Arc::new(Schema::new(outputs.collect::<Vec<_>>())),
             columns: Arc::new(Schema::new(fields)),
             takes,
             keys: [JoinKeys::new(here, keys[0])?, JoinKeys::new(there, keys[1])?],
@@ -291,12 +365,10 @@ impl TimeMerge {
     }
 
     /// The outputs for a batch; `None` if a row is out of order, or if the held rows outgrow their memory.
-    fn join(&mut self, batch: &RecordBatch, next: NextBatchFn<'_>) -> Result<Option<Vec<RecordBatch>>> {
+    pub fn join(&mut self, batch: &RecordBatch, next: NextBatchFn<'_>) -> Result<Option<Vec<RecordBatch>>> {
         let (keys, times) = (self.keys[0].encode(batch)?, self.ticks(0, batch)?);
-        let positions = batch.column(batch.num_columns() - 1);
         let mut outputs = Vec::new();
         let (mut picks, mut distances) = (Vec::new(), Vec::new());
-        let mut from = 0;
         for row in 0..batch.num_rows() {
             let mut found = None;
             if times.is_valid(row) {
@@ -310,10 +382,9 @@ impl TimeMerge {
                         Advance::OutOfOrder => return Ok(None),
                         // What was found so far lies in the batches that are freed.
                         Advance::Full => {
-                            outputs.push(self.outputs(&picks, &distances, positions.slice(from, row - from))?);
-                            (picks, distances, from) = (Vec::new(), Vec::new(), row);
-                            self.latest.compact(&self.columns)?;
-                            if self.latest.bytes() > self.held_bytes_max / 2 {
+                            outputs.push(self.outputs(&picks, &distances)?);
+                            (picks, distances) = (Vec::new(), Vec::new());
+                            if !self.free_batches()? {
                                 return Ok(None);
                             }
                         }
@@ -326,8 +397,59 @@ impl TimeMerge {
             picks.push(found.map(|(latest, _)| latest));
             distances.push(found.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)));
         }
-        outputs.push(self.outputs(&picks, &distances, positions.slice(from, batch.num_rows() - from))?);
+        outputs.push(self.outputs(&picks, &distances)?);
         Ok(Some(outputs))
+    }
+
+    /// The schema of outputs.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Frees the batches of rows that no longer count; false if the held rows outgrow their memory.
+    fn free_batches(&mut self) -> Result<bool> {
+        self.latest.compact(&self.columns)?;
+        Ok(!self.is_outgrown())
+    }
+
+    /// Whether the held rows take more than half of their memory.
+    pub fn is_outgrown(&self) -> bool {
+        self.latest.bytes() > self.held_bytes_max / 2
+    }
+
+    /// Sees the rows of the other side that a row of this time, or a later one, may meet; false if a row is out of order,
+    /// or if the held rows outgrow their memory.
+    pub fn see_until(&mut self, time: i64, next: NextBatchFn<'_>) -> Result<bool> {
+        loop {
+            match self.advance(time, next)? {
+                Advance::Done => return Ok(true),
+                Advance::OutOfOrder => return Ok(false),
+                Advance::Full if self.free_batches()? => {}
+                Advance::Full => return Ok(false),
+            }
+        }
+    }
+
+    /// Whether rows of the other side wait that no row has met yet.
+    pub fn has_waiting(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// Writes the rows that are held. Those of no use at a time, or later, are left out.
+    pub fn encode(&self, time: i64, out: &mut dyn Write) -> Result<()> {
+        let most = self.tolerance.and_then(|most| i64::try_from(most).ok());
+        self.latest.encode(&self.columns, most.map_or(i64::MIN, |most| time.saturating_sub(most)), out)
+    }
+
+    /// Goes on with the rows that another merge holds.
+    pub fn continue_from(&mut self, other: &TimeMerge) {
+        self.latest = other.latest.clone();
+    }
+
+    /// Goes on with rows that [`TimeMerge::encode`] wrote.
+    pub fn decode(&mut self, input: &mut dyn Read) -> Result<()> {
+        self.latest = LatestRows::decode(input)?;
+        Ok(())
     }
 
     /// Checks the order of the rows of the other side that no row meets; `None` if a row is out of order.
@@ -337,7 +459,7 @@ impl TimeMerge {
         {
             return Ok(None);
         }
-        while let Some(batch) = next() {
+        while let Some(batch) = next()? {
             if !follows(&self.ticks(1, &batch)?, &mut self.seen[1]) {
                 return Ok(None);
             }
@@ -345,10 +467,9 @@ impl TimeMerge {
         Ok(Some(Vec::new()))
     }
 
-    fn outputs(&self, picks: &[Option<LatestRow>], distances: &[Option<i64>], rows: ArrayRef) -> Result<RecordBatch> {
+    fn outputs(&self, picks: &[Option<LatestRow>], distances: &[Option<i64>]) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances.to_vec()))];
         columns.extend(self.latest.take(&self.columns, picks)?);
-        columns.push(rows);
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 
@@ -360,7 +481,7 @@ impl TimeMerge {
                 if is_full || self.latest.batches.len() > BATCHES_MAX {
                     return Ok(Advance::Full);
                 }
-                let Some(batch) = next() else { return Ok(Advance::Done) };
+                let Some(batch) = next()? else { return Ok(Advance::Done) };
                 let taken = self.takes.iter().zip(self.columns.fields());
                 let taken = taken.map(|(place, field)| Ok(cast(batch.column(*place), field.data_type())?));
                 let columns = taken.collect::<Result<_>>()?;
@@ -391,14 +512,13 @@ impl TimeMerge {
 }
 
 /// Whether times do not fall, from a time on.
-fn follows(times: &Int64Array, seen: &mut i64) -> bool {
+pub fn follows(times: &Int64Array, seen: &mut i64) -> bool {
     times.iter().flatten().all(|time| time >= std::mem::replace(seen, time))
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::{Int32Array, StringArray, UInt64Array};
-    use arrow::datatypes::Field;
     use forebay_plan::GatherOp;
 
     use super::*;
@@ -448,18 +568,17 @@ mod tests {
         let keys = [("key".to_owned(), DataType::Int32)];
         let mut merge = TimeMerge::new(&join, as_of, [&keys, &keys], [&schema, &schema]).unwrap();
         let mut others = batches(there, size).into_iter();
-        let mut next = || others.next();
+        let mut next = || Ok(others.next());
         let mut found = Vec::new();
-        let mut row = 0;
+        let mut rows = 0;
         for batch in batches(here, 7) {
             for output in merge.join(&batch, &mut next).unwrap()? {
                 let values = output.column(1).as_string::<i32>().iter().map(|value| value.map(str::to_owned));
                 found.extend(output.column(0).as_primitive::<Int64Type>().iter().zip(values));
-                let positions = output.column(2).as_primitive::<arrow::datatypes::UInt64Type>();
-                assert!(positions.values().iter().eq(&(row..row + positions.len() as u64).collect::<Vec<_>>()));
-                row += positions.len() as u64;
+                rows += output.num_rows();
             }
         }
+        assert_eq!(rows, here.len());
         merge.finish(&mut next).unwrap()?;
         Some(found)
     }

@@ -68,7 +68,7 @@ pub use op::{
     FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
     LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
 };
-pub use operation_id::{config_without, config_without_path, operation_id};
+pub use operation_id::{config_without, config_without_path, join_id, operation_id, ops_before_join};
 pub use program::{
     AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
     analyzer_scans, compile, compile_analyzers, needed_ops,
@@ -76,7 +76,7 @@ pub use program::{
 pub use query::refuse_writing;
 pub use refit::StepRefit;
 pub use registry::{ConfiguredTransform, TransformKind, TransformRegistry};
-pub use row_order::{RowOrderChoice, base_column, choose_row_order, span_extents};
+pub use row_order::{JoinedExtents, RowOrderChoice, base_column, choose_row_order, span_extents};
 pub use shared_sort::{SharedSort, find_shared_sort};
 pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name, split_operation};

@@ -4,15 +4,19 @@
 use forebay_model::{ContentId, IdBuilder, Pipeline, Result};
 use serde_json::{Value, json};
 
-use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, PlanOp};
+use crate::row_order::joined_streams;
+use crate::slice::slice_for_columns;
+use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Id of the operations that a scan applies to the rows of its source. `digest` returns the content id of a
 /// finding: equal findings give equal ids, whatever rows they came from. `None` if rows of other datasets are
-/// involved, whose content is not covered.
+/// involved, whose content is not covered. Rows that an as-of join meets in order of time are covered by the spans of
+/// the other side.
 pub fn operation_id(
     bound: &BoundPipeline,
     pipeline: &Pipeline,
     scan: &ColumnScan,
+    row_order: &dyn Fn(OpId) -> WindowRowOrder,
     digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
 ) -> Result<Option<ContentId>> {
     let BaseDataset::Source(name) = &bound.bases[scan.base] else { return Ok(None) };
@@ -27,7 +31,50 @@ pub fn operation_id(
         id.json(&json!([stream.needed.len(), stream.taps.iter().map(|(_, after)| *after).collect::<Vec<_>>()]));
         for position in &stream.needed {
             let op = &bound.ops[stream.stream.ops[*position]];
-            if matches!(op.op, PlanOp::Join(_)) {
+            if let PlanOp::Join(join) = &op.op {
+                let place = stream.stream.ops[*position];
+                let in_time_order = join.as_of().is_some() && row_order(place) == WindowRowOrder::Time;
+                match if in_time_order { join_id(bound, pipeline, place, digest)? } else { None } {
+                    Some(joined) => id.id(joined),
+                    None => return Ok(None),
+                };
+            }
+            id.id(op.identity);
+            for ask in &op.asks {
+                id.id(digest(*ask)?);
+            }
+        }
+    }
+    Ok(Some(id.finish()))
+}
+
+/// Id of an as-of join: of what is done with the rows of both sides before they are joined, and of the join itself.
+/// `None` unless each side is one stream of rows of a source.
+pub fn join_id(
+    bound: &BoundPipeline,
+    pipeline: &Pipeline,
+    op: OpId,
+    digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
+) -> Result<Option<ContentId>> {
+    let (PlanOp::Join(join), Some((here, there))) = (&bound.ops[op].op, joined_streams(bound, op)) else {
+        return Ok(None);
+    };
+    let mut id = IdBuilder::new("joined in order of time");
+    id.id(bound.ops[op].identity);
+    let own: Vec<&str> = join.columns_here().map(String::as_str).collect();
+    let other: Vec<&str> = join.columns_there().map(String::as_str).collect();
+    for (stream, columns) in [(here, own), (there, other)] {
+        let BaseDataset::Source(name) = &bound.bases[stream.base] else { return Ok(None) };
+        add_source_format(&mut id, pipeline, name);
+        let OpStream { base, ops } = stream;
+        let (positions, columns) = slice_for_columns(bound, stream, &columns);
+        for column in columns {
+            let data_type = bound.base_schemas[*base].field_with_name(&column)?.data_type();
+            id.text(&column).text(&data_type.to_string());
+        }
+        for position in positions {
+            let op = &bound.ops[ops[position]];
+            if op.op.is_over_series() {
                 return Ok(None);
             }
             id.id(op.identity);
@@ -37,6 +84,20 @@ pub fn operation_id(
         }
     }
     Ok(Some(id.finish()))
+}
+
+/// The operations that an as-of join of two sources needs on either side, for its keys, times and columns.
+pub fn ops_before_join(bound: &BoundPipeline, op: OpId) -> Vec<OpId> {
+    let (PlanOp::Join(join), Some((here, there))) = (&bound.ops[op].op, joined_streams(bound, op)) else {
+        return Vec::new();
+    };
+    let own: Vec<&str> = join.columns_here().map(String::as_str).collect();
+    let other: Vec<&str> = join.columns_there().map(String::as_str).collect();
+    let needed = [(here, own), (there, other)].map(|(stream, columns)| {
+        let (positions, _) = slice_for_columns(bound, stream, &columns);
+        positions.into_iter().map(|position| stream.ops[position]).collect::<Vec<_>>()
+    });
+    needed.concat()
 }
 
 /// Adds the format and configuration of a source to an id, without its path.

@@ -1,8 +1,9 @@
 //! Choice of the order in which rows reach a window, from the extents of the spans.
 
-use forebay_model::{ColumnExtent, Dataset};
+use forebay_model::{BoundValue, ColumnExtent, Dataset};
 
-use crate::{BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder};
+use crate::slice::slice_for_columns;
+use crate::{BaseDataset, BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// A row order with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub fn choose_row_order<'a>(
     dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
 ) -> RowOrderChoice {
     if let PlanOp::Join(join) = &bound.ops[op].op {
+        if JoinedExtents::of(bound, op, dataset).is_some_and(|extents| extents.follow()) {
+            let why = "joins a history of another step, with the last row of each key held";
+            return RowOrderChoice { row_order: WindowRowOrder::Time, why };
+        }
         let why = match join.as_of() {
             Some(as_of) if as_of.direction == MatchDirection::Backward && as_of.known_at.is_none() => {
                 "joins rows of another step, without a sort where both sides come in order of time"
@@ -53,6 +58,71 @@ pub fn choose_row_order<'a>(
         (Some(false), _) => {
             RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "reads spans that overlap in time" }
         }
+    }
+}
+
+/// The times of both sides of a backward as-of join, by span.
+pub struct JoinedExtents {
+    /// This side, in the order of its spans.
+    pub here: Vec<ColumnExtent>,
+    /// The other side.
+    pub there: Vec<ColumnExtent>,
+}
+
+impl JoinedExtents {
+    /// `None` unless each row may meet a row at or before it alone, both sides are sources whose spans tell their times
+    /// in the same ticks, and the keys and times of a span are known from that span alone.
+    pub fn of<'a>(
+        bound: &BoundPipeline,
+        op: OpId,
+        dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
+    ) -> Option<JoinedExtents> {
+        let PlanOp::Join(join) = &bound.ops[op].op else { return None };
+        let as_of = join.as_of()?;
+        let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
+        if !is_backward || join.keys.is_empty() {
+            return None;
+        }
+        let (here, there) = joined_streams(bound, op)?;
+        let stands_alone = |stream: &OpStream, columns: &mut dyn Iterator<Item = &String>| {
+            let columns: Vec<&str> = columns.map(String::as_str).collect();
+            let (positions, _) = slice_for_columns(bound, stream, &columns);
+            let mut ops = positions.iter().map(|position| &bound.ops[stream.ops[*position]].op);
+            matches!(bound.bases[stream.base], BaseDataset::Source(_)) && !ops.any(PlanOp::is_over_series)
+        };
+        let times = [(here, &as_of.time), (there, &as_of.other_time)];
+        let [own, other] = times.map(|(stream, time)| base_column(bound, stream, time));
+        let (own, other) = (own?, other?);
+        let data_type = |stream: &OpStream, column: &str| {
+            let field = bound.base_schemas[stream.base].field_with_name(column);
+            field.ok().map(|field| field.data_type().clone())
+        };
+        let alone = stands_alone(here, &mut join.columns_here()) && stands_alone(there, &mut join.columns_there());
+        if !alone || data_type(here, &own)? != data_type(there, &other)? {
+            return None;
+        }
+        let extents = |stream: &OpStream, column: &str| {
+            let extents = span_extents(dataset(stream.base)?, column)?;
+            let ticks =
+                |extent: &ColumnExtent| matches!((&extent.min, &extent.max), (BoundValue::Int(_), BoundValue::Int(_)));
+            extents.iter().all(ticks).then_some(extents)
+        };
+        Some(JoinedExtents { here: extents(here, &own)?, there: extents(there, &other)? })
+    }
+
+    /// Whether this side is a history, and the spans of both sides follow each other in time.
+    fn follow(&self) -> bool {
+        let follow = |extents: &[ColumnExtent]| extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
+        self.here.len() > 1 && follow(&self.here) && follow(&self.there)
+    }
+}
+
+/// The streams of both sides of a join, where each has one.
+pub(crate) fn joined_streams(bound: &BoundPipeline, op: OpId) -> Option<(&OpStream, &OpStream)> {
+    let (here, there) = (bound.window_inputs.get(&op)?, bound.join_inputs.get(&op)?);
+    match (here.streams.as_slice(), there.streams.as_slice()) {
+        ([here], [there]) => Some((here, there)),
+        _ => None,
     }
 }
 

@@ -142,7 +142,9 @@ def as_of_join(
     the key, the last one at or before the row's time counts (`backward`), the first one at or after it (`forward`),
     or the nearer of both (`nearest`, the earlier where both are as near); of rows with equal times the last. Rows
     there whose time or `known_at` is null are never met; a null key or time here meets nothing. Both sides may be
-    larger than memory: they are sorted together by key and time, with spilling. Learns nothing.
+    larger than memory: they are sorted together by key and time, with spilling. A backward join of two sources
+    whose files follow each other in time sorts nothing: it holds the last row of each key, and a new day costs the
+    rows of that day. Learns nothing.
 
     with_: The other step or source.
     on: The key columns here; by default those that the source declares. `[]` joins by time alone.

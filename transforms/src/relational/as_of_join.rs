@@ -23,7 +23,8 @@ use crate::time::{LengthSpec, TimeColumn, time_column};
 /// at or after it (`forward`), or the nearer of both (`nearest`, the earlier where both are as
 /// near); of rows with equal times the last. Rows there whose time or `known_at` is null are never
 /// met; a null key or time here meets nothing. Both sides may be larger than memory: they are
-/// sorted together by key and time, with spilling. Learns nothing.
+/// sorted together by key and time, with spilling. A backward join of two sources whose files follow each other in time
+/// sorts nothing: it holds the last row of each key, and a new day costs the rows of that day. Learns nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn as_of_join(with), example = r#"as_of_join("prices").on(["item_id"]).tolerance("7d")"#)]

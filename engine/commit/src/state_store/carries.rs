@@ -1,9 +1,8 @@
-//! Carries: the window state at points of a history.
+//! Carries: the state of windows and as-of joins at points of a history.
 
 use std::io::{Read, Write};
 
 use forebay_model::{ContentId, Result};
-use forebay_plan::Carry;
 use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
@@ -20,7 +19,7 @@ impl StateStore {
         self.root.join(&format!("carries/{id}"))
     }
 
-    /// Commits what windows remember at some point of a history, unless it is there.
+    /// Commits what windows or a join remember at some point of a history, unless it is there.
     pub fn put_carry(
         &self,
         id: ContentId,
@@ -40,7 +39,7 @@ impl StateStore {
     }
 
     /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
-    pub fn get_carry(&self, id: ContentId, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
+    pub fn get_carry<T>(&self, id: ContentId, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<Option<T>> {
         let place = self.carry_location(id);
         let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
         let found = self.get_framed(&place, &header, |input| read_compressed(input, read))?;

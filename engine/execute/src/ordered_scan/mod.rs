@@ -80,14 +80,15 @@ impl OrderedScan<'_> {
     }
 
     /// The windows whose state is checkpointed; `None` where there are none, or where the rows of some do not come in
-    /// order of time.
+    /// order of time. As-of joins in order of time keep their own states.
     pub fn checkpointed_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
         for window in self.chains.iter().flat_map(|chain| chain.windows()) {
             match (&window.plan, window.row_order) {
-                (Some(plan), WindowRowOrder::Time) => kept.insert(window.op, plan.clone()),
+                (Some(plan), WindowRowOrder::Time) => drop(kept.insert(window.op, plan.clone())),
+                (None, WindowRowOrder::Time) => {}
                 _ => return None,
-            };
+            }
         }
         (!kept.is_empty()).then_some(kept)
     }

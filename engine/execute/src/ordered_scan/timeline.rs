@@ -43,7 +43,10 @@ impl OrderedScan<'_> {
             });
             id.finish()
         });
-        Ok(SpanTimeline { history: SpanIndex::new(digests, past, sorted), tasks })
+        let windows = self.chains.iter().flat_map(|chain| chain.windows());
+        let joins = windows.filter_map(|window| self.context.state.time_join(window));
+        let joined = joins.map(|join| join.joined_spans(tasks.len())).collect();
+        Ok(SpanTimeline { history: SpanIndex::new(digests, past, sorted).with_joined(joined), tasks })
     }
 
     /// Finds the checkpoint of the window state before a span: its id and its bytes.

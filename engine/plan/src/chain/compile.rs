@@ -60,7 +60,8 @@ impl OpChain {
                     PlanOp::Window(window) => builder.window(id, op, window, (context.row_order)(id)),
                     PlanOp::Join(join) => {
                         let fields: Vec<Field> = join.writes().cloned().collect();
-                        builder.given(id, op, &fields);
+                        let row_order = join.as_of().map_or(WindowRowOrder::Sorted, |_| (context.row_order)(id));
+                        builder.given(id, op, &fields, row_order);
                         Ok(())
                     }
                     _ => builder.op(op, &findings),
@@ -154,7 +155,7 @@ impl ChainBuilder {
     /// Adds a window, or merges it with an earlier one.
     fn window(&mut self, id: OpId, op: &BoundOp, window: &WindowOp, row_order: WindowRowOrder) -> Result<()> {
         if row_order == WindowRowOrder::Sorted {
-            self.given(id, op, &window.writes);
+            self.given(id, op, &window.writes, WindowRowOrder::Sorted);
             return Ok(());
         }
         let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
@@ -209,9 +210,9 @@ impl ChainBuilder {
     }
 
     /// Adds an operation whose outputs are precomputed.
-    fn given(&mut self, id: OpId, op: &BoundOp, fields: &[Field]) {
+    fn given(&mut self, id: OpId, op: &BoundOp, fields: &[Field], row_order: WindowRowOrder) {
         let writes = self.writes(fields);
-        self.windows.push(ChainWindow { op: id, row_order: WindowRowOrder::Sorted, plan: None });
+        self.windows.push(ChainWindow { op: id, row_order, plan: None });
         self.push(op, ChainAction::Given { op: id, writes, emit: Vec::new() });
     }
 

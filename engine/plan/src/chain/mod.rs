@@ -194,8 +194,16 @@ pub struct ChainWindow {
     pub op: OpId,
     /// Order in which rows reach them.
     pub row_order: WindowRowOrder,
-    /// The merged plan; `None` if the outputs are precomputed.
+    /// The merged plan; `None` if the outputs come from elsewhere: from sorted rows, or from an as-of join of sides in
+    /// order of time.
     pub plan: Option<Arc<WindowPlan>>,
+}
+
+impl ChainWindow {
+    /// Whether the chain computes the outputs, from rows in order of time.
+    fn is_in_time_order(&self) -> bool {
+        self.plan.is_some() && self.row_order == WindowRowOrder::Time
+    }
 }
 
 /// Inputs of chain compilation: findings, and the row order of each window.
@@ -225,13 +233,13 @@ impl OpChain {
 
     /// Whether the output of a row depends on earlier rows.
     pub fn is_ordered(&self) -> bool {
-        self.windows.iter().any(|window| window.row_order != WindowRowOrder::Sorted)
+        self.windows.iter().any(|window| window.plan.is_some())
     }
 
     /// Whether all series keep their state from chunk to chunk. Large chunks are then faster: the state of a series
     /// is loaded once for more rows.
     pub fn gains_by_rows(&self) -> bool {
-        self.windows.iter().any(|window| window.row_order == WindowRowOrder::Time)
+        self.windows.iter().any(ChainWindow::is_in_time_order)
     }
 
     /// Number of registers: an upper bound of the columns held per chunk.
@@ -252,6 +260,6 @@ impl OpChain {
     /// Whether groups of chunks are faster: windows in time order then load the state of a series once for its rows
     /// in all chunks of a group.
     pub fn gains_by_chunks(&self) -> bool {
-        !self.windows.is_empty() && self.windows.iter().all(|window| window.row_order == WindowRowOrder::Time)
+        !self.windows.is_empty() && self.windows.iter().all(ChainWindow::is_in_time_order)
     }
 }

@@ -73,6 +73,8 @@ impl RunExecutor<'_> {
         let windows = self.program.windows_of(scans);
         for op in &windows {
             self.state.row_orders.insert(*op, self.choose_row_order(*op));
+            // A join of rows that need statistics which are not known yet cannot be opened: nothing is estimated then.
+            let _ = self.open_time_join(*op);
         }
         match &pass.work {
             PassWork::Write(work) => {

@@ -34,7 +34,9 @@ impl RunExecutor<'_> {
         }
         let fusable = self.fusable_write(self.pass_index, recorded);
         let along = self.aggregates_along(self.pass_index, recorded)?;
-        let result = self.learn(work, fusable, &along)?;
+        let mut result = self.learn(work, fusable, &along)?;
+        let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+        result.kept.carries.extend(self.kept_join_states(&windows)?);
         self.state.findings.extend(result.findings);
         report.count(result.counts);
         report.rows_kept = result.rows_kept;

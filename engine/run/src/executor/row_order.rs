@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_cluster::{ShufflePlan, StageRef, TaskControl, TaskKind, TaskOutcome};
-use forebay_execute::{ShuffleReader, ShuffleStage, SortedOutputs, SortedPass};
-use forebay_model::{Fault, FaultCode, Result, codes};
+use forebay_execute::{ShuffleReader, ShuffleStage, SortedOutputs, SortedPass, TimeJoin, TimeJoinSetup};
+use forebay_model::{ContentId, Fault, FaultCode, Result, codes};
 use forebay_plan::{
     BoundPipeline, NodeFlow, OpId, PlanOp, SharedSort, WindowRowOrder, choose_row_order, find_shared_sort,
     slice_for_columns,
@@ -66,7 +66,10 @@ impl RunExecutor<'_> {
     fn resolve_row_order(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
         let row_order = self.row_order_of(op);
         self.state.row_orders.insert(op, row_order);
-        if row_order != WindowRowOrder::Sorted || self.state.sorted.contains_key(&op) {
+        if row_order != WindowRowOrder::Sorted {
+            return self.open_time_join(op);
+        }
+        if self.state.sorted.contains_key(&op) {
             return Ok(());
         }
         let others = windows.iter().filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted).copied().collect();
@@ -79,6 +82,29 @@ impl RunExecutor<'_> {
         }
         self.state.shuffles.extend(sorted.shuffle);
         Ok(())
+    }
+
+    /// Opens an as-of join whose sides come in order of time.
+    pub fn open_time_join(&mut self, op: OpId) -> Result<()> {
+        let is_join = matches!(self.program.bound.ops[op].op, PlanOp::Join(_));
+        let in_time_order = self.state.row_orders.get(&op) == Some(&WindowRowOrder::Time);
+        if is_join && in_time_order && !self.state.sorted.contains_key(&op) {
+            let (gather, pipeline, store) = (self.materialize_pass(), self.pipeline, &self.store);
+            let join = TimeJoin::open(&TimeJoinSetup { gather, pipeline, store, op })?;
+            self.state.sorted.insert(op, Arc::new(SortedOutputs::Merged(join)));
+        }
+        Ok(())
+    }
+
+    /// The states that as-of joins in order of time keep for the next run.
+    pub(super) fn kept_join_states(&self, windows: &BTreeSet<OpId>) -> Result<BTreeSet<ContentId>> {
+        let mut kept = BTreeSet::new();
+        for op in windows {
+            if let Some(SortedOutputs::Merged(join)) = self.state.sorted.get(op).map(AsRef::as_ref) {
+                kept.extend(join.kept_state()?);
+            }
+        }
+        Ok(kept)
     }
 
     /// Sorts the rows of windows and evaluates the windows: on workers by a shuffle, else in this process.
@@ -135,6 +161,16 @@ impl RunExecutor<'_> {
     /// come in order of keys; and rows can always be sorted. Windows over the same series change together.
     fn fall_back(&mut self, failed: OpId, windows: &BTreeSet<OpId>, code: FaultCode) {
         let ops = &self.program.bound.ops;
+        if matches!(ops[failed].op, PlanOp::Join(_)) {
+            let is_unordered = code == codes::OUT_OF_ORDER;
+            let why = if is_unordered { "rows come in no order" } else { "the last rows of keys outgrow the memory" };
+            let message = format!("`{}`: {why}, so they are sorted first", ops[failed].label);
+            self.session.watch.on_event(Event::Warning { message });
+            self.state.sorted.remove(&failed);
+            self.state.out_of_order.extend(is_unordered.then_some(failed));
+            self.state.row_orders.insert(failed, WindowRowOrder::Sorted);
+            return;
+        }
         let series = |op: OpId| match &ops[op].op {
             PlanOp::Window(window) => Some((&window.time, &window.keys, self.state.row_order(op))),
             _ => None,

@@ -74,28 +74,28 @@ impl RunExecutor<'_> {
     ) -> Result<Manifest> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
+        let windows = self.program.windows_of(&work.scans);
         let FusedWrite { schema, result } = match self.fused_writes.remove(&pass) {
             Some(fused) => {
                 session.watch.on_event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
                 fused
             }
-            None => {
-                let windows = self.program.windows_of(&work.scans);
-                self.retry_with_fallback(&windows, |run| {
-                    let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(run.pass_index, &windows));
-                    let prepared = write.prepare(work)?;
-                    let target = run.write_target(work, pass, sink.as_ref(), out)?;
-                    if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
-                        session.wait_for_previous_run(BackfillStage::Done)?;
-                    }
-                    let result = write.run(&work.scans, &prepared, &target)?;
-                    Ok(FusedWrite { schema: prepared.schema.clone(), result })
-                })?
-            }
+            None => self.retry_with_fallback(&windows, |run| {
+                let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(run.pass_index, &windows));
+                let prepared = write.prepare(work)?;
+                let target = run.write_target(work, pass, sink.as_ref(), out)?;
+                if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
+                    session.wait_for_previous_run(BackfillStage::Done)?;
+                }
+                let result = write.run(&work.scans, &prepared, &target)?;
+                Ok(FusedWrite { schema: prepared.schema.clone(), result })
+            })?,
         };
         report.rows_kept = result.rows_kept;
         let manifest = Manifest::new(pass, &schema, result.shards)?;
-        let carries = id_texts(&result.carry.into_iter().collect());
+        let mut carries = self.kept_join_states(&windows)?;
+        carries.extend(result.carry);
+        let carries = id_texts(&carries);
         let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
         session.check_fence()?;
         self.store.put_pass_record(pass, decision, &record, |record| self.is_written(sink.as_ref(), out, record))?;
@@ -150,8 +150,9 @@ impl RunExecutor<'_> {
         let mut id = IdBuilder::new("shards");
         id.text(&sink.format).json(&config_without_path(&sink.config)).json(&json!([work.columns, work.part]));
         let digest = |ask| self.state.digest(&self.program, ask);
+        let row_order = |op| self.state.row_order(op);
         for scan in &work.scans {
-            match operation_id(&self.program.bound, self.pipeline, scan, &digest)? {
+            match operation_id(&self.program.bound, self.pipeline, scan, &row_order, &digest)? {
                 Some(shape) => id.id(shape),
                 None => return Ok(None),
             };

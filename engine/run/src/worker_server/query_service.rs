@@ -152,8 +152,9 @@ impl WorkerState {
             let (needed, _) = slice_for_columns(&run.program.bound, stream, &wanted);
             ops.extend(needed.iter().map(|position| stream.ops[*position]));
         }
-        load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), self.attached)?;
+        load_dependencies(&mut run, ops.clone(), streams.iter().map(|stream| stream.base).collect(), self.attached)?;
         table.shuffles.iter().try_for_each(|shuffle| run.open_shuffle(shuffle))?;
+        ops.iter().try_for_each(|op| run.open_time_join(*op))?;
         let flow = run.program.bound.gather_inputs.get(&op).and_then(|flows| flows.get(table.input));
         let (_, flow) = flow.ok_or_else(strange)?;
         let pass = run.materialize_pass();

@@ -17,6 +17,7 @@ use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
 use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
 use forebay_plan::{
     AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile, needed_ops,
+    ops_before_join,
 };
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
@@ -213,21 +214,25 @@ fn run_stage(
         StageRef::Sort { .. } => key.shuffles.last(),
         _ => None,
     };
+    let mut ops: BTreeSet<OpId> = needed_ops(&scans).collect();
     match sorts {
-        None => load_dependencies(
-            &mut run,
-            needed_ops(&scans).collect(),
-            scans.iter().map(|scan| scan.base).collect(),
-            threads.maps_states,
-        )?,
+        None => {
+            load_dependencies(&mut run, ops.clone(), scans.iter().map(|scan| scan.base).collect(), threads.maps_states)?
+        }
         Some(shuffle) => {
             let streams = shuffle_input_streams(&run, shuffle);
-            let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
-            load_dependencies(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), threads.maps_states)?;
+            ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
+            load_dependencies(
+                &mut run,
+                ops.clone(),
+                streams.iter().map(|stream| stream.base).collect(),
+                threads.maps_states,
+            )?;
         }
     }
     let sorted = key.shuffles.iter().filter(|shuffle| Some(*shuffle) != sorts);
     sorted.clone().try_for_each(|shuffle| run.open_shuffle(shuffle))?;
+    ops.iter().try_for_each(|op| run.open_time_join(*op))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
         // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
@@ -351,6 +356,9 @@ pub(super) fn load_dependencies(
     mapped: bool,
 ) -> Result<()> {
     let bound = &run.program.bound;
+    let joined = ops.iter().filter(|op| run.state.row_orders.get(op) == Some(&WindowRowOrder::Time));
+    let joined: Vec<OpId> = joined.flat_map(|op| ops_before_join(bound, *op)).collect();
+    let ops: BTreeSet<OpId> = ops.into_iter().chain(joined).collect();
     let share = run.scratch.scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
