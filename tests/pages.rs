@@ -66,6 +66,21 @@ fn the_page_of_a_run_tells_what_it_did() {
     shop.forebay(&["run", "spec.yaml", "--report=again.html"]).expect(0);
     let again = page(&shop, "again.html");
     assert!(again.contains("Cost of the last runs") && again.contains("longest pass"), "{again}");
+    assert!(again.contains("By the last 2, the next run takes about"), "{again}");
+    assert!(!again.contains("aria-label=\"Workers\""));
+    // With what workers did, where there are some.
+    shop.forebay(&["run", "spec.yaml", "--report=again.html", "--local-workers=2", "--state=workers"]).expect(0);
+    let again = page(&shop, "again.html");
+    let (_, table) = again.split_once("aria-label=\"Workers\"").unwrap();
+    let rows: Vec<&str> = table.split("</table>").next().unwrap().split("<td>127.0.0.1:").skip(1).collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    let cells = |row: &str| -> Vec<u64> {
+        let cells = row.split("<td class=\"number\">").skip(1).map(|cell| cell.split('<').next().unwrap());
+        cells.map(|cell| cell.replace(',', "").parse().unwrap_or_default()).collect()
+    };
+    // Slots, memory, tasks, tasks that were not done, rows.
+    let (tasks, read) = rows.iter().map(|row| cells(row)).fold((0, 0), |sum, row| (sum.0 + row[2], sum.1 + row[4]));
+    assert!(tasks >= 1 && read >= shop.visible("out").num_rows() as u64, "{table}");
     assert!(again.contains("<body class=\"done\">"), "{again}");
     // A page that cannot be written: nothing is done.
     shop.remove_output("out");

@@ -10,6 +10,7 @@ mod profile;
 mod run;
 mod run_page;
 mod timeline;
+mod workers;
 
 use forebay_model::{Fault, Result, catch_panic};
 use minijinja::value::{Serde, Value};

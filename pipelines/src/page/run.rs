@@ -15,6 +15,9 @@ use crate::present::units;
 /// Columns of an output that are listed.
 const COLUMNS_SHOWN: usize = 500;
 
+/// Runs by which the next one is foretold.
+const RUNS_FORETELLING: usize = 7;
+
 /// What was seen of a run from outside.
 pub(super) struct RunFacts {
     pub record: TimelineRecord,
@@ -94,9 +97,19 @@ impl Page {
                 Cell::text(longest.unwrap_or_default()),
             ]
         });
+        blocks.push(Block::text(next_cost(costs)));
         blocks.push(Block::table("Runs", &["#run", "#seconds", "#read", "longest pass"], rows.collect()));
         self.add("costs", "Cost of the last runs", blocks);
     }
+}
+
+/// What the next run should take: the middle of what the last ones took.
+fn next_cost(costs: &[RunCost]) -> String {
+    let mut seconds: Vec<f64> = costs.iter().rev().take(RUNS_FORETELLING).map(|cost| cost.seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    let at = |place: usize| seconds.get(place).copied().unwrap_or_default();
+    let (count, middle, most) = (seconds.len(), at(seconds.len() / 2), at(seconds.len().saturating_sub(1)));
+    format!("By the last {count}, the next run takes about {middle:.2} s (they took {:.2} s to {most:.2} s).", at(0))
 }
 
 fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
@@ -115,8 +128,18 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
     if let Some(svg) = drawn(|| charts::lines("seconds", "MiB", &memory)) {
         blocks.push(Block::Chart { label: "Memory beside its limit".to_owned(), class: "chart", svg });
     }
+    blocks.extend(record.workers.table());
     blocks.extend(record.warnings.iter().map(|warning| Block::text(format!("Warning: {warning}"))));
     let Some(report) = report else { return blocks };
+    if let Some(ladder) = &report.ladder {
+        let mut add = |what: &str, names: &[String]| {
+            if !names.is_empty() {
+                blocks.push(Block::text(format!("{what}: {}.", names.join(", "))));
+            }
+        };
+        add("Left out, to be on time", &ladder.skipped);
+        add("Steps with what an earlier run has learned", &ladder.reused);
+    }
     if let Some(deadline) = &report.deadline {
         let kept = if deadline.on_time { "kept" } else { "missed" };
         blocks.push(Block::text(format!("Deadline {}: {kept}.", deadline.at)));
@@ -218,10 +241,11 @@ fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
             Cell::text(rule.step.clone()),
             Cell::number(units::grouped(rule.rows)),
             Cell::number(units::grouped(rule.violations)),
+            Cell::number(units::grouped(rule.quarantined)),
             Cell::long(rule.found.clone()),
         ]
     });
-    vec![Block::table("Rules", &["", "rule", "step", "#rows", "#violations", "found"], rows.collect())]
+    vec![Block::table("Rules", &["", "rule", "step", "#rows", "#violations", "#quarantined", "found"], rows.collect())]
 }
 
 fn model_blocks(model: &ModelReport) -> Vec<Block> {

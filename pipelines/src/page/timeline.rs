@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use forebay_model::TraceContext;
 use forebay_storage::{EpochReport, Event, EventListener, resident_bytes};
 
+use super::workers::WorkerLog;
 use crate::observe::JudgedRules;
 
 /// Least distance of two looks at the memory.
@@ -37,6 +38,7 @@ pub(super) struct TimelineRecord {
     pub memory: Vec<MemorySample>,
     pub warnings: Vec<String>,
     pub rules: JudgedRules,
+    pub workers: WorkerLog,
     /// The folders of sources, by name.
     pub folders: BTreeMap<String, String>,
     /// Epochs of trainings, by sink.
@@ -107,7 +109,10 @@ impl Timeline {
                     epochs.push(epoch.clone());
                 }
             }
-            event => seen.rules.hear(event),
+            event => {
+                seen.rules.hear(event);
+                seen.workers.hear(event);
+            }
         }
         if seen.memory.last().is_none_or(|last| now - last.at >= SAMPLE_EVERY.as_secs_f64())
             && let Some(bytes) = resident_bytes()
