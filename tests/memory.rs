@@ -206,12 +206,15 @@ fn rows_beyond_memory_are_deduplicated() {
 #[test]
 fn as_of_joins_beyond_memory_meet_the_rows_before() {
     let (here, there) = (40_000, 30_000);
-    let key = |row| pseudo_random(row) % 50;
-    let spec =
+    let steps =
         steps("{ as_of_join: { with: others, on: [key], time: time, columns: [row], suffix: _met } }, { drop: [key] }");
-    let spec = spec.replace("sources:", "sources:\n  others: { parquet: { path: others.parquet } }");
-    for in_order in [false, true] {
+    let source = |name: &str| format!("  {name}: {{ parquet: {{ path: {name} }}, time: time }}\n");
+    let steps = &steps[HEAD.len()..];
+    let spec = format!("version: 1\nname: job\nsources:\n{}{}{steps}", source("rows"), source("others"));
+    // Whether both sides come in order of time, in how many files, and how many keys there are.
+    for (in_order, files, keys) in [(false, 1, 50), (true, 1, 50), (true, 4, 50), (true, 4, 20_000)] {
         let workshop = TestDirectory::new();
+        let key = move |row| pseudo_random(row) % keys;
         let time = move |row: u64| match in_order {
             true => (row % here * 25) as i64,
             false => (pseudo_random(row + 1_000_003) % 1_000_000) as i64,
@@ -224,11 +227,19 @@ fn as_of_joins_beyond_memory_meet_the_rows_before() {
                 ("row", numbers(rows, |row| row as i64)),
             ]
         };
-        table(&workshop, "rows.parquet", batches(here).map(columns));
-        table(&workshop, "others.parquet", batches(there).map(|rows| columns(rows.start + here..rows.end + here)));
+        for (name, first, rows) in [("rows", 0, here), ("others", here, there)] {
+            std::fs::create_dir(workshop.path(name)).unwrap();
+            for file in 0..files {
+                let part = batches(rows).filter(|batch| batch.start * files / rows == file);
+                let part = part.map(|batch| columns(batch.start + first..batch.end + first));
+                table(&workshop, &format!("{name}/part-{file}.parquet"), part);
+            }
+        }
         let call = run_within_limit(&workshop, &spec, 0);
         let spills = call.stdout.contains(r#""event":"spilled""#);
-        assert_eq!(spills, !in_order, "sides in order of time are merged, others are sorted");
+        let outgrows = call.stdout.contains("the last rows of keys outgrow the memory, so they are sorted first");
+        let expected = (!in_order || keys > 50, files > 1 && keys > 50);
+        assert_eq!((spills, outgrows), expected, "sides in order of time are merged, others are sorted");
         let mut met: BTreeMap<(u64, i64), i64> = BTreeMap::new();
         met.extend((here..here + there).map(|row| ((key(row), time(row)), row as i64)));
         let out = workshop.visible("out");
