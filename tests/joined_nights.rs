@@ -1,11 +1,13 @@
 //! Nights of as-of joins: the last rows of the other side are kept, and a new day costs the rows of that day.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use crate::nightly::NightlyFixture;
 use crate::support::ProgramOutput;
 use crate::watched::WatchedCommand;
+use crate::workers::{WorkerProcess, workers_option};
 
 /// Prices of another history, met by demand: before the row, within days, and through windows and statistics.
 const SPEC: &str = r#"
@@ -216,6 +218,23 @@ fn rows_out_of_order_are_sorted() {
             write(&file(10), &both);
             nights.run(more);
         }
+    }
+}
+
+/// Workers that end while they take, read, write, and keep the rows that are held at the end: the last, if they do so.
+#[test]
+fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
+    for step in ["take a task", "read a span", "write a file of rows", "carries/"] {
+        let nights = JoinedNights::new("");
+        nights.show(0..20);
+        let shop = &nights.0.shop;
+        let mut doomed = WorkerProcess::start(shop, &[], &[("FOREBAY_KILL_ON", step)]);
+        let calm = WorkerProcess::start(shop, &[], &[]);
+        nights.run(&[&workers_option(&[&doomed, &calm]), "--lease-seconds=5"]);
+        let is_killed = doomed.child.try_wait().unwrap().and_then(|status| status.signal()) == Some(9);
+        assert!(is_killed || step == "carries/", "{step}: the worker lives");
+        nights.show([20]);
+        assert_eq!(nights.run(&["--threads=2"]), nights.0.rows([20]), "{step}");
     }
 }
 

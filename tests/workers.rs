@@ -32,7 +32,7 @@ const RANGE_BYTES: &str = "2000";
 
 /// A worker process; it ends with the test.
 pub(crate) struct WorkerProcess {
-    child: Child,
+    pub child: Child,
     pub address: String,
     /// Where its token lies, if it was not told of another one.
     pub token: std::path::PathBuf,
