@@ -1,8 +1,10 @@
 //! Uniform access to string columns of any layout.
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, LargeStringArray, StringArray, StringViewArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int32Type};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, LargeStringArray, StringArray, StringViewArray};
+use arrow::compute::{cast, max, min};
+use arrow::datatypes::{DataType, Int32Type, Int64Type};
 
 use crate::{Fault, Result, canonical_keys, codes};
 
@@ -21,6 +23,9 @@ pub fn logical_type(physical: &DataType) -> DataType {
 pub fn is_unsized_vector(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, 0))
 }
+
+/// Rows for each value of the range of a column, from which on a dictionary is worth its making.
+const ROWS_PER_VALUE: usize = 4;
 
 /// Plain strings in one of Arrow's three layouts.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +78,46 @@ impl<'a> TextRef<'a> {
     }
 }
 
+/// Booleans, and whole numbers, dates and times of a small range, as a dictionary of the values that rows have: each
+/// becomes text once. `None` for others.
+fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
+    use DataType as T;
+    let own = column.data_type();
+    let is_narrow_time = matches!(own, T::Date32 | T::Time32(_));
+    let is_whole =
+        matches!(own, T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32)
+            || matches!(own, T::Date64 | T::Time64(_) | T::Timestamp(..));
+    if !is_whole && !is_narrow_time {
+        return Ok(None);
+    }
+    // Arrow casts these to and from `Int32` only.
+    let whole = if is_narrow_time { &cast(column, &T::Int32)? } else { column };
+    let whole = cast(whole, &T::Int64)?;
+    let whole = whole.as_primitive::<Int64Type>();
+    let (Some(least), Some(greatest)) = (min(whole), max(whole)) else { return Ok(None) };
+    let range = greatest.checked_sub(least).and_then(|range| usize::try_from(range).ok());
+    let Some(range) = range.filter(|range| *range < column.len() / ROWS_PER_VALUE || *own == T::Boolean) else {
+        return Ok(None);
+    };
+    let (mut codes, mut values) = (vec![-1; range + 1], Vec::new());
+    let mut code_of = |value: i64| {
+        let code: &mut i32 = &mut codes[(value - least) as usize];
+        if *code < 0 {
+            *code = values.len() as i32;
+            values.push(value);
+        }
+        *code
+    };
+    let keys = match whole.nulls() {
+        None => whole.values().iter().map(|value| code_of(*value)).collect(),
+        Some(_) => whole.iter().map(|value| value.map_or(0, &mut code_of)).collect(),
+    };
+    let values: ArrayRef = Arc::new(Int64Array::from(values));
+    let values = if is_narrow_time { cast(&values, &T::Int32)? } else { values };
+    let words = cast(&cast(&values, own)?, &T::Utf8)?;
+    Ok(Some(StringColumn::Dictionary(Int32Array::new(keys, whole.nulls().cloned()), words)))
+}
+
 /// A column as strings: a dictionary, to be processed once per distinct value, or a plain array. Columns of other
 /// types are cast first: integers, floats, booleans and dates become text. -0.0 becomes 0.0.
 #[derive(Debug, Clone)]
@@ -99,7 +144,10 @@ impl StringColumn {
             other if other.is_nested() => {
                 Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} cannot be read as text")))
             }
-            _ => Ok(StringColumn::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
+            _ => match dictionary_of(column)? {
+                Some(dictionary) => Ok(dictionary),
+                None => Ok(StringColumn::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
+            },
         }
     }
 
@@ -146,5 +194,60 @@ impl StringColumn {
 impl TextRef<'_> {
     fn is_text(data_type: &DataType) -> bool {
         matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BooleanArray, Date32Array, Int8Array, TimestampMicrosecondArray, UInt32Array};
+
+    use super::*;
+
+    /// The texts of a column by row, and whether they come as a dictionary.
+    fn texts(column: &ArrayRef) -> (Vec<Option<String>>, bool) {
+        let found = StringColumn::of(column).unwrap();
+        let values: Vec<Option<String>> = found.values().unwrap().iter().map(|text| text.map(str::to_owned)).collect();
+        match found {
+            StringColumn::Plain(_) => (values, false),
+            StringColumn::Dictionary(keys, _) => {
+                assert!(
+                    (0..values.len() as i32).all(|code| keys.iter().flatten().any(|key| key == code)),
+                    "all are used"
+                );
+                (keys.iter().map(|key| key.and_then(|key| values[key as usize].clone())).collect(), true)
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_a_small_range_become_text_once() {
+        let gaps = |row: i64| (row % 7 != 3).then_some(row / 9 * 2 - 4);
+        let rows = 0..100_i64;
+        let narrow = |row: i64| gaps(row).map(|value| value as i32);
+        let columns: [(ArrayRef, bool); 9] = [
+            (Arc::new(BooleanArray::from_iter(rows.clone().map(|row| gaps(row).map(|value| value > 3)))), true),
+            (Arc::new(BooleanArray::from(vec![Some(true), None])), true),
+            (Arc::new(BooleanArray::from(vec![None::<bool>; 3])), false),
+            (Arc::new(Int8Array::from_iter(rows.clone().map(|row| narrow(row).map(|value| value as i8)))), true),
+            (Arc::new(Date32Array::from_iter(rows.clone().map(|row| narrow(row).map(|day| 17_000 + day)))), true),
+            (
+                Arc::new(TimestampMicrosecondArray::from_iter(
+                    rows.clone().map(|row| gaps(row).map(|t| t + (1 << 50))),
+                )),
+                true,
+            ),
+            (
+                Arc::new(UInt32Array::from_iter(rows.clone().map(|row| narrow(row).map(|value| (value + 4) as u32)))),
+                true,
+            ),
+            (Arc::new(Int64Array::from_iter(rows.clone().map(|row| gaps(row).map(|value| value * 1_000)))), false),
+            (Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0, 0, 0])), false),
+        ];
+        for (column, is_dictionary) in columns {
+            let plain = cast(&column, &DataType::Utf8).unwrap();
+            let expected: Vec<Option<String>> =
+                plain.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect();
+            assert_eq!(texts(&column), (expected, is_dictionary), "{column:?}");
+        }
     }
 }
