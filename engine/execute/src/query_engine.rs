@@ -17,7 +17,7 @@ use crate::query_memory::QueryMemoryPool;
 const ENGINE_BATCH_ROWS: usize = 8192;
 
 /// Partitions share the engine's memory. A sort reserves one part in this many of its partition's share for merging.
-pub const RESERVED_SHARE: usize = 8;
+const RESERVED_SHARE: usize = 32;
 
 /// Settings for queries that are planned here.
 pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {

@@ -12,8 +12,6 @@ use datafusion::execution::memory_pool::{
 use forebay_model::MemoryRequest;
 use forebay_storage::MemoryBudget;
 
-use crate::query_engine::RESERVED_SHARE;
-
 /// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills, its merge holds the
 /// rows of all batches and their keys in another form: 1.1 times the bytes of texts of 64 bytes, 2.3 times those of two
 /// numbers of 32 bits. All columns are keys, since a query ends in a total order. Half of 40 % times 3.3 are 66 %, which
@@ -29,8 +27,8 @@ const MERGE_SHARE: usize = 32;
 /// One part in this many suffices for the merges of two streams of many sorts.
 const MINIMA_SHARE: usize = 4;
 
-/// One part in this many is shared by the merges of spilled runs.
-const MERGES_SHARE: usize = 2;
+/// One part in this many is what a single reservation of a merge may hold, divided by the number of sorts.
+const MERGES_SHARE: usize = 4;
 
 /// Requests of at least this many bytes are checked against the memory of the process: asking the system costs some
 /// microseconds.
@@ -48,6 +46,8 @@ pub struct QueryMemoryPool {
     spilling: FairSpillPool,
     /// Bytes held by consumers that cannot spill.
     fixed: AtomicUsize,
+    /// Registered consumers that can spill: sorts that have not seen all their rows, above all.
+    sorts: AtomicUsize,
     /// Registered merges of sorts.
     merges: AtomicUsize,
 }
@@ -57,7 +57,8 @@ impl QueryMemoryPool {
     pub fn new(memory: MemoryBudget) -> Self {
         let bytes = memory.engine_bytes();
         let spilling = FairSpillPool::new(bytes / 100 * SORT_PERCENT);
-        QueryMemoryPool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+        let [fixed, sorts, merges] = [0; 3].map(AtomicUsize::new);
+        QueryMemoryPool { bytes, memory, spilling, fixed, sorts, merges }
     }
 
     /// The bytes that a reservation has to leave to others when it holds `held` bytes.
@@ -73,14 +74,14 @@ impl QueryMemoryPool {
         behind + if is_merge(consumer) && held > least { minima } else { 0 }
     }
 
-    /// The bytes that one reservation may hold, no less than what a sort reserves ahead. The streams of a merge of spilled
-    /// runs are one reservation, while another sort may still merge what it spills, in many small ones.
+    /// The bytes that one reservation of a merge may hold, no less than what a sort reserves ahead. A merge of spilled runs
+    /// has one for its streams, and keeps it. A sort that still spills has one for the rows of a run, which are a fifth of
+    /// the memory divided by the number of sorts.
     fn most(&self, reservation: &MemoryReservation) -> usize {
-        match self.merges.load(Ordering::Relaxed) {
-            merges if merges > 1 && is_merge(reservation.consumer()) => {
-                (self.bytes / MERGES_SHARE / merges).max(self.bytes / RESERVED_SHARE)
-            }
-            _ => usize::MAX,
+        let sorts = self.sorts.load(Ordering::Relaxed).max(1);
+        match self.merges.load(Ordering::Relaxed) > 1 && is_merge(reservation.consumer()) {
+            true => (self.bytes / MERGES_SHARE / sorts).max(self.bytes / MERGE_SHARE),
+            false => usize::MAX,
         }
     }
 
@@ -109,11 +110,13 @@ impl MemoryPool for QueryMemoryPool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         self.merges.fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.sorts.fetch_add(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.spilling.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.merges.fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.sorts.fetch_sub(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.spilling.unregister(consumer);
     }
 
