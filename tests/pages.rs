@@ -202,6 +202,33 @@ fn the_page_of_a_run_that_was_killed_shows_no_success() {
 }
 
 #[test]
+fn a_page_tells_what_runs_have_left() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write("spec.yaml", &SPEC.replace("do:\n", "do:\n      - profile: {}\n"));
+    shop.forebay(&["report", "spec.yaml", "page.html"]).expect(0);
+    let text = page(&shop, "page.html");
+    assert!(text.contains("nothing is published") && !text.contains("profiles-title"), "{text}");
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    shop.forebay(&["report", "spec.yaml", "page.html"]).expect(0);
+    let text = page(&shop, "page.html");
+    let rows = forebay::present::units::grouped(shop.visible("out").num_rows() as u64);
+    for part in
+        ["<h1>pages</h1>", "as its runs have left it", &format!("<td class=\"number\">{rows}</td>"), "(parquet)"]
+    {
+        assert!(text.contains(part), "no `{part}` in the page");
+    }
+    assert!(text.contains("Histogram of price") && !text.contains("nothing is published"));
+    // The spec has changed: what was learned of other steps is not shown.
+    shop.write("spec.yaml", SPEC);
+    shop.forebay(&["report", "spec.yaml", "page.html"]).expect(0);
+    assert!(!page(&shop, "page.html").contains("Histogram of"));
+    shop.write("spec.yaml", &SPEC.replace("standardize", "standardise"));
+    shop.forebay(&["report", "spec.yaml", "page.html"]).expect(78);
+    assert!(page(&shop, "page.html").contains("<body class=\"failed\">"));
+}
+
+#[test]
 fn the_page_of_a_profile_has_a_card_for_each_column() {
     let shop = TestDirectory::new();
     shop.demand("data", 2_000);

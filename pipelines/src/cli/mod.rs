@@ -24,6 +24,7 @@ mod options;
 mod predict;
 mod preview;
 mod profile;
+mod report;
 mod run;
 mod schema;
 mod show;
@@ -95,6 +96,7 @@ enum CliCommand {
     Top(top::TopCommand),
     Profile(profile::ProfileCommand),
     Drift(drift::DriftCommand),
+    Report(report::ReportCommand),
     Show(show::ShowCommand),
     Diff(diff::DiffCommand),
     Export(export::ExportCommand),
@@ -186,6 +188,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Top(command) => command.run(),
         CliCommand::Profile(command) => command.run(),
         CliCommand::Drift(command) => command.run(),
+        CliCommand::Report(command) => command.run(),
         CliCommand::Show(command) => command.run(),
         CliCommand::Diff(command) => command.run(),
         CliCommand::Export(command) => command.run(),

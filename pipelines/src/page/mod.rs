@@ -6,6 +6,7 @@ mod failed;
 mod file;
 mod forecast;
 mod graph;
+mod last;
 mod profile;
 mod run;
 mod run_page;
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 pub(crate) use self::backtest::backtest_page;
 pub(crate) use self::file::PageArgs;
+pub(crate) use self::last::{LastOutput, SeenFiles, last_page};
 pub(crate) use self::profile::{parts_page, profile_page};
 pub(crate) use self::run_page::RunPage;
 

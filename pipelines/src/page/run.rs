@@ -64,7 +64,7 @@ pub(super) fn failed_run_page(of: &str, pipeline: Option<&Pipeline>, fault: &Fau
     page
 }
 
-fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Block> {
+pub(super) fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Block> {
     let names: Vec<&str> = failed.iter().map(|failed| failed.shown.as_str()).collect();
     let label = match names.as_slice() {
         [] => "The graph of the pipeline".to_owned(),

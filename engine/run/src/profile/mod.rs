@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use forebay_commit::Artifact;
 use forebay_model::{Fault, Finding, NodeInput, Pipeline, PipelineNode, Result, Step, codes};
+use forebay_storage::StorageLocation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -148,18 +149,40 @@ impl Session {
     /// The profiles that a run has learned of the rows that a node or source gives: those of nodes that begin with a
     /// `profile` step.
     pub fn learned_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<(String, DatasetProfile)>> {
+        let Some(path) = report.artifact_path.as_deref() else { return Ok(Vec::new()) };
+        self.profiles_of(pipeline, &self.io.resolve(path)?)
+    }
+
+    /// The same of the last run of the pipeline, if there was one.
+    pub fn last_profiles(&self, pipeline: &Pipeline) -> Result<Vec<(String, DatasetProfile)>> {
+        match Artifact::latest(&self.io, &self.state()?, &pipeline.name)? {
+            Some(place) => self.profiles_of(pipeline, &place),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn profiles_of(&self, pipeline: &Pipeline, place: &StorageLocation) -> Result<Vec<(String, DatasetProfile)>> {
         let begins = |node: &PipelineNode| match (&node.input, node.steps.first()) {
             (NodeInput::From(from), Some(step)) if step.kind == STEP => Some((node.clone(), from.clone())),
             _ => None,
         };
         let nodes: Vec<(PipelineNode, String)> = pipeline.nodes.iter().filter_map(begins).collect();
-        let Some(path) = report.artifact_path.as_deref().filter(|_| !nodes.is_empty()) else { return Ok(Vec::new()) };
-        let artifact = Artifact::load(&self.io, &self.io.resolve(path)?)?;
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let artifact = Artifact::load(&self.io, place)?;
+        // The spec may have changed since.
+        let first = |node: &PipelineNode| node.steps.first().map(|step| (step.kind.clone(), step.config.clone()));
+        let is_there = |(node, from): &(PipelineNode, String)| {
+            let known = artifact.pipeline.node(&node.name);
+            let has_input = artifact.pipeline.node(from).is_some() || artifact.pipeline.source(from).is_some();
+            has_input && known.is_some_and(|known| known.input == node.input && first(known) == first(node))
+        };
         let profile = |(node, from): (PipelineNode, String)| {
             let profile = self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
             Ok((from, profile))
         };
-        nodes.into_iter().map(profile).collect()
+        nodes.into_iter().filter(is_there).map(profile).collect()
     }
 
     /// The profile that the step of a node of an artifact has learned of the rows of another node or source.
