@@ -117,6 +117,11 @@ fn mistakes_in_columns() {
 }
 
 #[test]
+fn several_mistakes_at_once() {
+    check_file("several");
+}
+
+#[test]
 fn mistakes_in_sql() {
     check_file("sql");
 }

@@ -226,6 +226,9 @@ pub struct FaultSite {
     pub pass: Option<String>,
     /// The worker that reported it.
     pub worker: Option<String>,
+    /// The field of a step's configuration, such as `compute.total`. It stays in the process that read the spec.
+    #[serde(skip)]
+    pub field: Option<String>,
     /// The words of the spec's value that are wrong. They stay in the process that read the spec.
     #[serde(skip)]
     pub fragment: Option<TextFragment>,
@@ -379,6 +382,12 @@ impl Fault {
         self
     }
 
+    /// Sets the field of the step's configuration, unless it is set.
+    pub fn field(mut self, field: impl Into<String>) -> Self {
+        self.0.site.field.get_or_insert_with(|| field.into());
+        self
+    }
+
     /// Sets the underlying error.
     pub fn cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.cause = Some(cause.into());
@@ -442,6 +451,14 @@ impl Fault {
             self.0.site.spec = at.cloned();
         }
         self
+    }
+
+    /// Like [`Fault::at`], with the location of a step; the field of its configuration is added to the path.
+    pub fn at_field(self, at: Option<&SpecLocation>) -> Self {
+        let field = self.0.site.field.clone();
+        let inside =
+            at.zip(field).map(|(at, field)| SpecLocation { path: format!("{}.{field}", at.path), ..at.clone() });
+        self.at(inside.as_ref().or(at))
     }
 
     /// Replaces the locations in the spec of this fault, of those reported with it and of related places.

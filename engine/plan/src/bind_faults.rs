@@ -27,54 +27,106 @@ pub(crate) struct ColumnDoubt {
     any: bool,
     /// Names in the configurations of the failed steps: outputs are named after these.
     words: BTreeSet<String>,
+    /// Names that are reported as missing, and that no step makes.
+    missing: BTreeSet<String>,
+    /// Columns made from reported ones: their types are guesses.
+    types: BTreeSet<String>,
+    /// Time and keys of a source that are reported as missing. Steps read them without naming them.
+    series: BTreeSet<String>,
 }
 
 impl ColumnDoubt {
     /// Whether all steps were bound.
     pub fn is_empty(&self) -> bool {
-        !self.any && self.words.is_empty()
+        !self.any && self.words.is_empty() && self.types.is_empty() && self.series.is_empty()
     }
 
-    /// Adds the columns of a step that failed.
-    pub fn add_step(&mut self, step: &Step) {
+    /// Adds the columns of a step that failed with these faults.
+    pub fn add_step(&mut self, step: &Step, faults: &[Fault]) {
         self.any |= step.config.get("with").is_some();
         collect_words(&step.config, &mut self.words);
+        let missing = faults.iter().filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
+        self.missing.extend(missing.filter_map(|fault| fault.site().column.clone()));
     }
 
-    /// Adds a column that is missing, which is reported.
-    pub fn add_column(&mut self, name: &str) {
-        self.words.insert(name.to_owned());
+    /// Adds the time or a key of a source that is missing, which is reported.
+    pub fn add_series_column(&mut self, name: &str) {
+        self.series.insert(name.to_owned());
+    }
+
+    /// Columns whose types are guesses.
+    pub fn types(&self) -> &BTreeSet<String> {
+        &self.types
+    }
+
+    /// Adds columns whose types are guesses.
+    pub fn add_types(&mut self, types: impl IntoIterator<Item = String>) {
+        self.types.extend(types);
     }
 
     pub fn merge(&mut self, other: &ColumnDoubt) {
         self.any |= other.any;
         self.words.extend(other.words.iter().cloned());
+        self.missing.extend(other.missing.iter().cloned());
+        self.types.extend(other.types.iter().cloned());
+        self.series.extend(other.series.iter().cloned());
     }
 
-    /// Whether a fault may follow from the steps that failed.
-    pub fn covers(&self, fault: &Fault) -> bool {
+    /// Whether a fault may follow from the steps that failed. `config` is what the step says in which it occurs.
+    pub fn covers(&self, fault: &Fault, config: Option<&Value>) -> bool {
         if self.is_empty() {
             return false;
         }
-        match (fault.code(), &fault.site().column) {
-            (code, Some(column))
-                if [codes::UNKNOWN_COLUMN, codes::COLUMN_TYPE, codes::COLUMN_CLASH].contains(&code) =>
-            {
+        let mut named = BTreeSet::new();
+        config.into_iter().for_each(|config| collect_words(config, &mut named));
+        match &fault.site().column {
+            Some(column) if is_of_column(fault) => {
                 let derived = |word: &String| {
                     column.strip_prefix(word.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
                 };
-                self.any || self.words.iter().any(derived)
+                let is_missing = fault.code() == codes::UNKNOWN_COLUMN;
+                match is_missing && self.missing.contains(column) {
+                    true => false,
+                    false => {
+                        self.any
+                            || self.words.iter().any(derived)
+                            || (!is_missing && self.types.contains(column))
+                            || (self.series.contains(column) && !named.contains(column))
+                    }
+                }
             }
-            (code, _) => code == codes::UNKNOWN_COLUMN || (self.any && code == codes::EXPRESSION),
+            _ if fault.code() == codes::EXPRESSION => {
+                self.any || self.types.iter().any(|column| has_word(fault.message(), column))
+            }
+            _ => fault.code() == codes::UNKNOWN_COLUMN,
         }
     }
 }
 
-/// The names in a configuration, those inside SQL and patterns too.
+/// Whether a fault is about one column.
+pub(crate) fn is_of_column(fault: &Fault) -> bool {
+    fault.site().column.is_some()
+        && [codes::UNKNOWN_COLUMN, codes::COLUMN_TYPE, codes::COLUMN_CLASH].contains(&fault.code())
+}
+
+fn is_name_part(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Whether a text holds a name as a word of its own.
+pub(crate) fn has_word(text: &str, name: &str) -> bool {
+    text.split(|letter| !is_name_part(letter)).any(|word| word == name)
+}
+
+/// The names in a configuration, those inside patterns too. SQL makes no columns.
 fn collect_words(value: &Value, words: &mut BTreeSet<String>) {
-    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let is_sql = |text: &str| text.contains(|letter: char| letter.is_whitespace() || "()+/<>='".contains(letter));
     let add = |text: &str, words: &mut BTreeSet<String>| {
-        let parts = text.split(|letter| !is_part(letter)).map(|word| word.trim_matches('_'));
+        if is_sql(text) {
+            words.insert(text.to_owned());
+            return;
+        }
+        let parts = text.split(|letter| !is_name_part(letter)).map(|word| word.trim_matches('_'));
         words.extend(parts.filter(|word| !word.is_empty()).map(str::to_owned));
     };
     match value {

@@ -42,7 +42,7 @@ mod upstream;
 mod window_order;
 
 pub use analyzer_identity::analyzer_identities;
-pub use bind::bind;
+pub use bind::{PartialBinding, bind, bind_all};
 pub use bound_pipeline::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream};
 pub use canonical_floats::canonical_key;
 pub use carried::CarriedFinding;

@@ -7,8 +7,8 @@ use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use forebay_commit::{Artifact, FitHistory, FitRange};
 use forebay_execute::{RunState, SourceInput};
-use forebay_model::{ContentId, DataSplit, Dataset, IdBuilder, Interval, Pipeline, Result, TimeCutoff};
-use forebay_plan::{BoundPipeline, CarriedFinding, Program, bind};
+use forebay_model::{ContentId, DataSplit, Dataset, Fault, IdBuilder, Interval, Pipeline, Result, TimeCutoff};
+use forebay_plan::{BoundPipeline, CarriedFinding, Program, bind_all};
 use forebay_storage::Event;
 use serde_json::json;
 
@@ -30,9 +30,16 @@ pub(crate) struct CarriedRun {
 }
 
 impl Session {
-    /// Binds a pipeline; its analyzers continue what the run goes on from.
+    /// Binds a pipeline; its analyzers continue what the run goes on from. The fault holds the problems of whatever reads
+    /// the steps, too.
     pub(crate) fn bind(&self, pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) -> Result<BoundPipeline> {
-        let mut bound = bind(pipeline, &self.registry, &self.sql, datasets)?;
+        let binding = bind_all(pipeline, &self.registry, &self.sql, datasets);
+        if !binding.faults.is_empty() {
+            let readers = self.check_bound(pipeline, &binding, datasets);
+            let faults = binding.faults.into_iter().chain(readers).collect();
+            return Err(Fault::combine(faults).unwrap_or_else(|| Fault::internal("no fault of binding is there")));
+        }
+        let mut bound = binding.bound;
         self.carried.iter().try_for_each(|carried| carried.apply(pipeline, &mut bound))?;
         Ok(bound)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_plan::{BoundPipeline, bind, check_label_names, label_in_features};
+use forebay_plan::{BoundPipeline, PartialBinding, bind_all, check_label_names, label_in_features};
 use forebay_storage::StorageLocation;
 
 use crate::feed::features::choose_features;
@@ -18,13 +18,13 @@ impl Session {
         let mut warnings = Vec::new();
         let (inputs, mut faults) = self.discover_each(&self.io, pipeline, None, None);
         let datasets = datasets(&inputs);
-        match bind(pipeline, &self.registry, &self.sql, &datasets) {
-            Ok(bound) => {
-                faults.extend(self.check_bound(pipeline, &bound, &datasets));
-                warnings = self.training_warnings(pipeline, &bound);
-            }
-            Err(fault) => faults.extend(fault.into_each()),
+        let binding = bind_all(pipeline, &self.registry, &self.sql, &datasets);
+        faults.extend(self.check_bound(pipeline, &binding, &datasets));
+        let PartialBinding { bound, faults: found, .. } = binding;
+        if found.is_empty() {
+            warnings = self.training_warnings(pipeline, &bound);
         }
+        faults.extend(found);
         let places = self.check_places(pipeline, &mut faults);
         let overlap = crate::output_overlap::check_overlap(&self.io, pipeline, &datasets, &places);
         faults.extend(overlap.err().into_iter().flat_map(Fault::into_each));
@@ -57,10 +57,11 @@ impl Session {
         pipeline.trainings.iter().filter_map(warning).collect()
     }
 
-    fn check_bound(
+    /// The problems of what reads steps: sinks, trainings, forecasts, the label and the feed.
+    pub(crate) fn check_bound(
         &self,
         pipeline: &Pipeline,
-        bound: &BoundPipeline,
+        binding: &PartialBinding,
         datasets: &BTreeMap<String, Dataset>,
     ) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -68,24 +69,31 @@ impl Session {
         if datasets.len() < pipeline.sources.len() {
             return faults;
         }
-        let mut report = |found: Result<()>| faults.extend(found.err().into_iter().flat_map(Fault::into_each));
-        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        report(self.check_layouts(pipeline, &sinks, bound));
-        report(check_label_names(pipeline, bound));
+        let bound = &binding.bound;
+        let mut report = |found: Result<()>, from: &str| {
+            let found = found.err().into_iter().flat_map(Fault::into_each);
+            faults.extend(found.filter(|fault| !binding.follows(fault, from)));
+        };
+        for (index, sink) in pipeline.sinks.iter().enumerate() {
+            report(self.check_layouts(pipeline, &[index], bound), &sink.from);
+        }
         let without_feed = Pipeline { feed: None, ..pipeline.clone() };
         for training in &pipeline.trainings {
             let place = |fault: Fault| fault.at(training.at.as_ref());
-            report(check_training(self, pipeline, bound, training).map_err(place));
+            report(check_training(self, pipeline, bound, training).map_err(place), &training.from);
             let feed = self.trainer(training).map(|trainer| trainer.feed());
-            report(feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed)).map_err(place));
+            let checked = feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed));
+            report(checked.map_err(place), &training.from);
         }
-        report(self.check_forecasts(pipeline, bound));
         if let Some(feed) = &pipeline.feed
             && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
             && let Some(from) = config.from.clone()
         {
-            report(check_feed(pipeline, bound, &from, &config));
+            report(check_feed(pipeline, bound, &from, &config), &from);
         }
+        let of_all = [check_label_names(pipeline, bound), self.check_forecasts(pipeline, bound)];
+        let of_all = of_all.into_iter().flat_map(|found| found.err()).flat_map(Fault::into_each);
+        faults.extend(of_all.filter(|fault| !binding.follows_from_any(fault)));
         faults
     }
 

@@ -117,7 +117,6 @@ impl CheckCommand {
             let new: Vec<Fault> = found.into_iter().filter(is_new).collect();
             faults.extend(new);
         }
-        faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
         Fault::combine(faults).map_or(Ok((pipeline, warnings)), Err)
     }
 
@@ -130,11 +129,21 @@ impl CheckCommand {
     }
 }
 
+/// Whether a fault says only that a step cannot be read, which the spec's own faults say at their places.
+fn is_of_wrong_step(fault: &Fault, faults: &[Fault]) -> bool {
+    let unreadable = [codes::BAD_VALUE, codes::UNKNOWN_FIELD, codes::MISSING_FIELD, codes::UNSUPPORTED];
+    let Some(step) = fault.site().spec.as_ref().filter(|_| unreadable.contains(&fault.code())) else { return false };
+    let inside =
+        |path: &str| path.strip_prefix(&step.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    faults.iter().filter_map(|known| known.site().spec.as_ref()).any(|at| inside(&at.path))
+}
+
 /// Whether a fault of the bound pipeline follows from those of the spec: parts that could not be read are missing in
 /// it, and cycles and the syntax of queries are checked in both.
 fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
     let among = |code: FaultCode| faults.iter().any(|known| known.code() == code);
     (!faults.is_empty() && fault.code() == codes::UNKNOWN_NAME)
+        || is_of_wrong_step(fault, faults)
         || (fault.code() == codes::CYCLE && among(codes::CYCLE))
         || faults.iter().any(|known| known.message() == fault.message())
 }

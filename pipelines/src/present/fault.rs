@@ -45,12 +45,15 @@ pub struct SpecText<'a> {
     pub text: &'a str,
 }
 
-/// Points a fault at the words of the spec that it is about, where the spec can be read.
+/// Points a fault, and those reported with it, at the words of the spec that they are about, where the spec can be
+/// read. Faults of one spec come in the order of its text.
 pub(crate) fn located(fault: Fault) -> Fault {
-    match spec_of(&fault) {
-        Some((file, text)) => spec::locate(fault, &file, &text),
-        None => fault,
+    let Some((file, text)) = spec_of(&fault) else { return fault };
+    let mut faults = spec::locate(fault, &file, &text).into_each();
+    if faults.iter().all(|fault| fault.site().spec.is_some()) {
+        faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
     }
+    Fault::combine(faults).unwrap_or_else(|| Fault::internal("a spec without faults was refused"))
 }
 
 /// Writes a fault, and those found together with it, to standard error, with the lines of the

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::check::{describe_container, quoted, suggest_words};
 use super::graph;
-use super::node::{TextPosition, YamlKey, YamlNode};
+use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
 use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
@@ -182,16 +182,21 @@ impl SpecConverter<'_> {
     fn step(&mut self, key: &YamlKey, node: &YamlNode) -> Option<StepNode> {
         let path = format!("steps.{}", key.text);
         let mut steps = Vec::new();
-        let mut complete = true;
         for (index, item) in node.get("do").map(YamlNode::items).unwrap_or_default().iter().enumerate() {
-            let step = self.transform(item, &format!("{path}.do[{index}]"));
-            complete &= step.is_some();
-            steps.extend(step);
+            steps.push(self.transform(item, &format!("{path}.do[{index}]")));
         }
-        if !complete || !self.is_valid_so_far(node, &path) {
+        let is_right = |(field, node): &(YamlKey, YamlNode)| {
+            field.text == "do" || self.is_valid_so_far(node, &format!("{path}.{}", field.text))
+        };
+        let is_reported = self.reported.iter().any(|location| location.path == path);
+        if is_reported || !matches!(node.data, YamlData::Map(_)) || !node.entries().iter().all(is_right) {
             return None;
         }
-        let wire: wire::YamlStep = self.read(node, node.value(), &path)?;
+        let mut value = node.value();
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("do");
+        }
+        let wire: wire::YamlStep = self.read(node, value, &path)?;
         let input = match (wire.from, wire.union, wire.sql) {
             (Some(name), _, _) => NodeInput::From(name),
             (_, Some(names), _) => NodeInput::Union(names),
@@ -209,15 +214,18 @@ impl SpecConverter<'_> {
         Some(StepNode { name, input, fit_on: wire.fit_on, refit, steps, optional, at })
     }
 
-    fn transform(&mut self, item: &YamlNode, path: &str) -> Option<Step> {
-        let [(key, config)] = item.entries() else { return None };
+    /// A step. A wrong one stays as it is written: those after it are still checked.
+    fn transform(&mut self, item: &YamlNode, path: &str) -> Step {
+        let [(key, config)] = item.entries() else {
+            let at = Some(item.mark.location(self.file, path));
+            return Step { kind: String::new(), config: item.value(), at };
+        };
         let path = format!("{path}.{}", key.text);
-        let kind = self.words.registry.kind(&key.text).ok()?;
-        if !self.is_valid_so_far(config, &path) {
-            return None;
-        }
-        let canonical = self.canonical(config, &path, kind.canonical)?;
-        Some(Step { kind: kind.name.to_owned(), config: canonical, at: self.key_location(key, &path) })
+        let kind = self.words.registry.kind(&key.text).ok().copied();
+        let valid = kind.filter(|_| self.is_valid_so_far(config, &path));
+        let canonical = valid.and_then(|kind| self.canonical(config, &path, kind.canonical));
+        let kind = kind.map_or(key.text.clone(), |kind| kind.name.to_owned());
+        Step { kind, config: canonical.unwrap_or_else(|| config.value()), at: self.key_location(key, &path) }
     }
 
     fn label(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PredictionLabel> {

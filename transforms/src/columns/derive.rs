@@ -28,12 +28,17 @@ impl Transform for DeriveColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let mut schema = scope.schema.clone();
         let mut ops = Vec::new();
-        let mut faults = Vec::new();
+        let mut faults: Vec<Fault> = Vec::new();
+        let mut failed: Vec<&String> = Vec::new();
         for (name, text) in &self.0 {
             let expression = match scope.sql.expression(text, &schema) {
                 Ok(expression) => expression,
                 Err(fault) => {
-                    faults.push(fault);
+                    // A column whose own expression failed is missing for that reason.
+                    if !failed.iter().any(|name| fault.site().column.as_ref() == Some(name)) {
+                        faults.push(fault.field(name));
+                    }
+                    failed.push(name);
                     continue;
                 }
             };

@@ -7,6 +7,7 @@ use arrow::datatypes::Schema;
 use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, codes};
 
 use super::PipelineBinder;
+use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
 use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns};
 
@@ -92,10 +93,20 @@ impl PipelineBinder<'_> {
             self.doubts.get(&table).into_iter().for_each(|other| doubt.merge(other));
             tables.insert(table, flow.schema);
         }
-        let gather = self.sql.query(query, &tables).map_err(|fault| match doubt.covers(&fault) {
-            true => BindStop::Reported,
-            false => place(fault).into(),
-        })?;
+        let named = || {
+            let tables = tables.iter();
+            tables.map(|(name, schema)| NamedTable { name: name.clone(), schema: schema.clone() }).collect()
+        };
+        let MendedBinding { bound, faults, .. } = bind_with_assumptions(named, |assumed| {
+            let tables = tables.iter().map(|(name, schema)| (name.clone(), assumed.extend(name, schema)));
+            self.sql.query(query, &tables.collect())
+        });
+        let wrong = !faults.is_empty();
+        self.faults.extend(faults.into_iter().filter(|fault| !doubt.covers(fault, None)).map(place));
+        let gather = bound.ok_or(BindStop::Reported)?;
+        if wrong {
+            doubt.add_types(gather.schema.fields().iter().map(|field| field.name().clone()));
+        }
         let mut identity = IdBuilder::new("query 2");
         identity.text(query);
         self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())

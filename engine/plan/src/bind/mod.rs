@@ -1,5 +1,6 @@
 //! Name and type resolution: every node becomes streams of operations over base datasets.
 
+mod assumed;
 mod inputs;
 mod split_columns;
 mod steps;
@@ -21,6 +22,7 @@ use crate::{
     BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns, SqlCompiler,
     TransformRegistry,
 };
+use steps::StepOutcome;
 
 /// Binds a pipeline to the schemas of its sources. The fault holds all problems; those that only follow from others,
 /// and steps that read a source without a dataset, are left out.
@@ -30,6 +32,17 @@ pub fn bind(
     sql: &SqlCompiler,
     datasets: &BTreeMap<String, Dataset>,
 ) -> Result<BoundPipeline> {
+    let PartialBinding { bound, faults, .. } = bind_all(pipeline, registry, sql, datasets);
+    Fault::combine(faults).map_or(Ok(bound), Err)
+}
+
+/// Binds as much of a pipeline as is right, and reports all problems, for the checks of what reads its steps.
+pub fn bind_all(
+    pipeline: &Pipeline,
+    registry: &TransformRegistry,
+    sql: &SqlCompiler,
+    datasets: &BTreeMap<String, Dataset>,
+) -> PartialBinding {
     let mut binder = PipelineBinder {
         pipeline,
         registry,
@@ -53,7 +66,7 @@ pub fn bind(
             if dataset.schema.field_with_name(name).is_err() {
                 let fault = unknown_column(name, &dataset.schema);
                 binder.faults.push(fault.at(source.at.as_ref()));
-                binder.doubts.entry(source.name.clone()).or_default().add_column(name);
+                binder.doubts.entry(source.name.clone()).or_default().add_series_column(name);
             }
         }
         binder.bound.flows.insert(source.name.clone(), flow);
@@ -63,13 +76,37 @@ pub fn bind(
         let _ = binder.node(&node.name);
     }
     binder.check_split();
-    match Fault::combine(std::mem::take(&mut binder.faults)) {
-        Some(fault) => Err(fault),
-        None => {
-            check_leakage(pipeline, &binder.bound)?;
-            check_refit(pipeline, &binder.bound)?;
-            Ok(binder.bound)
+    let PipelineBinder { bound, mut faults, failed, doubts, .. } = binder;
+    if faults.is_empty() {
+        let checked = check_leakage(pipeline, &bound).and_then(|()| check_refit(pipeline, &bound));
+        faults.extend(checked.err().into_iter().flat_map(Fault::into_each));
+    }
+    PartialBinding { bound, faults, failed, doubts }
+}
+
+/// A pipeline of which some steps may have failed.
+pub struct PartialBinding {
+    /// What was bound. With faults, it is for checks only: columns that were reported are assumed in it.
+    pub bound: BoundPipeline,
+    /// All problems.
+    pub faults: Vec<Fault>,
+    failed: BTreeSet<String>,
+    doubts: BTreeMap<String, ColumnDoubt>,
+}
+
+impl PartialBinding {
+    /// Whether a fault in something that reads a step or source may follow from the faults there.
+    pub fn follows(&self, fault: &Fault, node: &str) -> bool {
+        if self.failed.contains(node) {
+            return true;
         }
+        let Some(doubt) = self.doubts.get(node) else { return false };
+        fault.code() != codes::UNKNOWN_COLUMN || doubt.covers(fault, None)
+    }
+
+    /// Whether a fault about the columns of all steps may follow from the faults there.
+    pub fn follows_from_any(&self, fault: &Fault) -> bool {
+        !self.failed.is_empty() || self.doubts.keys().any(|node| self.follows(fault, node))
     }
 }
 
@@ -175,21 +212,24 @@ impl PipelineBinder<'_> {
             NodeInput::Sql(query) => self.query(node, query, &mut doubt)?,
         };
         for step in &node.steps {
+            // Its own steps may be read while it is bound, by the split.
+            self.doubts.insert(node.name.clone(), doubt.clone());
             let label = format!("{}.{}", node.name, step.kind);
-            let mut read = Vec::new();
-            let bound = self.append_step(&mut flow, node, step, &label, &mut read);
+            let StepOutcome { faults, failed, read, types } = self.append_step(&mut flow, node, step, doubt.types());
             read.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
-            let Err(stop) = bound else { continue };
-            if let BindStop::Fault(fault) = stop {
-                let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
-                let new = fault.into_each().into_iter().filter(|fault| !doubt.covers(fault)).map(place);
-                self.faults.extend(new);
+            let follows = |fault: &Fault| doubt.covers(fault, Some(&step.config));
+            let new: Vec<Fault> = faults.into_iter().filter(|fault| !follows(fault)).collect();
+            if failed {
+                doubt.add_step(step, &new);
             }
-            doubt.add_step(step);
+            let place = |fault: Fault| fault.at_field(step.at.as_ref()).step(&label);
+            self.faults.extend(new.into_iter().map(place));
+            doubt.add_types(types.into_iter().filter(|name| flow.schema.field_with_name(name).is_ok()));
         }
-        if !doubt.is_empty() {
-            self.doubts.insert(node.name.clone(), doubt);
-        }
+        match doubt.is_empty() {
+            true => self.doubts.remove(&node.name),
+            false => self.doubts.insert(node.name.clone(), doubt),
+        };
         Ok(flow)
     }
 }

@@ -3,7 +3,7 @@
 use forebay_model::{Fault, IdBuilder, codes};
 
 use super::PipelineBinder;
-use crate::bind_faults::{BindResult, BindStop, section_location};
+use crate::bind_faults::{BindResult, section_location};
 use crate::split::{part_column, split_operation};
 use crate::{NodeFlow, PlanOp};
 
@@ -28,7 +28,8 @@ impl PipelineBinder<'_> {
 
     /// Adds a fault of the split, once.
     fn report_split(&mut self, fault: Fault) {
-        if !self.faults.iter().any(|known| known.message() == fault.message()) {
+        let is_known = self.faults.iter().any(|known| known.message() == fault.message());
+        if !is_known && !self.doubts.values().any(|doubt| doubt.covers(&fault, None)) {
             let source = self.pipeline.sources.first().and_then(|source| source.at.as_ref());
             self.faults.push(fault.at(section_location(source, "split").as_ref()));
         }
@@ -38,7 +39,7 @@ impl PipelineBinder<'_> {
     pub(super) fn check_split(&mut self) {
         let Some(split) = &self.pipeline.split else { return };
         let flows = &self.bound.flows;
-        if flows.values().any(|flow| flow.parts) || !self.failed.is_empty() || !self.doubts.is_empty() {
+        if flows.values().any(|flow| flow.parts) || !self.failed.is_empty() {
             return;
         }
         let sources = self.pipeline.sources.iter().filter_map(|source| flows.get(&source.name));
@@ -71,6 +72,7 @@ impl PipelineBinder<'_> {
         if let Err(fault) = split_operation(split, &flow.schema, self.sql) {
             self.report_split(fault.note(format!("`{label}` learns from the part `{part}`")));
         }
-        Err(BindStop::Reported)
+        // The step is bound all the same, for the faults of those after it.
+        Ok(None)
     }
 }

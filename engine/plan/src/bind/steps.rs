@@ -1,36 +1,92 @@
 //! Steps: each becomes operations, appended to the flow of its node.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, Result, SpecLocation, Step, codes};
+use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, Result, Step, codes};
 use serde_json::json;
 
+use super::assumed::{AssumedColumns, MendedBinding, NamedTable, OWN_TABLE, bind_with_assumptions};
 use super::{PipelineBinder, unknown_node};
-use crate::bind_faults::BindResult;
+use crate::bind_faults::{BindResult, BindStop};
 use crate::column_selector::unknown_column;
 use crate::future::is_hidden;
 use crate::{BindScope, BoundAnalyzer, GatherBy, NodeFlow, PlanOp, Transform};
 
+/// What came of binding a step.
+#[derive(Default)]
+pub(super) struct StepOutcome {
+    /// Its faults.
+    pub faults: Vec<Fault>,
+    /// Whether its operations are missing, or some of them.
+    pub failed: bool,
+    /// Other steps that it reads.
+    pub read: Vec<String>,
+    /// Columns whose types are guesses.
+    pub types: BTreeSet<String>,
+}
+
 impl PipelineBinder<'_> {
-    /// Binds one step and appends its operations. `read` gets the names of other steps that it reads.
+    /// Binds one step and appends its operations. `guessed` are columns before it whose types are guesses.
     pub(super) fn append_step(
         &mut self,
         flow: &mut NodeFlow,
         node: &PipelineNode,
         step: &Step,
-        label: &str,
-        read: &mut Vec<String>,
+        guessed: &BTreeSet<String>,
+    ) -> StepOutcome {
+        let mut outcome = StepOutcome::default();
+        if let Err(stop) = self.append_bound_step(flow, node, step, guessed, &mut outcome) {
+            outcome.failed = true;
+            if let BindStop::Fault(fault) = stop {
+                outcome.faults.extend(fault.into_each());
+            }
+        }
+        outcome
+    }
+
+    fn append_bound_step(
+        &mut self,
+        flow: &mut NodeFlow,
+        node: &PipelineNode,
+        step: &Step,
+        guessed: &BTreeSet<String>,
+        outcome: &mut StepOutcome,
     ) -> BindResult<()> {
         let transform = self.registry.build(step)?;
-        let ops = self.bind_step(transform.as_ref(), flow, read)?;
+        let MendedBinding { bound, faults, assumed } = self.bind_step(transform.as_ref(), flow, &mut outcome.read)?;
+        outcome.faults = faults;
+        outcome.failed = bound.is_none();
+        let Some(ops) = bound else { return Ok(()) };
+        let before = flow.schema.clone();
+        if !assumed.is_empty() {
+            flow.schema = assumed.extend(OWN_TABLE, &before);
+        }
+        let mut guessed: BTreeSet<String> = guessed.iter().chain(assumed.names()).cloned().collect();
+        let mut written: BTreeSet<String> = BTreeSet::new();
+        let mut keeps_columns = true;
         for (part, op) in ops.into_iter().enumerate() {
+            keeps_columns &= !matches!(op, PlanOp::Project(_) | PlanOp::Gather(_));
+            if !guessed.is_empty() {
+                spread_guesses(&op, &flow.schema, &mut guessed, &mut written);
+            }
             let mut identity = IdBuilder::new("bound operation");
             identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
-            self.append_op(flow, op, label, identity.finish(), step.at.as_ref(), node)?;
+            let mut clashes = Vec::new();
+            let place = OpPlace { node, step, identity: identity.finish() };
+            let appended = self.append_op(flow, op, &place, &mut clashes);
+            guessed.extend(clashes.iter().filter_map(|clash| clash.site().column.clone()));
+            outcome.faults.extend(clashes);
+            appended?;
             self.add_split_columns(flow);
         }
+        if !assumed.is_empty() && keeps_columns {
+            flow.schema = without_assumed(&flow.schema, &before, &assumed, &written);
+            guessed.retain(|name| flow.schema.field_with_name(name).is_ok());
+        }
+        outcome.types = guessed;
         Ok(())
     }
 
@@ -41,52 +97,65 @@ impl PipelineBinder<'_> {
         transform: &dyn Transform,
         flow: &NodeFlow,
         read: &mut Vec<String>,
-    ) -> BindResult<Vec<PlanOp>> {
+    ) -> BindResult<MendedBinding<Vec<PlanOp>>> {
         loop {
-            let (missing, named) = (RefCell::new(None), RefCell::new(Vec::new()));
+            let (missing, named) = (RefCell::new(None), RefCell::new(BTreeMap::<String, SchemaRef>::new()));
             let flows = &self.bound.flows;
-            let other = |name: &str| {
-                named.borrow_mut().push(name.to_owned());
-                flows.get(name).map(|flow| flow.schema.clone()).ok_or_else(|| {
-                    missing.replace(Some(name.to_owned()));
-                    unknown_node(name, self.pipeline)
+            let tables = || {
+                let own = NamedTable { name: OWN_TABLE.to_owned(), schema: flow.schema.clone() };
+                let others = named.borrow().clone().into_iter().map(|(name, schema)| NamedTable { name, schema });
+                std::iter::once(own).chain(others).collect()
+            };
+            let bind = |assumed: &AssumedColumns| {
+                let other = |name: &str| {
+                    let Some(flow) = flows.get(name) else {
+                        missing.replace(Some(name.to_owned()));
+                        return Err(unknown_node(name, self.pipeline));
+                    };
+                    named.borrow_mut().insert(name.to_owned(), flow.schema.clone());
+                    Ok(assumed.extend(name, &flow.schema))
+                };
+                transform.bind(&BindScope {
+                    series: &flow.series,
+                    schema: &assumed.extend(OWN_TABLE, &flow.schema),
+                    future: flow.future.as_deref(),
+                    sql: self.sql,
+                    other: &other,
                 })
             };
-            let ops = transform.bind(&BindScope {
-                series: &flow.series,
-                schema: &flow.schema,
-                future: flow.future.as_deref(),
-                sql: self.sql,
-                other: &other,
-            });
-            match (ops, missing.into_inner()) {
-                (Err(_), Some(name)) => self.node(&name)?,
-                (ops, _) => {
-                    *read = named.into_inner();
-                    return Ok(ops?);
+            let mended = bind_with_assumptions(tables, bind);
+            match (&mended.bound, missing.into_inner()) {
+                (None, Some(name)) => self.node(&name)?,
+                _ => {
+                    *read = named.into_inner().into_keys().collect();
+                    return Ok(mended);
                 }
             };
         }
     }
 
-    /// Appends an operation to a flow and derives the columns behind it.
+    /// Appends an operation to a flow and derives the columns behind it. Columns that exist already are replaced, and
+    /// reported as `clashes`.
     fn append_op(
         &mut self,
         flow: &mut NodeFlow,
         op: PlanOp,
-        label: &str,
-        identity: ContentId,
-        at: Option<&SpecLocation>,
-        node: &PipelineNode,
+        place: &OpPlace<'_>,
+        clashes: &mut Vec<Fault>,
     ) -> BindResult<()> {
+        let OpPlace { node, step, identity } = place;
+        let (identity, at) = (identity.clone(), step.at.as_ref());
+        let label = &format!("{}.{}", node.name, step.kind);
+        let mut written = |reads: &[String], writes: &[Field]| {
+            let (schema, found) = with_written(&flow.schema, reads, writes, label);
+            clashes.extend(found);
+            schema
+        };
         let schema = match &op {
-            PlanOp::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
-            PlanOp::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
-            PlanOp::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
-            PlanOp::Join(join) => {
-                let writes: Vec<Field> = join.writes().cloned().collect();
-                with_written(&flow.schema, &[], &writes, label)?
-            }
+            PlanOp::Map(map) => written(&map.reads, &map.writes),
+            PlanOp::Expand(expand) => written(&expand.reads, &expand.writes),
+            PlanOp::Window(window) => written(&window.reads, &window.writes),
+            PlanOp::Join(join) => written(&[], &join.writes().cloned().collect::<Vec<_>>()),
             PlanOp::Keep(_) => flow.schema.clone(),
             PlanOp::Project(columns) => projected(&flow.schema, columns)?,
             PlanOp::Gather(gather) => gather.schema.clone(),
@@ -140,24 +209,69 @@ impl PipelineBinder<'_> {
     }
 }
 
-fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> Result<SchemaRef> {
+/// The operation of a step, for its label and its id.
+struct OpPlace<'a> {
+    node: &'a PipelineNode,
+    step: &'a Step,
+    identity: ContentId,
+}
+
+/// The columns behind an operation, and a fault for each that exists already and is not its input.
+fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> (SchemaRef, Vec<Fault>) {
     let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
-    for field in writes {
-        if is_hidden(field.name()) {
+    let mut clashes = Vec::new();
+    for field in writes.iter().filter(|field| !is_hidden(field.name())) {
+        let Some(known) = fields.iter_mut().find(|known| known.name() == field.name()) else {
+            fields.push(field.clone());
             continue;
+        };
+        if !reads.contains(field.name()) {
+            let message = format!("`{label}` writes `{}`, which exists already and is not its input", field.name());
+            let fault = Fault::new(codes::COLUMN_CLASH, message).column(field.name());
+            clashes.push(fault.hint("give the new column another name, or drop the old one first"));
         }
-        match fields.iter().position(|known| known.name() == field.name()) {
-            Some(place) if reads.contains(field.name()) => fields[place] = field.clone(),
-            Some(_) => {
-                let message = format!("`{label}` writes `{}`, which exists already and is not its input", field.name());
-                return Err(Fault::new(codes::COLUMN_CLASH, message)
-                    .column(field.name())
-                    .hint("give the new column another name, or drop the old one first"));
-            }
-            None => fields.push(field.clone()),
-        }
+        *known = field.clone();
     }
-    Ok(Arc::new(Schema::new(fields)))
+    (Arc::new(Schema::new(fields)), clashes)
+}
+
+/// Adds to `guessed` the columns that an operation makes of guessed ones, and to `written` those that it makes new.
+fn spread_guesses(op: &PlanOp, schema: &Schema, guessed: &mut BTreeSet<String>, written: &mut BTreeSet<String>) {
+    let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let (reads, writes): (Vec<String>, Vec<String>) = match op {
+        PlanOp::Map(map) => (map.reads.clone(), names(&map.writes)),
+        PlanOp::Expand(expand) => (expand.reads.clone(), names(&expand.writes)),
+        PlanOp::Window(window) => (window.columns().cloned().collect(), names(&window.writes)),
+        PlanOp::Join(join) => {
+            let reads = join.columns_here().chain(join.columns_there()).cloned();
+            (reads.collect(), join.writes().map(|field| field.name().clone()).collect())
+        }
+        PlanOp::Project(columns) => {
+            let made = columns.iter().filter(|(from, _)| guessed.contains(from)).map(|(_, to)| to.clone());
+            let made: Vec<String> = made.collect();
+            guessed.extend(made);
+            return;
+        }
+        PlanOp::Gather(gather) => {
+            let new = gather.schema.fields().iter().map(|field| field.name());
+            guessed.extend(new.filter(|name| schema.field_with_name(name).is_err()).cloned());
+            return;
+        }
+        PlanOp::Keep(_) => return,
+    };
+    if reads.iter().any(|name| guessed.contains(name)) {
+        guessed.extend(writes.iter().cloned());
+    }
+    // A column that is replaced is there afterwards only if it was there before.
+    written.extend(writes.into_iter().filter(|name| !reads.contains(name)));
+}
+
+/// The columns behind a step, without those that were only assumed for it.
+fn without_assumed(after: &Schema, before: &Schema, assumed: &AssumedColumns, written: &BTreeSet<String>) -> SchemaRef {
+    let is_assumed = |name: &String| !written.contains(name) && assumed.names().any(|assumed| assumed == name);
+    let is_there = |name: &String| !is_assumed(name) || before.field_with_name(name).is_ok();
+    let fields = after.fields().iter().filter(|field| is_there(field.name())).cloned();
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef> {

@@ -1,0 +1,195 @@
+//! All faults of one step or query: it is bound again as if the columns that it misses were there.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use forebay_model::{Fault, Result, nearest_word};
+
+use crate::bind_faults::{has_word, is_of_column};
+use crate::column_selector::unknown_column;
+
+/// How often one step is bound. Each attempt settles the type of at least one column.
+const ATTEMPTS_MAX: usize = 200;
+
+/// The name of the table that holds the rows of the step itself.
+pub(super) const OWN_TABLE: &str = "";
+
+/// Columns that a step or query can read.
+pub(super) struct NamedTable {
+    /// The step or source; `OWN_TABLE` for the rows of the step itself.
+    pub name: String,
+    /// Its columns.
+    pub schema: SchemaRef,
+}
+
+/// Where a column is assumed, and of which type.
+struct ColumnGuess {
+    /// The only table that has it; `None` means all tables.
+    table: Option<String>,
+    data_type: DataType,
+}
+
+/// A column that was reported, as missing or of a wrong type. The guesses are tried in order.
+struct AssumedColumn {
+    name: String,
+    guesses: Vec<ColumnGuess>,
+    current: usize,
+}
+
+/// Columns that are taken as present although they were reported.
+#[derive(Default)]
+pub(super) struct AssumedColumns(Vec<AssumedColumn>);
+
+/// What binding gave.
+pub(super) struct MendedBinding<T> {
+    /// The result; `None` if a fault is about more than a column.
+    pub bound: Option<T>,
+    /// All faults, without those that only follow from others.
+    pub faults: Vec<Fault>,
+    /// What the result assumes.
+    pub assumed: AssumedColumns,
+}
+
+impl AssumedColumns {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().map(|column| &column.name)
+    }
+
+    /// The columns of a table, with those that are assumed in it.
+    pub fn extend(&self, table: &str, schema: &SchemaRef) -> SchemaRef {
+        let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+        for column in &self.0 {
+            let guess = &column.guesses[column.current];
+            if guess.table.as_ref().is_some_and(|only| only != table) {
+                continue;
+            }
+            let assumed = Field::new(&column.name, guess.data_type.clone(), true);
+            match fields.iter_mut().find(|field| *field.name() == column.name) {
+                Some(field) => *field = assumed,
+                None => fields.push(assumed),
+            }
+        }
+        Arc::new(Schema::new(fields))
+    }
+
+    /// Assumes the column that a fault is about. Whether there is one.
+    fn add(&mut self, fault: &Fault, tables: &[NamedTable]) -> bool {
+        let Some(name) = fault.site().column.as_ref().filter(|_| is_of_column(fault)) else { return false };
+        let known = |table: &NamedTable| table.schema.field_with_name(name).ok().map(|field| field.data_type().clone());
+        let near = |table: &NamedTable| {
+            let names = table.schema.fields().iter().map(|field| field.name().as_str());
+            let near = nearest_word(name, names)?;
+            table.schema.field_with_name(near).ok().map(|field| field.data_type().clone())
+        };
+        let mut places: Vec<Option<String>> = tables.iter().map(|table| Some(table.name.clone())).collect();
+        if tables.len() > 1 {
+            places.push(None);
+        }
+        let mut guesses = Vec::new();
+        for table in places {
+            let only = tables.iter().find(|known| Some(&known.name) == table.as_ref());
+            let wrong = only.and_then(known);
+            let types = only.and_then(near).into_iter().chain(common_types());
+            guesses.extend(
+                types
+                    .filter(|data_type| wrong.as_ref() != Some(data_type))
+                    .map(|data_type| ColumnGuess { table: table.clone(), data_type }),
+            );
+        }
+        let column = AssumedColumn { name: name.clone(), guesses, current: 0 };
+        let found = !column.guesses.is_empty();
+        self.0.extend(Some(column).filter(|_| found));
+        found
+    }
+
+    /// A fault whose hint names no assumed column.
+    fn without_hints(&self, fault: Fault, tables: &[NamedTable]) -> Fault {
+        let (site, hint) = (fault.site(), fault.hint_text().unwrap_or_default());
+        let Some(name) = site.column.clone().filter(|_| self.names().any(|name| has_word(hint, name))) else {
+            return fault;
+        };
+        let is_of = |table: &&NamedTable| {
+            let extended = self.extend(&table.name, &table.schema);
+            unknown_column(&name, &extended).hint_text() == Some(hint)
+        };
+        let table = tables.iter().find(is_of).map(|table| table.schema.clone());
+        let all = || tables.iter().flat_map(|table| table.schema.fields().iter().cloned()).collect::<Vec<_>>();
+        let schema = table.unwrap_or_else(|| Arc::new(Schema::new(all())));
+        match unknown_column(&name, &schema).hint_text() {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
+    }
+
+    /// The assumed columns that a fault is about.
+    fn of_fault(&mut self, fault: &Fault) -> Vec<&mut AssumedColumn> {
+        let by_column = is_of_column(fault);
+        let is_of = |column: &AssumedColumn| match &fault.site().column {
+            Some(name) if by_column => *name == column.name,
+            _ => has_word(fault.message(), &column.name),
+        };
+        self.0.iter_mut().filter(|column| is_of(column)).collect()
+    }
+}
+
+/// Binds until all faults are known. After a fault about a column, the column is assumed, of one type after the other,
+/// until the fault is gone; what is reported only of an assumed column is dropped.
+pub(super) fn bind_with_assumptions<T>(
+    tables: impl Fn() -> Vec<NamedTable>,
+    mut bind: impl FnMut(&AssumedColumns) -> Result<T>,
+) -> MendedBinding<T> {
+    let (mut assumed, mut faults): (_, Vec<Fault>) = (AssumedColumns::default(), Vec::new());
+    // Faults of SQL that names one assumed column. They are real if no type of the column takes them away.
+    let mut late: Vec<Fault> = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let found = match bind(&assumed) {
+            Ok(bound) => return MendedBinding { bound: Some(bound), faults, assumed },
+            Err(fault) => fault.into_each(),
+        };
+        let mut changed = false;
+        for fault in found {
+            let known = |other: &Fault| other.message() == fault.message() && other.site() == fault.site();
+            if faults.iter().any(known) && !is_of_column(&fault) {
+                continue;
+            }
+            let mut columns = assumed.of_fault(&fault);
+            if columns.is_empty() {
+                let fault = assumed.without_hints(fault, &tables());
+                changed |= assumed.add(&fault, &tables());
+                faults.push(fault);
+                continue;
+            }
+            let is_late = columns.len() == 1 && !is_of_column(&fault) && columns[0].current == 0;
+            for column in &mut columns {
+                if column.current + 1 < column.guesses.len() {
+                    column.current += 1;
+                    changed = true;
+                }
+            }
+            late.extend(Some(fault).filter(|_| is_late));
+        }
+        if !changed {
+            break;
+        }
+    }
+    faults.extend(late);
+    MendedBinding { bound: None, faults, assumed }
+}
+
+/// Types that most steps accept one of.
+fn common_types() -> [DataType; 7] {
+    let item = Arc::new(Field::new_list_field(DataType::Utf8, true));
+    [
+        DataType::Float64,
+        DataType::Utf8,
+        DataType::Int64,
+        DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Date32,
+        DataType::Boolean,
+        DataType::List(item),
+    ]
+}
