@@ -26,6 +26,13 @@ const ONE_HOT_MAX: usize = 12;
 /// The share of time that is trained on.
 const TRAIN_SHARE: f64 = 0.8;
 
+/// Last words of names of whole numbers that are codes.
+const CODE_WORDS: [&str; 12] =
+    ["code", "zip", "zipcode", "postcode", "tract", "area", "zone", "region", "district", "type", "class", "category"];
+
+/// Seconds since 1970, from 2001 to 2100.
+const UNIX_SECONDS: std::ops::Range<i64> = 1_000_000_000..4_102_444_800;
+
 const DAY: i128 = 86_400_000_000_000;
 
 /// What the first rows tell of a column.
@@ -47,6 +54,8 @@ pub(crate) struct DataSample<'a> {
     pub batches: &'a [RecordBatch],
     /// Whether these are all rows.
     pub whole: bool,
+    /// From how many files they are.
+    pub files: usize,
 }
 
 /// Event time, keys and frequency.
@@ -80,7 +89,19 @@ impl DataSample<'_> {
         let series = self.series(&facts, rows)?;
         let mut text =
             String::from("# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n#\n");
-        text += &format!("# Columns, by {}{}:\n", if self.whole { "" } else { "the first " }, units::rows(rows as u64));
+        let shown = match (self.whole, self.files) {
+            (true, _) => units::rows(rows as u64),
+            (false, 1) => format!("the first {}", units::rows(rows as u64)),
+            (false, files) => format!("{} of {files} files", units::rows(rows as u64)),
+        };
+        if let (None, Some(number)) = (self.label, facts.iter().find(|column| self.may_be_label(column, &series, rows)))
+        {
+            text += &format!(
+                "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags and means of the\n# time before where there are series, and is not changed itself.\n#\n",
+                number.name
+            );
+        }
+        text += &format!("# Columns, by {shown}:\n");
         let width = facts.iter().map(|column| column.name.chars().count()).max().unwrap_or(0);
         for column in &facts {
             let share = match 100.0 * column.nulls as f64 / rows.max(1) as f64 {
@@ -227,8 +248,14 @@ impl DataSample<'_> {
             0 => Some("left alone: it is empty"),
             1 => Some("left alone: it has one value"),
             _ if column.is_id(rows) => Some("left alone: an id"),
+            _ if column.is_unix_time() => Some("left alone: it looks like a time in seconds since 1970"),
             _ => None,
         }
+    }
+
+    /// Whether a column could be what is predicted.
+    fn may_be_label(&self, column: &ColumnFacts, series: &SeriesGuess, rows: usize) -> bool {
+        column.data_type.is_numeric() && !column.is_code() && self.role(column, series, rows).is_none()
     }
 
     fn steps(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> Vec<String> {
@@ -237,8 +264,8 @@ impl DataSample<'_> {
         let names = |accepts: &dyn Fn(&ColumnFacts) -> bool| -> Vec<String> {
             features.iter().filter(|column| accepts(column)).map(|column| column.name.clone()).collect()
         };
-        let is_number = |column: &ColumnFacts| column.data_type.is_numeric();
-        let is_text = |column: &ColumnFacts| column.data_type == DataType::Utf8;
+        let is_number = |column: &ColumnFacts| column.data_type.is_numeric() && !column.is_code();
+        let is_text = |column: &ColumnFacts| column.data_type == DataType::Utf8 || column.is_code();
         let mut steps = Vec::new();
         let label = self.label.and_then(|label| facts.iter().find(|column| column.name == label));
         let length = |count: i128| series.step.and_then(|step| length_text(step * count));
@@ -274,6 +301,23 @@ impl DataSample<'_> {
 }
 
 impl ColumnFacts {
+    /// Whether its whole numbers name things, such as districts: their order and distance have no meaning.
+    fn is_code(&self) -> bool {
+        let name = self.name.to_lowercase();
+        self.data_type.is_integer()
+            && CODE_WORDS.iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
+    }
+
+    /// Whether it holds seconds since 1970 under a name that says so.
+    fn is_unix_time(&self) -> bool {
+        let name = self.name.to_lowercase();
+        let is_time_name = ["timestamp", "time", "ts", "epoch"]
+            .iter()
+            .any(|word| name == *word || name.ends_with(&format!("_{word}")));
+        let seconds = |text: &String| text.parse::<i64>().is_ok_and(|value| UNIX_SECONDS.contains(&value));
+        is_time_name && self.data_type.is_integer() && self.values.iter().flatten().all(seconds)
+    }
+
     /// Whether it names rows or things, by its name or because hardly a value comes twice.
     fn is_id(&self, rows: usize) -> bool {
         let is_kind = self.data_type == DataType::Utf8 || self.data_type.is_integer();

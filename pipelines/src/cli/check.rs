@@ -102,7 +102,7 @@ impl CheckCommand {
 
     /// The pipeline and its warnings, or all its problems.
     fn check(&self) -> Result<(Pipeline, Vec<Fault>)> {
-        let ParsedSpec { pipeline, mut faults, .. } = self.spec.parse_all()?;
+        let ParsedSpec { pipeline, unread, mut faults, .. } = self.spec.parse_all()?;
         let mut warnings = Vec::new();
         if !self.offline {
             let checked = self.options.silent_session()?.check(&pipeline);
@@ -113,7 +113,9 @@ impl CheckCommand {
                 }
                 Err(fault) => fault.into_each(),
             };
-            let is_new = |fault: &Fault| !follows_from(fault, &faults);
+            // What is wrong with a step that could not be read is said at its places.
+            let is_read = |fault: &Fault| fault.site().spec.as_ref().is_none_or(|at| !unread.contains(&at.path));
+            let is_new = |fault: &Fault| is_read(fault) && !follows_from(fault, &faults);
             let new: Vec<Fault> = found.into_iter().filter(is_new).collect();
             faults.extend(new);
         }
@@ -129,21 +131,11 @@ impl CheckCommand {
     }
 }
 
-/// Whether a fault says only that a step cannot be read, which the spec's own faults say at their places.
-fn is_of_wrong_step(fault: &Fault, faults: &[Fault]) -> bool {
-    let unreadable = [codes::BAD_VALUE, codes::UNKNOWN_FIELD, codes::MISSING_FIELD, codes::UNSUPPORTED];
-    let Some(step) = fault.site().spec.as_ref().filter(|_| unreadable.contains(&fault.code())) else { return false };
-    let inside =
-        |path: &str| path.strip_prefix(&step.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-    faults.iter().filter_map(|known| known.site().spec.as_ref()).any(|at| inside(&at.path))
-}
-
 /// Whether a fault of the bound pipeline follows from those of the spec: parts that could not be read are missing in
 /// it, and cycles and the syntax of queries are checked in both.
 fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
     let among = |code: FaultCode| faults.iter().any(|known| known.code() == code);
     (!faults.is_empty() && fault.code() == codes::UNKNOWN_NAME)
-        || is_of_wrong_step(fault, faults)
         || (fault.code() == codes::CYCLE && among(codes::CYCLE))
         || faults.iter().any(|known| known.message() == fault.message())
 }

@@ -36,6 +36,7 @@ mod worker;
 mod workers;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -129,7 +130,7 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
             if json {
                 print_failure(&usage_of(&error));
             }
-            let _ = error.print();
+            let _ = anstream::stderr().lock().write_all(usage_text(&error).as_bytes());
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -150,9 +151,27 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// What the parser says of numbers, in plain words.
+const PARSER_WORDS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "it is not a whole number"),
+    ("number too large to fit in target type", "it is too large"),
+    ("cannot parse integer from empty string", "it is empty"),
+    ("number would be zero for non-zero type", "it must be at least 1"),
+];
+
+/// A mistake on the command line, as the parser tells it, with colours.
+fn usage_text(error: &clap::Error) -> String {
+    let text = error.render().ansi().to_string();
+    let text = PARSER_WORDS.iter().fold(text, |text, (said, meant)| text.replace(said, meant));
+    // An option that is none is hardly meant as a value.
+    let mut blocks: Vec<&str> = text.split("\n\n").collect();
+    blocks.retain(|block| !(block.contains("tip:") && block.contains(" to pass '")));
+    blocks.join("\n\n")
+}
+
 /// A mistake on the command line, as the parser tells it.
 fn usage_of(error: &clap::Error) -> Fault {
-    let text = error.to_string();
+    let text = anstream::adapter::strip_str(&usage_text(error)).to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let fault = usage(lines.next().unwrap_or_default().trim_start_matches("error: "));
     match lines.find_map(|line| line.strip_prefix("tip: ")) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use arrow::array::RecordBatch;
 use clap::Args;
 use forebay_connectors::format_of_name;
-use forebay_model::{Fault, Pipeline, PipelineSource, Result, codes};
+use forebay_model::{Dataset, Fault, Pipeline, PipelineSource, Result, codes};
 use forebay_plan::unknown_column;
 use forebay_run::PreviewOptions;
 use serde_json::json;
@@ -59,8 +59,30 @@ impl NewCommand {
             // One row more than is looked at tells that there are more.
             *last = last.slice(0, last.num_rows() - 1);
         }
+        let files = later_files(dataset);
+        let mut sampled = 1;
+        for file in files.iter().filter(|_| !whole) {
+            // Other files tell of columns that have one value in the first.
+            let pipeline = data_pipeline(&name, file)?;
+            let options = PreviewOptions { rows: SAMPLE_ROWS, sample_rows: SAMPLE_ROWS as u64, ..options.clone() };
+            let Ok(more) = session.preview(&pipeline, &options) else { continue };
+            let is_alike = |batch: &RecordBatch| batches.first().is_some_and(|first| first.schema() == batch.schema());
+            if more.batches.iter().all(is_alike) {
+                batches.extend(more.batches);
+                sampled += 1;
+            }
+        }
         let label = self.label.as_deref();
-        let sample = DataSample { name: &name, format, path: &self.data, label, dataset, batches: &batches, whole };
+        let sample = DataSample {
+            name: &name,
+            format,
+            path: &self.data,
+            label,
+            dataset,
+            batches: &batches,
+            whole,
+            files: sampled,
+        };
         let text = sample.spec()?;
         match &self.out {
             None => super::write_stdout(&text)?,
@@ -79,6 +101,19 @@ impl NewCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The file in the middle of some data and its last one, of local data in several files.
+fn later_files(dataset: &Dataset) -> Vec<String> {
+    let mut files: Vec<&str> =
+        dataset.spans.iter().flat_map(|span| &span.pieces).map(|piece| piece.path.as_ref()).collect();
+    files.dedup();
+    let later = match files.len() {
+        0 | 1 => Vec::new(),
+        2 => vec![files[1]],
+        count => vec![files[count / 2], files[count - 1]],
+    };
+    later.into_iter().filter(|file| std::path::Path::new(file).exists()).map(str::to_owned).collect()
 }
 
 /// A pipeline that has some data as its only source.

@@ -61,7 +61,7 @@ impl PreviewCommand {
         let pipeline = self.spec.pipeline()?;
         let options = PreviewOptions {
             step: self.step,
-            rows: self.rows.max(1),
+            rows: self.rows,
             condition: self.condition,
             sample_rows: self.sample_rows.max(1),
             newest_artifact: self.artifact,

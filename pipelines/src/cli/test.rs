@@ -28,7 +28,7 @@ pub(crate) struct TestCommand {
 
 impl TestCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let ParsedSpec { pipeline, tests, faults } = self.spec.parse_all()?;
+        let ParsedSpec { pipeline, tests, faults, .. } = self.spec.parse_all()?;
         Fault::combine(faults).map_or(Ok(()), Err)?;
         let tests = self.chosen(&tests)?;
         let session = self.options.silent_session()?;

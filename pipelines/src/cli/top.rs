@@ -55,8 +55,14 @@ impl TopCommand {
             let token = self.token_file.as_deref().map(ClusterToken::of_file).transpose()?;
             return serve(&io, &state, address, token.as_ref());
         }
+        let mut shown = None;
         loop {
-            super::write_stdout(&present::top::screen(&ClusterStatus::all(&io, &state)?))?;
+            let screen = present::top::screen(&ClusterStatus::all(&io, &state)?);
+            // A file or a pipe gets no line twice.
+            if shown.as_ref() != Some(&screen) {
+                super::write_stdout(&screen)?;
+            }
+            shown = Some(screen);
             std::thread::sleep(REFRESH_INTERVAL);
         }
     }

@@ -1,6 +1,6 @@
 //! Rows as a table, CSV or JSON.
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::{FileWriter, StreamWriter};
@@ -70,10 +70,28 @@ pub(crate) fn csv(batches: &[RecordBatch]) -> Result<String> {
     let mut bytes = Vec::new();
     let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut bytes);
     for batch in batches {
-        writer.write(&plain(batch)?)?;
+        writer.write(&flat(&plain(batch)?)?)?;
     }
     drop(writer);
     text(bytes)
+}
+
+/// The same with vectors and lists as text, such as `[1.0, 0.0]`.
+fn flat(batch: &RecordBatch) -> Result<RecordBatch> {
+    let options = FormatOptions::default();
+    let (mut fields, mut columns): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if !column.data_type().is_nested() {
+            columns.push(column.clone());
+            fields.push(field.as_ref().clone());
+            continue;
+        }
+        let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
+        let texts = (0..column.len()).map(|row| column.is_valid(row).then(|| values.value(row).to_string()));
+        columns.push(Arc::new(texts.collect::<StringArray>()));
+        fields.push(Field::new(field.name(), DataType::Utf8, true));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 /// One JSON object per row; nulls are written.

@@ -40,8 +40,11 @@ pub(super) fn check_memory(bytes: u64) -> Result<u64, WrongValue> {
         return Ok(bytes);
     }
     let message = format!("is {bytes} bytes, and at least {} MiB are needed", MEMORY_BYTES_MIN >> 20);
-    let hint = (bytes < 1024).then(|| format!("a size needs a unit: write {bytes}GiB"));
-    Err(WrongValue { message, hint })
+    let hint = match bytes {
+        ..1000 => format!("a size needs a unit: write {bytes}GiB"),
+        _ => "write 512MiB or 4GiB".to_owned(),
+    };
+    Err(WrongValue { message, hint: Some(hint) })
 }
 
 /// Refuses zero threads.

@@ -124,6 +124,10 @@ impl<'a> SchemaChecker<'a> {
         let wants = |name: &str| schemas.iter().any(|schema| schema_types(schema).contains(&name));
         match &node.data {
             YamlData::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
+            YamlData::Text(text) if wants("object") && call_parts(text).is_some() => {
+                let (function, column) = call_parts(text).unwrap_or_default();
+                Some(format!("write `{{ {function}: {column} }}`"))
+            }
             YamlData::Text(text) if wants("object") && is_entry(text) => {
                 Some(format!("write it without quotes: {{ {text} }}"))
             }
@@ -579,6 +583,13 @@ fn is_cut_off(node: &YamlNode, key: &str) -> bool {
     let opens = |text: &str| text.matches('(').count() > text.matches(')').count();
     let closes = key.matches(')').count() > key.matches('(').count();
     closes && node.entries().iter().filter_map(|(_, value)| value.text()).any(opens)
+}
+
+/// The parts of `mean(qty)`.
+fn call_parts(text: &str) -> Option<(&str, &str)> {
+    let (function, column) = text.strip_suffix(')')?.split_once('(')?;
+    let is_name = |text: &str| !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    (is_name(function) && (is_name(column) || column == "*")).then_some((function, column))
 }
 
 /// Whether a text looks like `key: value`.

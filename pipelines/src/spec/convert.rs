@@ -1,6 +1,8 @@
 //! From the checked tree to the pipeline. A part that is wrong is left out, so that what can be
 //! said about the others still is.
 
+use std::collections::BTreeSet;
+
 use forebay_model::{
     ConfigError, ConfigResult, DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline,
     PipelineFeed, PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
@@ -25,6 +27,8 @@ pub(super) struct SpecConverter<'a> {
     pub faults: Vec<Fault>,
     /// Paths in which the schema's check has found something.
     pub reported: Vec<SpecLocation>,
+    /// Paths of steps that could not be read.
+    pub unread: BTreeSet<String>,
 }
 
 impl SpecConverter<'_> {
@@ -217,6 +221,7 @@ impl SpecConverter<'_> {
     /// A step. A wrong one stays as it is written: those after it are still checked.
     fn transform(&mut self, item: &YamlNode, path: &str) -> Step {
         let [(key, config)] = item.entries() else {
+            self.unread.insert(path.to_owned());
             let at = Some(item.mark.location(self.file, path));
             return Step { kind: String::new(), config: item.value(), at };
         };
@@ -224,6 +229,9 @@ impl SpecConverter<'_> {
         let kind = self.words.registry.kind(&key.text).ok().copied();
         let valid = kind.filter(|_| self.is_valid_so_far(config, &path));
         let canonical = valid.and_then(|kind| self.canonical(config, &path, kind.canonical));
+        if canonical.is_none() {
+            self.unread.insert(path.clone());
+        }
         let kind = kind.map_or(key.text.clone(), |kind| kind.name.to_owned());
         Step { kind, config: canonical.unwrap_or_else(|| config.value()), at: self.key_location(key, &path) }
     }

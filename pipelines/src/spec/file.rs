@@ -18,6 +18,8 @@ pub fn read_text(path: &Path) -> Result<String> {
                     None => fault.hint("`forebay new DATA --out FILE` writes a first spec"),
                 }
             }
+            std::io::ErrorKind::InvalidData => Fault::new(codes::SYNTAX, "the spec is not text")
+                .hint("a spec is a YAML file; `forebay new DATA --out FILE` writes one for some data"),
             _ => Fault::disk(message, error),
         };
         fault.file(&shown)

@@ -56,8 +56,10 @@ use params::ParamValues;
 /// ```
 #[derive(Debug)]
 pub struct ParsedSpec {
-    /// Wrong steps, sources and sinks are missing in it.
+    /// Wrong sources, sinks and lists of steps are missing in it.
     pub pipeline: Pipeline,
+    /// Paths of single steps that are wrong. They are in the pipeline as they are written, for the checks of the others.
+    pub unread: BTreeSet<String>,
     /// Tests of its steps, without wrong ones.
     pub tests: Vec<StepTest>,
     /// All problems, in the order of the text.
@@ -106,12 +108,12 @@ pub fn parse_all(
     }
     let reported = checker.faults.iter().filter_map(|fault| fault.site().spec.clone()).collect();
     faults.extend(checker.faults);
-    let mut converter = SpecConverter { file, words, faults, reported };
+    let mut converter = SpecConverter { file, words, faults, reported, unread: BTreeSet::new() };
     let pipeline = converter.document(&root);
     let tests = converter.tests(&root);
-    let mut faults = converter.faults;
+    let (mut faults, unread) = (converter.faults, converter.unread);
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
-    Ok(ParsedSpec { pipeline, tests, faults })
+    Ok(ParsedSpec { pipeline, unread, tests, faults })
 }
 
 /// The parameters of a spec that are days or moments, with their values.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use forebay_model::{Fault, Result, nearest_word};
+use forebay_model::{Fault, Result, codes, nearest_word};
 
 use crate::bind_faults::{has_word, is_of_column};
 use crate::column_selector::unknown_column;
@@ -143,8 +143,6 @@ pub(super) fn bind_with_assumptions<T>(
     mut bind: impl FnMut(&AssumedColumns) -> Result<T>,
 ) -> MendedBinding<T> {
     let (mut assumed, mut faults): (_, Vec<Fault>) = (AssumedColumns::default(), Vec::new());
-    // Faults of SQL that names one assumed column. They are real if no type of the column takes them away.
-    let mut late: Vec<Fault> = Vec::new();
     for _ in 0..ATTEMPTS_MAX {
         let found = match bind(&assumed) {
             Ok(bound) => return MendedBinding { bound: Some(bound), faults, assumed },
@@ -156,27 +154,29 @@ pub(super) fn bind_with_assumptions<T>(
             if faults.iter().any(known) && !is_of_column(&fault) {
                 continue;
             }
+            let has_assumed = !assumed.is_empty();
             let mut columns = assumed.of_fault(&fault);
+            if columns.is_empty() && has_assumed && fault.code() == codes::COLUMN_CLASH {
+                // Of a key with its right name there would be one column.
+                continue;
+            }
             if columns.is_empty() {
                 let fault = assumed.without_hints(fault, &tables());
                 changed |= assumed.add(&fault, &tables());
                 faults.push(fault);
                 continue;
             }
-            let is_late = columns.len() == 1 && !is_of_column(&fault) && columns[0].current == 0;
             for column in &mut columns {
                 if column.current + 1 < column.guesses.len() {
                     column.current += 1;
                     changed = true;
                 }
             }
-            late.extend(Some(fault).filter(|_| is_late));
         }
         if !changed {
             break;
         }
     }
-    faults.extend(late);
     MendedBinding { bound: None, faults, assumed }
 }
 

@@ -64,7 +64,9 @@ impl Session {
         let label = pipeline.label.as_ref().map(|label| label.column.clone());
         let (false, Some(label)) = (pipeline.predictions.is_empty(), label) else {
             let fault = Fault::new(codes::MISSING_FIELD, "a backtest needs a `predict` sink and a `label`");
-            return Err(fault.hint("`forebay new` and `nightly_forecast.yaml` show them"));
+            return Err(
+                fault.hint("declare `label: { column, horizon }`, a `train` sink and a `predict` sink that names it")
+            );
         };
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets(&inputs))?;
