@@ -122,6 +122,11 @@ fn several_mistakes_at_once() {
 }
 
 #[test]
+fn more_mistakes() {
+    check_file("more");
+}
+
+#[test]
 fn mistakes_in_sql() {
     check_file("sql");
 }

@@ -255,7 +255,10 @@ impl DataSample<'_> {
 
     /// Whether a column could be what is predicted.
     fn may_be_label(&self, column: &ColumnFacts, series: &SeriesGuess, rows: usize) -> bool {
-        column.data_type.is_numeric() && !column.is_code() && self.role(column, series, rows).is_none()
+        let name = column.name.to_lowercase();
+        let is_calendar =
+            ["year", "month", "day", "hour", "minute", "second", "time"].iter().any(|word| name.ends_with(word));
+        column.data_type.is_numeric() && !is_calendar && !column.is_code() && self.role(column, series, rows).is_none()
     }
 
     fn steps(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> Vec<String> {

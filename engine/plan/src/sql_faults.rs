@@ -11,10 +11,25 @@ const SQL_SHOWN_MAX: usize = 80;
 
 /// A fault of an expression over some columns.
 pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionError) -> Fault {
-    known_fault(text, "expression", error, &|name| unknown_column(name, schema)).unwrap_or_else(|| {
+    let unknown = |name: &str| {
+        let fault = unknown_column(name, schema);
+        match column_meant(text, name) {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
+    };
+    known_fault(text, "expression", error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
         Fault::new(codes::EXPRESSION, format!("`{}` is not a valid expression: {reason}", shown(text)))
     })
+}
+
+/// What was meant by a name that SQL takes for a column: a value of another language, or text in double quotes.
+fn column_meant(text: &str, name: &str) -> Option<String> {
+    if text.contains(&format!("\"{name}\"")) {
+        return Some(format!("double quotes hold names of columns; write text in single quotes: '{name}'"));
+    }
+    ["None", "nil", "undefined"].contains(&name).then(|| "write `IS NULL` or `IS NOT NULL`".to_owned())
 }
 
 /// A fault of a query.
@@ -57,13 +72,17 @@ fn known_fault(text: &str, noun: &str, error: &DataFusionError, unknown: &dyn Fn
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => schema_fault(error, unknown),
         DataFusionError::SQL(error, _) => Some(syntax_fault(text, noun, &error.to_string())),
-        DataFusionError::Plan(message) => plan_fault(text, message),
+        DataFusionError::Plan(message) | DataFusionError::NotImplemented(message) => plan_fault(text, message),
         DataFusionError::ArrowError(error, _) => {
             let message = error.to_string();
             let value = between(&message, "Cannot cast string '", "'")?;
             let wanted = message.rsplit("value of ").next().unwrap_or_default().trim_end_matches(" type");
             let fault = Fault::new(codes::EXPRESSION, format!("`{value}` is not {}", type_words(wanted)));
-            Some(fault.fragment(value, 0))
+            let fault = fault.fragment(value, 0);
+            Some(match parameter_meant(value) {
+                Some(name) => fault.hint(format!("parameters are written `${{{name}}}`")),
+                None => fault,
+            })
         }
         _ => None,
     }
@@ -148,6 +167,10 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
                 .hint(format!("add it to GROUP BY, or write an aggregate such as `max({name})`")),
         );
     }
+    if text.contains("&&") && message.contains("PGOverlap") {
+        let fault = fault(format!("`{}`: SQL has no operator `&&`", shown(text))).fragment("&&", 0);
+        return Some(fault.hint("write AND"));
+    }
     if message.starts_with("LIMIT without ORDER BY") {
         let limit = if text.contains("limit") { "limit" } else { "LIMIT" };
         return Some(
@@ -198,6 +221,12 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         return Some(fault(format!("`{name}` does not take {}", types.join(" and "))).fragment(name, 0));
     }
     None
+}
+
+/// The name in `{name}` and `$name`.
+fn parameter_meant(value: &str) -> Option<&str> {
+    let name = value.strip_prefix('$').or_else(|| value.strip_prefix('{')?.strip_suffix('}'))?;
+    (!name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')).then_some(name)
 }
 
 /// A fault for a function that there is not.

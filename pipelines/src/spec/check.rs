@@ -123,6 +123,19 @@ impl<'a> SchemaChecker<'a> {
     fn mismatch_hint(&self, node: &YamlNode, schemas: &[&Value], path: &str) -> Option<String> {
         let wants = |name: &str| schemas.iter().any(|schema| schema_types(schema).contains(&name));
         match &node.data {
+            YamlData::Map(entries) if wants("array") && last_name(path) == "do" => {
+                let name = entries.first().map_or("lag", |(key, _)| key.text.as_str());
+                Some(format!("begin each transform with `- `: `- {name}: ...`"))
+            }
+            YamlData::Map(_) if schemas.iter().any(|schema| schema["format"] == "sql") => {
+                Some("write SQL, such as \"qty > 3 AND price IS NOT NULL\"".to_owned())
+            }
+            YamlData::List(_) if wants("string") && last_name(path) == "path" => {
+                Some("name several files by a pattern, such as 'data/*.parquet', or join several sources by a step with `union`".to_owned())
+            }
+            YamlData::List(_) if wants("string") && last_name(path) == "from" => {
+                Some("name one step; a step with `union` has the rows of several".to_owned())
+            }
             YamlData::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
             YamlData::Text(text) if wants("object") && call_parts(text).is_some() => {
                 let (function, column) = call_parts(text).unwrap_or_default();
@@ -300,7 +313,10 @@ impl<'a> SchemaChecker<'a> {
             [] if choices.iter().any(|choice| misspelt(choice)) => {}
             [] => {
                 let message = format!("{} needs one of {}", describe_container(at.path), quoted(&choices));
-                self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
+                let path = node.get("path").and_then(YamlNode::text);
+                let hint = path.and_then(|path| Some((choices.iter().find(|name| path_ends_in(path, name))?, path)));
+                let hint = hint.map(|(format, path)| format!("write `{format}: {{ path: {path} }}`"));
+                self.fault(codes::MISSING_FIELD, at.key, at.path, message, hint);
             }
             [(first, _), (second, _), ..] => {
                 let message =
@@ -583,6 +599,11 @@ fn is_cut_off(node: &YamlNode, key: &str) -> bool {
     let opens = |text: &str| text.matches('(').count() > text.matches(')').count();
     let closes = key.matches(')').count() > key.matches('(').count();
     closes && node.entries().iter().filter_map(|(_, value)| value.text()).any(opens)
+}
+
+/// Whether the name of a file says that it has a format.
+fn path_ends_in(path: &str, format: &str) -> bool {
+    forebay_connectors::format_of_name(path) == Some(format)
 }
 
 /// The parts of `mean(qty)`.

@@ -60,6 +60,12 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("feather", "arrow"),
     ("ipc", "arrow"),
     ("tsv", "csv"),
+    ("xgboost", "gbdt"),
+    ("lightgbm", "gbdt"),
+    ("catboost", "gbdt"),
+    ("lr", "learning_rate"),
+    ("n_epochs", "epochs"),
+    ("batch_size", "batch_rows"),
 ];
 
 /// What another tool's word is called among these words.

@@ -96,7 +96,10 @@ impl<'a> WindowOpBuilder<'a> {
             None => Ok(window::SeriesLength::ZERO),
             Some(gap) if gap.is_rows() != beside.is_rows() => {
                 let message = format!("`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time");
-                Err(bad_value(message))
+                Err(bad_value(message).hint(match beside.is_rows() {
+                    true => "write both as numbers of rows, such as `gap: 1`",
+                    false => "write both as lengths of time, such as `gap: 1d`",
+                }))
             }
             Some(gap) => self.length(gap),
         }
