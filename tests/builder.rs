@@ -310,6 +310,40 @@ fn building_reports_every_problem() {
 }
 
 #[test]
+fn checks_and_runs_of_a_built_pipeline_report_every_problem() {
+    let shop = TestDirectory::new();
+    let pipeline = PipelineBuilder::new("demand");
+    let demand = pipeline.source("demand", ParquetSource::at(shop.demand("data", 100)));
+    let features = pipeline
+        .step("features", &demand.time("date").keys(["store_id", "item_id"]))
+        .apply(lag(["qtyy"]).by(["7d"]))
+        .apply(derive([("dearer", "pryce + 1"), ("twice", "dearer + itemm")]))
+        .apply(standardize(["qtyy_lag_7d", "prise"]).by(["twice", "stor"]));
+    pipeline.sink("table", &features, ParquetSink::at(shop.at("out")));
+    let built = pipeline.build().unwrap();
+    let forebay = Forebay::new().with_options(SessionOptions::default().state(shop.at("state")));
+    for fault in [forebay.check(&built).err().unwrap(), forebay.run(&built).err().unwrap()] {
+        let found: Vec<String> = fault
+            .into_each()
+            .iter()
+            .map(|fault| {
+                let site = fault.site();
+                let part = |part: &Option<String>| part.clone().unwrap_or_default();
+                format!("{} {} {}", part(&site.step), part(&site.field), part(&site.column))
+            })
+            .collect();
+        let expected = [
+            "features.lag  qtyy",
+            "features.derive dearer pryce",
+            "features.derive twice itemm",
+            "features.standardize  prise",
+            "features.standardize  stor",
+        ];
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn rows_of_steps_are_collected_and_streamed() {
     use futures::StreamExt;
     let shop = TestDirectory::new();

@@ -136,7 +136,8 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
     }
     // A data site tells these in its own line; a place in the spec tells the step by itself.
     if let (None, Some(step)) = (&site.spec, &site.step) {
-        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in step {}", printable(step));
+        let field = site.field.as_ref().map_or_else(String::new, |field| format!(", field `{}`", printable(field)));
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in step {}{field}", printable(step));
     }
     if let Some(pass) = &site.pass {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));

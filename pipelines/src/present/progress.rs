@@ -1,6 +1,7 @@
 //! One live line for each pass, on standard error and only where that is a terminal.
 
 use std::io::{IsTerminal, Write as _};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,7 +113,10 @@ impl PassProgress {
         let (read, looked_at) = (add(&self.counts.to_read, bytes), add(&self.counts.looked_at, of));
         if let (Some(total), true) = (self.total_bytes, looked_at > 0) {
             let rest = total.saturating_sub(looked_at) as f64 * read as f64 / looked_at as f64;
-            self.bar.set_length((read + rest as u64).max(1));
+            // A pass whose rows are at hand reads nothing: its length stays that of its data.
+            if let Some(length) = NonZeroU64::new(read + rest as u64) {
+                self.bar.set_length(length.get());
+            }
         }
     }
 

@@ -127,12 +127,12 @@ impl<'a> SchemaChecker<'a> {
                 let name = entries.first().map_or("lag", |(key, _)| key.text.as_str());
                 Some(format!("begin each transform with `- `: `- {name}: ...`"))
             }
-            YamlData::Map(_) if schemas.iter().any(|schema| schema["format"] == "sql") => {
+            YamlData::Map(_) if wants("string") && last_name(path) == "filter" => {
                 Some("write SQL, such as \"qty > 3 AND price IS NOT NULL\"".to_owned())
             }
-            YamlData::List(_) if wants("string") && last_name(path) == "path" => {
-                Some("name several files by a pattern, such as 'data/*.parquet', or join several sources by a step with `union`".to_owned())
-            }
+            YamlData::List(_) if wants("string") && last_name(path) == "path" => Some(
+                "name several files by a pattern, such as 'data/*.parquet', or unite sources by `union`".to_owned(),
+            ),
             YamlData::List(_) if wants("string") && last_name(path) == "from" => {
                 Some("name one step; a step with `union` has the rows of several".to_owned())
             }
