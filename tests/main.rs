@@ -79,6 +79,7 @@ mod stores;
 mod stuck;
 mod support;
 mod torn;
+mod trailing_week;
 mod train;
 mod train_device;
 mod train_trees;

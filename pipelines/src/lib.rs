@@ -74,6 +74,17 @@ pub use forebay_run::BacktestReport;
 /// ```
 pub use forebay_run::DatasetProfile;
 /// ```no_run
+/// use forebay::DriftMeasures;
+/// use forebay::prelude::*;
+///
+/// # fn tell(report: &RunReport) {
+/// for DriftMeasures { column, against, js, .. } in report.expectations.iter().flat_map(|rule| rule.drift.as_deref()) {
+///     println!("{column} against {against}: {js:?}");
+/// }
+/// # }
+/// ```
+pub use forebay_run::DriftMeasures;
+/// ```no_run
 /// use forebay::prelude::*;
 /// use forebay::run::{DriftOptions, compare_profiles};
 ///

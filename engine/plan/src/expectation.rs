@@ -54,12 +54,35 @@ pub struct DriftRule {
 }
 
 /// What the distribution of a column is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriftBaseline {
     /// The rows of a part of the split: the second half of the findings.
-    Part,
+    Part(String),
     /// The rows of the last run.
     LastRun,
+    /// The rows of the runs of the seven days before the day of this run.
+    TrailingWeek,
+}
+
+impl DriftBaseline {
+    /// From the word of a spec. Other words than those of runs name parts.
+    pub fn parse(text: &str) -> DriftBaseline {
+        match text {
+            "last_run" => DriftBaseline::LastRun,
+            "trailing_week" => DriftBaseline::TrailingWeek,
+            part => DriftBaseline::Part(part.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DriftBaseline {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            DriftBaseline::Part(part) => part,
+            DriftBaseline::LastRun => "last_run",
+            DriftBaseline::TrailingWeek => "trailing_week",
+        })
+    }
 }
 
 impl fmt::Debug for Expectation {

@@ -60,6 +60,7 @@ pub use forebay_commit::{
 pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
 pub use forebay_model::Interval;
 pub use forebay_plan::{HORIZON_STEP, StepColumns};
+pub use forebay_storage::DriftMeasures;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
 };

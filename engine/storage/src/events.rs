@@ -186,6 +186,9 @@ pub enum Event {
         quarantined: u64,
         /// What was found, for people; empty where it holds.
         found: String,
+        /// The measures of a rule about a distribution.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        drift: Option<Box<DriftMeasures>>,
     },
     /// A training goes on from its checkpoint.
     TrainingResumed {
@@ -262,6 +265,36 @@ impl fmt::Display for AttemptOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
     }
+}
+
+/// How the distribution of a column differs from what a rule compares it with, and the limits. A measure is `None` where
+/// it does not apply to the column or where there is nothing to compare with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DriftMeasures {
+    /// The column.
+    pub column: String,
+    /// What it is compared with: a part of the split, `last_run` or `trailing_week`.
+    pub against: String,
+    /// How many earlier runs it is compared with; `None` for a part of the split.
+    pub baseline_runs: Option<u64>,
+    /// Rows that it is compared with.
+    pub baseline_rows: Option<u64>,
+    /// The Jensen-Shannon divergence, in bits: 0 to 1.
+    pub js: Option<f64>,
+    /// The greatest divergence at which the rule holds: its threshold, or that of chance, where that is greater.
+    pub js_limit: Option<f64>,
+    /// The share of rows without a value, before and now.
+    pub missing: Option<[f64; 2]>,
+    /// The greatest change of that share at which the rule holds: its threshold, or that of chance.
+    pub missing_limit: Option<f64>,
+    /// The greatest difference of the shares of a value: texts and booleans.
+    pub l_infinity: Option<f64>,
+    /// The greatest difference of the cumulative distributions: numbers.
+    pub ks: Option<f64>,
+    /// The population stability index: numbers.
+    pub psi: Option<f64>,
+    /// The share of rows whose value is new.
+    pub new_values: Option<f64>,
 }
 
 /// What an epoch of a training came to.

@@ -435,9 +435,14 @@ def expect(
     value, or null for no bound), `in_set` (values), `sql` (a condition on a row), `rows` (least and greatest number
     of rows, and the greatest `change` since the last run), `fresh` (greatest age of the last time of a column, at
     the time of the run or the end of its interval), `drift` (how far the distribution of columns may be from that
-    of a part of the split or of the last run: Jensen-Shannon divergence and share of rows without a value). A null
-    violates `not_null` alone; in `unique`, it is a value. NaN is above every range. Without a last run, what is
-    compared with it holds. Small samples do not alarm: what chance exceeds once in a thousand times is no drift.
+    of a part of the split, of the last run, or of the trailing week: Jensen-Shannon divergence and share of rows
+    without a value). A null violates `not_null` alone; in `unique`, it is a value. NaN is above every range.
+    Without an earlier run, what is compared with one holds. Small samples do not alarm: what chance exceeds once in
+    a thousand times is no drift.
+
+    `trailing_week` compares with the rows of the runs that published on the seven days before the day of this run:
+    the last day of its interval, or today (UTC). Of several runs on one day, the last one counts. A run checks all
+    rows at this place: of a history, keep those of the night by a `filter` before.
 
     Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not
     hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten

@@ -10,7 +10,7 @@ pub(crate) struct JudgedRules(Vec<ExpectationReport>);
 impl JudgedRules {
     /// Takes in an event.
     pub fn hear(&mut self, event: &Event) {
-        let Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found } = event else {
+        let Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found, drift } = event else {
             return;
         };
         let report = ExpectationReport {
@@ -22,6 +22,7 @@ impl JudgedRules {
             quarantined: *quarantined,
             values: Vec::new(),
             found: found.clone(),
+            drift: drift.clone(),
         };
         match self.0.iter_mut().find(|known| (&known.step, &known.rule) == (step, rule)) {
             Some(known) => *known = report,

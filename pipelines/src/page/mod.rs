@@ -2,6 +2,7 @@
 
 mod backtest;
 mod charts;
+mod drift;
 mod failed;
 mod file;
 mod forecast;

@@ -5,6 +5,7 @@ use forebay_run::{ExpectationReport, ModelReport, RunCost, RunReport};
 use forebay_storage::EpochReport;
 
 use super::charts::{self, Line};
+use super::drift::drift_blocks;
 use super::failed::failed_page;
 use super::file::now;
 use super::graph::{self, FailedNode};
@@ -42,6 +43,7 @@ pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts
     page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
     page.add("outputs", "Outputs", output_blocks(report));
     page.add("expectations", "Expectations", expectation_blocks(&report.expectations));
+    page.add("drift", "Drift", drift_blocks(&report.expectations));
     page.add("models", "Models", report.models.iter().flat_map(model_blocks).collect());
     page.add("forecasts", "Forecasts", forecast_blocks(report));
     page
@@ -57,6 +59,7 @@ pub(super) fn failed_run_page(of: &str, pipeline: Option<&Pipeline>, fault: &Fau
         page.add("pipeline", "Pipeline", graph_blocks(pipeline, &failed));
     }
     page.add("expectations", "Expectations", expectation_blocks(record.rules.rules()));
+    page.add("drift", "Drift", drift_blocks(record.rules.rules()));
     let trainings = record.epochs.iter().flat_map(|(sink, epochs)| {
         [Block::Heading { text: format!("{sink}, of which nothing was published") }, epochs_table(epochs)]
     });

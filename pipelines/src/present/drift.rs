@@ -1,8 +1,11 @@
 //! Drift, for people.
 
-use forebay_run::{ColumnDrift, DriftReport};
+use forebay_run::{ColumnDrift, DriftMeasures, DriftReport, ExpectationReport};
 
 use super::units;
+
+/// Rules about distributions that a summary shows.
+const RULES_SHOWN: usize = 20;
 
 /// Columns that drifted first, each with its reasons; then all measures.
 pub(crate) fn text(report: &DriftReport) -> String {
@@ -22,6 +25,54 @@ pub(crate) fn text(report: &DriftReport) -> String {
         let measures = [column.js, column.js_of_chance, column.ks, column.l_infinity, column.psi, missing];
         let measures = measures.into_iter().chain([column.new_values]).map(cell);
         text += &format!("{:<name_width$}{}\n", column.name, cells(measures));
+    }
+    text
+}
+
+/// What rules about distributions measured: those that do not hold first, then those nearest to their limit.
+pub(crate) fn rules_text(rules: &[ExpectationReport]) -> String {
+    let mut measured: Vec<(&ExpectationReport, &DriftMeasures)> =
+        rules.iter().filter_map(|rule| Some((rule, rule.drift.as_deref()?))).collect();
+    if measured.is_empty() {
+        return String::new();
+    }
+    let nearness = |drift: &DriftMeasures| match (drift.js, drift.js_limit) {
+        (Some(js), Some(limit)) if limit > 0.0 => js / limit,
+        _ => 0.0,
+    };
+    measured.sort_by(|(a, of_a), (b, of_b)| a.holds.cmp(&b.holds).then(nearness(of_b).total_cmp(&nearness(of_a))));
+    let mut text = "drift:\n".to_owned();
+    for (rule, drift) in measured.iter().take(RULES_SHOWN) {
+        let state = if rule.holds { "holds" } else { "does not hold" };
+        let DriftMeasures { column, against, .. } = drift;
+        let measures = match drift.baseline_rows {
+            Some(_) => format!("{state}{}", measures_text(drift)),
+            None => "no earlier run to compare with".to_owned(),
+        };
+        text += &format!("  {}: {column} against {against}{}: {measures}\n", rule.step, baseline_text(drift));
+    }
+    let more = measured.len().saturating_sub(RULES_SHOWN);
+    if more > 0 {
+        text += &format!("  and {} (see --json)\n", units::counted(more as u64, "more rule"));
+    }
+    text
+}
+
+/// ` (7 runs, 7,000 rows)`.
+fn baseline_text(drift: &DriftMeasures) -> String {
+    let Some(rows) = drift.baseline_rows else { return String::new() };
+    let runs = drift.baseline_runs.map(|runs| format!("{}, ", units::counted(runs, "run")));
+    format!(" ({}{})", runs.unwrap_or_default(), units::rows(rows))
+}
+
+fn measures_text(drift: &DriftMeasures) -> String {
+    let mut text = String::new();
+    if let (Some(js), Some(limit)) = (drift.js, drift.js_limit) {
+        text += &format!(", JS {js:.4} of at most {limit:.4}");
+    }
+    if let (Some([before, now]), Some(limit)) = (drift.missing, drift.missing_limit) {
+        let [before, now, limit] = [before, now, limit].map(|share| 100.0 * share);
+        text += &format!(", without a value {now:.2} %, {before:.2} % before (change at most {limit:.2} %)");
     }
     text
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::diagnostic::{self, Severity};
 use super::plain_progress::PlainProgress;
 use super::progress::{PassProgress, TerminalProgress};
-use super::{explain, training, units};
+use super::{drift, explain, training, units};
 use crate::cli;
 
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
@@ -346,6 +346,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
     report.future.iter().for_each(|future| text += &future_text(future));
     report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
     text += &expectations_text(&report.expectations);
+    text += &drift::rules_text(&report.expectations);
     if !report.again.is_empty() {
         let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
         text += &format!("done again: {}\n", again.join(", "));

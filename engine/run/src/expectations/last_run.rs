@@ -1,4 +1,4 @@
-//! What expectations found in the last run, for those that compare with it.
+//! What expectations found in earlier runs, for those that compare with them.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,13 @@ use forebay_model::{Fault, Result};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 
+use super::recent_days::RecentDays;
 use crate::profile::ColumnProfile;
 
 /// The version of the record; grows when a field changes its meaning or goes away.
 const FORMAT: u32 = 1;
 
-/// What the expectations of a pipeline found in the last run that published.
+/// What the expectations of a pipeline found in the last run that published, and in those of the days before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastRunRecord {
     format: u32,
@@ -27,6 +28,9 @@ pub(crate) struct RuleRecord {
     /// What the column held, for a rule about its distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ColumnProfile>,
+    /// The same of the last days, for a rule that compares with the trailing week.
+    #[serde(default, skip_serializing_if = "RecentDays::is_empty")]
+    pub days: RecentDays,
 }
 
 impl Default for LastRunRecord {

@@ -1,31 +1,32 @@
 //! Judges what `expect` steps say, when all statistics of a run are known and nothing is published yet.
 
+mod drift;
 mod last_run;
+mod recent_days;
 mod violating_rows;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use forebay_model::{Fault, Finding, Interval, Result, TimeCutoff, codes};
+use forebay_model::{Fault, Interval, Result, TimeCutoff, codes};
 use forebay_plan::{
-    AnalyzerId, BoundOp, DriftBaseline, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
-    JudgeContext, PlanOp, ViolatingRow, ViolatingValue,
+    AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy, JudgeContext, PlanOp,
+    ViolatingRow, ViolatingValue,
 };
-use forebay_storage::Event;
+use forebay_storage::{DriftMeasures, Event};
 use jiff::Timestamp;
 use serde::Serialize;
 
 pub(crate) use self::last_run::LastRunRecord;
 use self::last_run::RuleRecord;
 use crate::executor::RunExecutor;
-use crate::profile::{ColumnProfile, DriftOptions, compare_columns};
 
 /// Values that a fault names.
 const VALUES_SHOWN: usize = 10;
 
+/// Nanoseconds.
+const DAY: i128 = 86_400_000_000_000;
+
 /// What an `expect` step found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExpectationReport {
     /// The step.
     pub step: String,
@@ -43,12 +44,15 @@ pub struct ExpectationReport {
     pub values: Vec<ViolatingValue>,
     /// What was found, for people; empty where it holds.
     pub found: String,
+    /// The measures of a rule about a distribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Box<DriftMeasures>>,
 }
 
 impl ExpectationReport {
     fn event(&self) -> Event {
-        let ExpectationReport { step, rule, holds, rows, violations, quarantined, found, .. } = self.clone();
-        Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found }
+        let ExpectationReport { step, rule, holds, rows, violations, quarantined, found, drift, .. } = self.clone();
+        Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found, drift }
     }
 }
 
@@ -57,6 +61,23 @@ pub(crate) struct JudgedExpectations {
     pub reports: Vec<ExpectationReport>,
     /// For the next run to compare with.
     pub record: LastRunRecord,
+}
+
+/// What one expectation found.
+struct JudgedExpectation {
+    outcome: ExpectationOutcome,
+    drift: Option<Box<DriftMeasures>>,
+    /// For the next run to compare with.
+    kept: RuleRecord,
+}
+
+/// When a run is.
+#[derive(Debug, Clone, Copy)]
+struct RunTime {
+    /// The time of the run, or the end of what it knows, in nanoseconds since 1970; 0 where that is a whole number.
+    now: i128,
+    /// The last day that it knows, counted from 1970; that of the clock where its end is a whole number.
+    day: i64,
 }
 
 /// An expectation that fails a run.
@@ -95,12 +116,12 @@ impl RunExecutor<'_> {
         if !has_any {
             return Ok(JudgedExpectations { reports, record });
         }
-        let (now, state) = (self.present(interval)?, self.session.state()?);
+        let (time, state) = (self.run_time(interval), self.session.state()?);
         let last = LastRunRecord::load(&self.session.io, &state, &self.pipeline.name)?;
         for op in &self.program.bound.ops {
             let Some(expectation) = expectation_of(op) else { continue };
             let before = last.rule(&op.label, &expectation.name);
-            let (outcome, kept) = self.judge(op, expectation, now, before)?;
+            let JudgedExpectation { outcome, drift, kept } = self.judge(op, expectation, time, before)?;
             record.insert(&op.label, &expectation.name, kept);
             let found = found_text(&outcome);
             if !outcome.holds {
@@ -126,6 +147,7 @@ impl RunExecutor<'_> {
                 },
                 values: outcome.examples,
                 found: if outcome.holds { String::new() } else { found },
+                drift,
             };
             self.session.watch.on_event(report.event());
             reports.push(report);
@@ -137,60 +159,38 @@ impl RunExecutor<'_> {
         Fault::combine(faults.collect()).map_or(Ok(JudgedExpectations { reports, record }), Err)
     }
 
-    /// What an expectation found, and what the next run compares with.
     fn judge(
         &self,
         op: &BoundOp,
         expectation: &Expectation,
-        now: i128,
+        time: RunTime,
         last: Option<&RuleRecord>,
-    ) -> Result<(ExpectationOutcome, RuleRecord)> {
+    ) -> Result<JudgedExpectation> {
         let finding = |ask: &AnalyzerId| self.state.finding(&self.program, *ask);
         let findings = op.asks.iter().map(finding).collect::<Result<Vec<_>>>()?;
         match &expectation.judge {
             ExpectationJudge::Rows(judge) | ExpectationJudge::Whole(judge) => {
-                let context = JudgeContext { now, last_rows: last.map(|last| last.rows) };
+                let context = JudgeContext { now: time.now, last_rows: last.map(|last| last.rows) };
                 let outcome = judge(&findings, &context)?;
-                let kept = RuleRecord { rows: outcome.rows, profile: None };
-                Ok((outcome, kept))
+                let kept = RuleRecord { rows: outcome.rows, ..RuleRecord::default() };
+                Ok(JudgedExpectation { outcome, drift: None, kept })
             }
             ExpectationJudge::Drift(rule) => {
                 let kinds = op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
-                let found: Vec<(&str, &Finding)> = kinds.zip(findings.iter().map(Arc::as_ref)).collect();
-                let (own, other) = match rule.against {
-                    DriftBaseline::Part => found.split_at(found.len() / 2),
-                    DriftBaseline::LastRun => found.split_at(found.len()),
-                };
-                let profile = |found: &[(&str, &Finding)]| {
-                    ColumnProfile::read(&rule.field, &found.iter().copied().collect::<BTreeMap<_, _>>())
-                };
-                let profiled = profile(own)?;
-                let baseline = match rule.against {
-                    DriftBaseline::Part => Some(profile(other)?),
-                    DriftBaseline::LastRun => last.and_then(|last| last.profile.clone()),
-                };
-                let options = DriftOptions { js: rule.js, missing: rule.missing };
-                let drift = baseline.map(|baseline| compare_columns(&baseline, &profiled, &options));
-                let reasons = drift.map(|drift| drift.reasons).unwrap_or_default();
-                let outcome = ExpectationOutcome {
-                    holds: reasons.is_empty(),
-                    rows: profiled.rows,
-                    found: reasons.join(", "),
-                    ..ExpectationOutcome::default()
-                };
-                let is_kept = rule.against == DriftBaseline::LastRun;
-                Ok((outcome, RuleRecord { rows: profiled.rows, profile: is_kept.then_some(profiled) }))
+                let found: Vec<_> = kinds.zip(findings.iter().map(|finding| finding.as_ref())).collect();
+                drift::judge(rule, &found, time.day, last)
             }
         }
     }
 
-    /// The time of the run, or the end of what it knows, in nanoseconds since 1970.
-    fn present(&self, interval: Option<&Interval>) -> Result<i128> {
+    fn run_time(&self, interval: Option<&Interval>) -> RunTime {
+        let clock = Timestamp::now().as_nanosecond();
         let end = interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.session.as_of.clone());
-        let Some(end) = end else { return Ok(Timestamp::now().as_nanosecond()) };
+        let Some(end) = end else { return RunTime { now: clock, day: clock.div_euclid(DAY) as i64 } };
         let time = Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, None), false);
         // Whole numbers as times have no age.
-        Ok(end.last_tick(&time).map_or(0, |last| i128::from(last) + 1))
+        let last = end.last_tick(&time).ok().map(i128::from);
+        RunTime { now: last.map_or(0, |last| last + 1), day: last.unwrap_or(clock).div_euclid(DAY) as i64 }
     }
 }
 

@@ -184,6 +184,28 @@ impl ColumnProfile {
         Ok(profile)
     }
 
+    /// A column of which nothing is known.
+    pub(crate) fn empty(name: &str, r#type: &str) -> ColumnProfile {
+        ColumnProfile {
+            name: name.to_owned(),
+            r#type: r#type.to_owned(),
+            rows: 0,
+            nulls: 0,
+            distinct: None,
+            distinct_is_exact: false,
+            numeric: None,
+            time: None,
+            length: None,
+            frequent: Vec::new(),
+        }
+    }
+
+    /// The rows that a value may have that is not among the frequent ones.
+    pub(super) fn unlisted_max(&self) -> u64 {
+        let least = self.frequent.iter().map(|value| value.count).min().unwrap_or(0);
+        if self.distinct_is_exact { 0 } else { least }
+    }
+
     /// The share of rows without a value, NaN included.
     pub(super) fn missing_share(&self) -> f64 {
         let nans = self.numeric.as_ref().map_or(0, |numeric| numeric.nans);

@@ -69,6 +69,8 @@ pub struct ColumnDrift {
     pub psi: Option<f64>,
     /// The share of rows without a value in the baseline and in the dataset.
     pub missing: Option<[f64; 2]>,
+    /// The difference of these shares that samples of these sizes exceed once in a thousand times.
+    pub missing_of_chance: Option<f64>,
     /// The share of rows whose value the baseline does not have. Known where the baseline has at most 100 values.
     pub new_values: Option<f64>,
 }
@@ -107,6 +109,7 @@ pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, optio
     let (n, m) = (before.rows as f64, now.rows as f64);
     let both = (p * n + q * m) / (n + m);
     let chance = RARE * (both * (1.0 - both) * (1.0 / n + 1.0 / m)).sqrt();
+    drift.missing_of_chance = Some(chance);
     if (p - q).abs() > options.missing.max(chance) {
         drift.reasons.push(format!("rows without a value: {:.1} % before, {:.1} % now", 100.0 * p, 100.0 * q));
     }
@@ -123,7 +126,9 @@ pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, optio
     drift
 }
 
-/// Values with names. Those that are not among the frequent ones of either side count as one.
+/// Values with names. Those that are not among the frequent ones of either side count as one. One that a side does not
+/// list may still be there, with at most as many rows as the last of its list: where chance explains that the other side
+/// lists it, it counts with those.
 fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut ColumnDrift) {
     let count = |column: &ColumnProfile| (column.rows - column.nulls.min(column.rows)) as f64;
     let (n, m) = (count(before), count(now));
@@ -136,10 +141,21 @@ fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut Colum
             shares.entry(&value.value).or_default()[side] = value.count as f64 / all;
         }
     }
-    // A value that one side lists may be among the others of the other side: nothing tells them apart.
-    let listed = |side: usize| shares.values().map(|shares| shares[side]).sum::<f64>();
-    let others = [(1.0 - listed(0)).max(0.0), (1.0 - listed(1)).max(0.0)];
-    let cells: Vec<[f64; 2]> = shares.values().copied().chain([others]).collect();
+    let possible = [before.unlisted_max() as f64 / n, now.unlisted_max() as f64 / m];
+    let mut cells: Vec<[f64; 2]> = Vec::with_capacity(shares.len() + 1);
+    for shares in shares.values() {
+        let mut cell = *shares;
+        if let Some(side) = (0..2).find(|side| shares[*side] == 0.0 && possible[*side] > 0.0) {
+            cell[side] = possible[side];
+            let noise = RARE * (possible[side] / [m, n][side]).sqrt();
+            if shares[1 - side] <= possible[side] + noise {
+                continue;
+            }
+        }
+        cells.push(cell);
+    }
+    let others = |side: usize| (1.0 - cells.iter().map(|shares| shares[side]).sum::<f64>()).max(0.0);
+    cells.push([others(0), others(1)]);
     drift.js = Some(jensen_shannon(&cells));
     drift.js_of_chance = Some(js_of_chance(&cells, n, m));
     drift.l_infinity = cells.iter().map(|[p, q]| (p - q).abs()).max_by(f64::total_cmp);
@@ -294,6 +310,32 @@ mod tests {
             let found = compare_columns(&baseline, &numbers(values), &usual);
             assert_eq!(found.reasons.len(), 1, "{name}: {found:?}");
             assert!(found.ks > Some(0.2) && found.psi > Some(0.2), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_not_listed_are_no_drift_and_new_frequent_ones_are() {
+        // The hundred most frequent of 800 values, each as frequent as the others.
+        let sampled = |seed: u64, rows: u64, replaced: u64| {
+            let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+            for row in 0..rows {
+                let value = (800.0 * uniform(seed * 1_000_003 + row)) as u64;
+                let value = if row % 10 < replaced { "unknown".to_owned() } else { format!("v{value}") };
+                *counts.entry(value).or_default() += 1;
+            }
+            let mut values: Vec<(&str, u64)> = counts.iter().map(|(value, count)| (value.as_str(), *count)).collect();
+            values.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            let listed = texts(&values[..values.len().min(100)], 0);
+            ColumnProfile { rows, distinct_is_exact: values.len() <= 100, ..listed }
+        };
+        let options = DriftOptions { js: 0.01, missing: 0.0 };
+        let baseline = sampled(0, 6_000, 0);
+        for seed in 1..=50 {
+            let rows = [30, 90, 200, 1_000, 20_000][seed as usize % 5];
+            let quiet = compare_columns(&baseline, &sampled(seed, rows, 0), &options);
+            assert!(quiet.reasons.is_empty(), "{seed}: {quiet:?}");
+            let drifted = compare_columns(&baseline, &sampled(seed, rows, 6), &options);
+            assert!(rows < 1_000 || drifted.reasons.len() == 1, "{seed}: {drifted:?}");
         }
     }
 

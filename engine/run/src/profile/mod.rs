@@ -6,6 +6,7 @@
 mod column;
 mod distribution;
 mod drift;
+mod merge;
 mod pairs;
 mod series;
 
@@ -24,6 +25,7 @@ use crate::session::Session;
 pub use self::column::{ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile};
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
 pub(crate) use self::drift::{compare_columns, jensen_shannon};
+pub(crate) use self::merge::merge_columns;
 pub use self::pairs::ColumnPair;
 pub use self::series::SeriesProfile;
 

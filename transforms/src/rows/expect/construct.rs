@@ -58,7 +58,8 @@ impl RowExpectation {
         RowExpectation { rows, ..RowExpectation::default() }
     }
 
-    /// How far the distributions of columns may be from those of `against`, a part of the split or `last_run`.
+    /// How far the distributions of columns may be from those of `against`: a part of the split, `last_run` or
+    /// `trailing_week`.
     pub fn drift(drift: ExpectedDrift) -> RowExpectation {
         RowExpectation { drift: Some(drift), ..RowExpectation::default() }
     }

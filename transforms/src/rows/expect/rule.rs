@@ -23,9 +23,6 @@ const EXAMPLES: usize = 10;
 /// Letters of a value that are kept.
 const VALUE_LETTERS: usize = 200;
 
-/// What the rows of the last run are called where rows are compared.
-const LAST_RUN: &str = "last_run";
-
 /// What divides the values of a key, and what stands for null in it.
 const DIVIDER: char = '\u{1f}';
 const NULL: char = '\u{1e}';
@@ -271,13 +268,10 @@ impl RowExpectation {
             requests.map(|request| request.per_run_of_part(part)).collect::<Vec<_>>()
         };
         let mut asks = requests(of.as_deref());
-        let baseline = match against.as_str() {
-            LAST_RUN => DriftBaseline::LastRun,
-            part => {
-                asks.extend(requests(Some(part)));
-                DriftBaseline::Part
-            }
-        };
+        let baseline = DriftBaseline::parse(against);
+        if let DriftBaseline::Part(part) = &baseline {
+            asks.extend(requests(Some(part)));
+        }
         let rule = DriftRule { field: field.clone(), against: baseline, js: js.0, missing: missing.0 };
         let rows = of.as_ref().map_or_else(String::new, |part| format!("{part} "));
         Ok(BoundExpectation {

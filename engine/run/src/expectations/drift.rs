@@ -1,0 +1,84 @@
+//! Judges what `expect` steps say about distributions.
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Finding, Result};
+use forebay_plan::{DriftBaseline, DriftRule, ExpectationOutcome};
+use forebay_storage::DriftMeasures;
+
+use super::JudgedExpectation;
+use super::last_run::RuleRecord;
+use super::recent_days::RecentDays;
+use crate::profile::{ColumnProfile, DriftOptions, compare_columns, merge_columns};
+
+/// Compares a column, as the findings about it by the kinds of their analyzers tell, with what the rule names.
+pub(super) fn judge(
+    rule: &DriftRule,
+    found: &[(&str, &Finding)],
+    day: i64,
+    last: Option<&RuleRecord>,
+) -> Result<JudgedExpectation> {
+    let profile = |found: &[(&str, &Finding)]| {
+        ColumnProfile::read(&rule.field, &found.iter().copied().collect::<BTreeMap<_, _>>())
+    };
+    let (own, other) = match rule.against {
+        DriftBaseline::Part(_) => found.split_at(found.len() / 2),
+        DriftBaseline::LastRun | DriftBaseline::TrailingWeek => found.split_at(found.len()),
+    };
+    let profiled = profile(own)?;
+    let mut kept = RuleRecord { rows: profiled.rows, ..RuleRecord::default() };
+    let (baseline, runs) = match rule.against {
+        DriftBaseline::Part(_) => (Some(profile(other)?), None),
+        DriftBaseline::LastRun => {
+            let before = last.and_then(|last| last.profile.clone());
+            kept.profile = Some(profiled.clone());
+            let runs = u64::from(before.is_some());
+            (before, Some(runs))
+        }
+        DriftBaseline::TrailingWeek => {
+            let none = RecentDays::default();
+            let known = last.map_or(&none, |last| &last.days);
+            let week = known.week_before(day);
+            // A day without rows says nothing of distributions.
+            kept.days = if profiled.rows > 0 { known.with(day, &profiled) } else { known.clone() };
+            (merge_columns(&week), Some(week.len() as u64))
+        }
+    };
+    let (measures, reasons) = measure(rule, baseline.as_ref(), &profiled);
+    let outcome = ExpectationOutcome {
+        holds: reasons.is_empty(),
+        rows: profiled.rows,
+        found: reasons.join(", "),
+        ..ExpectationOutcome::default()
+    };
+    let drift = Some(Box::new(DriftMeasures { baseline_runs: runs, ..measures }));
+    Ok(JudgedExpectation { outcome, drift, kept })
+}
+
+/// The measures and why they are too great, if they are.
+fn measure(
+    rule: &DriftRule,
+    baseline: Option<&ColumnProfile>,
+    profiled: &ColumnProfile,
+) -> (DriftMeasures, Vec<String>) {
+    let measures = DriftMeasures {
+        column: rule.field.name().clone(),
+        against: rule.against.to_string(),
+        ..DriftMeasures::default()
+    };
+    let Some(baseline) = baseline else { return (measures, Vec::new()) };
+    let drift = compare_columns(baseline, profiled, &DriftOptions { js: rule.js, missing: rule.missing });
+    let measures = DriftMeasures {
+        baseline_rows: Some(baseline.rows),
+        js: drift.js,
+        js_limit: drift.js_of_chance.map(|chance| chance.max(rule.js)),
+        missing: drift.missing,
+        missing_limit: drift.missing_of_chance.map(|chance| chance.max(rule.missing)),
+        l_infinity: drift.l_infinity,
+        ks: drift.ks,
+        psi: drift.psi,
+        new_values: drift.new_values,
+        ..measures
+    };
+    (measures, drift.reasons)
+}
