@@ -229,6 +229,28 @@ fn a_page_tells_what_runs_have_left() {
 }
 
 #[test]
+fn profiles_of_parts_stand_side_by_side() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    let of_part = |part: &str| format!("  {part}_profile: {{ from: demand, fit_on: {part}, do: [profile: {{}}] }}\n");
+    let steps = format!("{}{}sinks:", of_part("train"), of_part("test"));
+    let split = "split: { train: \"qty < 1\", test: \"qty >= 1\" }\nsteps:";
+    shop.write("spec.yaml", &SPEC.replace("steps:", split).replace("sinks:", &steps));
+    shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+    shop.forebay(&["report", "spec.yaml", "kept.html"]).expect(0);
+    for name in ["run.html", "kept.html"] {
+        let text = page(&shop, name);
+        let (_, section) = text.split_once("<section id=\"profiles\"").unwrap_or_else(|| panic!("{name}: {text}"));
+        let section = section.split("</section>").next().unwrap();
+        assert!(section.contains("demand, train: ") && section.contains("demand, test: "), "{name}: {section}");
+        // For each column a card of each part, next to each other.
+        let cards = section.split("<h3>").skip(1).filter_map(|card| card.split([' ', '<']).next());
+        let cards: Vec<&str> = cards.filter(|name| ["train", "test"].contains(name)).collect();
+        assert!(cards.len() >= 10 && cards.chunks(2).all(|pair| pair == ["train", "test"]), "{name}: {cards:?}");
+    }
+}
+
+#[test]
 fn the_page_of_a_profile_has_a_card_for_each_column() {
     let shop = TestDirectory::new();
     shop.demand("data", 2_000);

@@ -194,7 +194,7 @@ fn summaries_and_pages_tell_of_drift_against_weeks_runs_and_parts() {
         section.split("</section>").next().unwrap().to_owned()
     };
     let page = section(&std::fs::read_to_string(shop.path("run.html")).unwrap());
-    for against in ["trailing_week", "last_run", "train"] {
+    for against in ["trailing_week (1 run)", "last_run (1 run)", "train<"] {
         assert!(page.contains(against), "no {against} in {page}");
     }
     assert_eq!((page.matches("holds").count(), page.matches("does not hold").count()), (5, 0), "{page}");

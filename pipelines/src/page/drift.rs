@@ -18,17 +18,15 @@ pub(super) fn drift_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
         "against",
         "step",
         "#rows",
-        "#runs before",
-        "#rows before",
+        "#before",
         "#JS",
         "#at most",
-        "#without a value",
+        "#missing",
         "#before",
         "#change at most",
-        "#KS",
-        "#L-inf",
+        "#KS, L-inf",
         "#PSI",
-        "#new values",
+        "#new",
     ];
     vec![Block::table("Drift", &head, rows)]
 }
@@ -39,25 +37,23 @@ fn cells(rule: &ExpectationReport, drift: &DriftMeasures) -> Vec<Cell> {
         (Some(_), true) => ("holds", Some("good")),
         (Some(_), false) => ("does not hold", Some("bad")),
     };
-    let count = |count: Option<u64>| Cell::number(count.map(units::grouped).unwrap_or_default());
+    let runs = drift.baseline_runs.map(|runs| format!(" ({})", units::counted(runs, "run"))).unwrap_or_default();
     let measure = |value: Option<f64>| Cell::number(value.map(|value| format!("{value:.4}")).unwrap_or_default());
     let share =
         |value: Option<f64>| Cell::number(value.map(|value| format!("{:.2} %", 100.0 * value)).unwrap_or_default());
     vec![
         Cell { class, ..Cell::text(text) },
-        Cell::long(drift.column.clone()),
-        Cell::text(drift.against.clone()),
+        Cell::text(drift.column.clone()),
+        Cell::text(format!("{}{runs}", drift.against)),
         Cell::text(rule.step.clone()),
         Cell::number(units::grouped(rule.rows)),
-        count(drift.baseline_runs),
-        count(drift.baseline_rows),
+        Cell::number(drift.baseline_rows.map(units::grouped).unwrap_or_default()),
         measure(drift.js),
         measure(drift.js_limit),
         share(drift.missing.map(|[_, now]| now)),
         share(drift.missing.map(|[before, _]| before)),
         share(drift.missing_limit),
-        measure(drift.ks),
-        measure(drift.l_infinity),
+        measure(drift.ks.or(drift.l_infinity)),
         measure(drift.psi),
         share(drift.new_values),
     ]

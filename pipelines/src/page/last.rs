@@ -56,9 +56,7 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
 impl Page {
     /// Adds what the state directory has: profiles of the last run, and what runs cost.
     pub(crate) fn add_kept(&mut self, pipeline: &Pipeline, session: &Session) -> Result<()> {
-        for (of, profile) in session.last_profiles(pipeline)? {
-            self.add_profile(&of, &profile);
-        }
+        self.add_profiles(&session.last_profiles(pipeline)?);
         self.add_costs(&session.run_costs(&pipeline.name)?);
         Ok(())
     }

@@ -33,6 +33,13 @@ pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
     let rows: Vec<String> =
         profiles.iter().map(|profile| format!("{} {}", part(profile), units::rows(profile.rows))).collect();
     let mut page = Page { title: of.to_owned(), subtitle: rows.join(", "), ..Page::default() };
+    let blocks = columns_by_part(&profiles.iter().collect::<Vec<_>>());
+    page.add("columns", "Columns by part of the split", blocks);
+    page
+}
+
+/// The cards of each column side by side.
+fn columns_by_part(profiles: &[&DatasetProfile]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for column in profiles.first().iter().flat_map(|profile| &profile.columns) {
         blocks.push(Block::Heading { text: format!("{}, {}", column.name, column.r#type) });
@@ -42,8 +49,7 @@ pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
         });
         blocks.push(Block::Columns { columns: columns.collect() });
     }
-    page.add("columns", "Columns by part of the split", blocks);
-    page
+    blocks
 }
 
 fn part(profile: &DatasetProfile) -> &str {
@@ -51,18 +57,46 @@ fn part(profile: &DatasetProfile) -> &str {
 }
 
 impl Page {
-    /// Adds a profile that a run has learned.
-    pub(super) fn add_profile(&mut self, of: &str, profile: &DatasetProfile) {
-        let mut blocks = vec![
-            Block::Heading { text: format!("{of}, {}: {}", part(profile), units::rows(profile.rows)) },
-            Block::Columns { columns: profile.columns.iter().map(card).collect() },
-        ];
-        blocks.extend(profile.series.iter().flat_map(series_blocks));
+    /// Adds profiles that a run has learned, by the step or source that they are of. Those of several parts of the split
+    /// stand side by side.
+    pub(super) fn add_profiles(&mut self, profiles: &[(String, DatasetProfile)]) {
+        let mut steps: Vec<&String> = Vec::new();
+        for (of, _) in profiles {
+            if !steps.contains(&of) {
+                steps.push(of);
+            }
+        }
+        for of in steps {
+            let own = profiles.iter().filter(|(known, _)| known == of).map(|(_, profile)| profile);
+            self.extend("profiles", "Profiles", profile_blocks(of, &own.collect::<Vec<_>>()));
+        }
+    }
+}
+
+/// The profiles of the rows of one step.
+fn profile_blocks(of: &str, profiles: &[&DatasetProfile]) -> Vec<Block> {
+    let title = |profile: &DatasetProfile| format!("{of}, {}: {}", part(profile), units::rows(profile.rows));
+    let rest = |profile: &DatasetProfile| {
+        let mut blocks: Vec<Block> = profile.series.iter().flat_map(series_blocks).collect();
         if !profile.pairs.is_empty() {
             blocks.push(pairs_table(&profile.pairs));
         }
-        self.extend("profiles", "Profiles", blocks);
+        blocks
+    };
+    if let [profile] = profiles {
+        let cards = Block::Columns { columns: profile.columns.iter().map(card).collect() };
+        return [Block::Heading { text: title(profile) }, cards].into_iter().chain(rest(profile)).collect();
     }
+    let mut blocks: Vec<Block> = profiles.iter().map(|profile| Block::text(title(profile))).collect();
+    blocks.extend(columns_by_part(profiles));
+    for profile in profiles {
+        let rest = rest(profile);
+        if !rest.is_empty() {
+            blocks.push(Block::Heading { text: title(profile) });
+            blocks.extend(rest);
+        }
+    }
+    blocks
 }
 
 fn series_blocks(series: &SeriesProfile) -> Vec<Block> {
