@@ -1,5 +1,10 @@
 //! Rows of steps and plans, seen before anything runs.
 
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Date32Array, Int64Array};
+
+use crate::exact_values::write;
 use crate::support::{TestDirectory, repository};
 
 /// The spec and data of the mistakes, without a mistake.
@@ -130,7 +135,52 @@ fn trial_runs_read_a_sample_and_touch_no_real_output() {
     for wrong in ["--sample=0", "--sample=200%", "--sample=x"] {
         shop.forebay(&["run", "spec.yaml", wrong]).expect(64);
     }
+    for unclear in ["1", "1.0"] {
+        let call = shop.forebay(&["run", "spec.yaml", "--sample", unclear]).expect(64);
+        assert!(call.stderr.contains("write 1% for one percent, or 100% for everything"), "{}", call.stderr);
+    }
     shop.forebay(&["run", "spec.yaml", "--limit=0"]).expect(78);
+}
+
+/// Metadata tell the rows of files, and not those of a sample. Two steps read the rows once.
+#[test]
+fn passes_tell_the_rows_that_they_read() {
+    let shop = TestDirectory::new();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("day", Arc::new(Date32Array::from_iter_values((0..400).map(|row| row / 20)))),
+        ("store", Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 20)))),
+        ("qty", Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 7)))),
+    ];
+    write(&shop, "sales.parquet", columns);
+    let step = |name: &str, least: usize| {
+        format!(
+            "  {name}: {{ from: sales, do: [ {{ filter: qty > {least} }}, {{ standardize: {{ columns: [qty] }} }} ] }}\n"
+        )
+    };
+    let spec = |order: &str| {
+        let source =
+            format!("version: 1\nname: s\nsources:\n  sales: {{ parquet: {{ path: sales.parquet }}{order} }}\n");
+        let sink = "sinks:\n  a: { from: a, parquet: { path: a } }\n  b: { from: b, parquet: { path: b } }\n";
+        format!("{source}steps:\n{}{}{sink}", step("a", 2), step("b", 4))
+    };
+    // The rows of each pass, as people read them.
+    let told = |order: &str, args: &[&str]| -> Vec<String> {
+        shop.write("spec.yaml", &spec(order));
+        let text = shop.forebay(&[&["run", "spec.yaml"], args].concat()).expect(0).stdout;
+        let passes = text.lines().filter_map(|line| line.strip_prefix("pass ")?.split_once(": "));
+        let passes = passes.filter_map(|(_, done)| Some(done.split_once(" rows read")?.0.to_owned()));
+        passes.inspect(|rows| assert!(!rows.is_empty(), "{text}")).collect()
+    };
+    let series = ", time: day, keys: [store]";
+    for (order, state) in [(series, "series"), ("", "rows")] {
+        let state = format!("--state={state}");
+        assert_eq!(told(order, &[&state]), ["400"; 3]);
+        assert_eq!(told(order, &[&state, "--limit=100"]), ["100"; 3]);
+        assert_eq!(told(order, &[&state, "--sample=100%"]), ["400"; 3]);
+        let some = told(order, &[&state, "--sample=30%"]);
+        assert!(some.len() == 3 && some.iter().all(|rows| *rows == some[0]), "{some:?}");
+        assert!((1..400).contains(&some[0].parse::<usize>().unwrap()), "{some:?}");
+    }
 }
 
 #[test]

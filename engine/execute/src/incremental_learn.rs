@@ -362,11 +362,13 @@ impl<'a> IncrementalLane<'a> {
         }
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
-        let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
-        let kept = history.rows(0..tasks.len()) - read;
+        let kept: u64 =
+            (0..tasks.len()).filter(|task| !read.contains(task)).map(|task| history.rows(task..task + 1)).sum();
         // Rows that were read twice count once.
         let mut sum = if todo.is_empty() { along.counts } else { RowCounts::default() };
         done.parts.into_values().for_each(|made| sum.add(made.counts));
+        // Spans of a sample do not tell their rows: those count that were read.
+        let read = history.known_rows(read).unwrap_or_else(|| sum.input.max(along.counts.input));
         sum.input = kept + read;
         let mut answers = lock(answers)?;
         answers.record_counts(sum, kept);

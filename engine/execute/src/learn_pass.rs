@@ -524,8 +524,9 @@ impl LearnPass<'_> {
         let mut progress = ScanProgress::new(spans(), share.min(1.0));
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
+            let mut streamed = RowCounts::default();
             for TappedChain { chain, places } in chains {
-                let streamed = chain.run(chunks, carry, &mut |want, input| {
+                let counted = chain.run(chunks, carry, &mut |want, input| {
                     let place = places[want];
                     let ask = run.lane.asks[place];
                     if !wants(place) {
@@ -534,8 +535,10 @@ impl LearnPass<'_> {
                     let analyzer = &bound.asks[ask].ask.analyzer;
                     catch_panic(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
                 });
-                counts.add(streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
+                streamed.add(counted.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
             }
+            // Rows that several chains take are read once.
+            counts.add(RowCounts { input: rows, ..streamed });
             self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         };

@@ -81,7 +81,8 @@ pub struct SpanDigests {
 struct SpanDigest {
     content: ContentId,
     bytes: u64,
-    rows: u64,
+    /// `None` where the metadata do not tell.
+    rows: Option<u64>,
     boundary: u64,
 }
 
@@ -109,7 +110,7 @@ impl SpanDigests {
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
             let name = span.pieces.last().map_or("", |piece| piece.relative.as_str());
             let boundary = xxh3_64(name.as_bytes());
-            SpanDigest { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
+            SpanDigest { content: content.finish(), bytes: span.bytes(), rows: span.rows(), boundary }
         };
         let spans: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
         let mut before = vec![IdBuilder::new("tasks").finish()];
@@ -248,7 +249,12 @@ impl SpanIndex {
 
     /// Rows of some spans, as far as their metadata tell.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
-        self.digests.spans[tasks].iter().map(|mark| mark.rows).sum()
+        self.digests.spans[tasks].iter().filter_map(|mark| mark.rows).sum()
+    }
+
+    /// Rows of some spans; `None` where the metadata of one of them do not tell.
+    pub fn known_rows(&self, tasks: impl IntoIterator<Item = usize>) -> Option<u64> {
+        tasks.into_iter().map(|task| self.digests.spans[task].rows).sum()
     }
 
     /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined

@@ -23,15 +23,18 @@ pub enum RunSample {
     Share(f64),
 }
 
-/// `1%` or `0.01`.
+/// `1%` or `0.01`. `1` is refused: it may be meant as one percent, or as everything.
 impl FromStr for RunSample {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.trim().parse::<f64>().ok();
-        let share = match text.strip_suffix('%') {
-            Some(percent) => number(percent).map(|percent| percent / 100.0),
-            None => number(text),
+        let share = match (text.strip_suffix('%'), number(text)) {
+            (Some(percent), _) => number(percent).map(|percent| percent / 100.0),
+            (None, Some(1.0)) => {
+                return Err(format!("`{text}` is not clear; write 1% for one percent, or 100% for everything"));
+            }
+            (None, share) => share,
         };
         let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
         share.map(RunSample::Share).ok_or_else(|| format!("`{text}` is not a share; write 1% or 0.01"))
