@@ -167,7 +167,7 @@ fn unknown_names() {
 
 #[test]
 fn types_that_do_not_fit() {
-    let says = ["`city` is Utf8, not a number", "spec.yaml:10:"];
+    let says = ["`city` is text, not a number", "spec.yaml:10:"];
     fails(good, &spec("- standardize: { columns: [city] }"), 78, "FB0108", &says);
     fails(good, &spec("- standardize: { columns: [\"*\"] }"), 78, "FB0108", &says[..1]);
     fails(good, &spec("- filter: \"price\""), 78, "FB0110", &["not a condition", "spec.yaml:10:"]);

@@ -65,6 +65,11 @@ fn a_preview_takes_conditions_samples_and_sources() {
     assert!(unknown.stderr.contains("did you mean `totals`?"), "{}", unknown.stderr);
     let column = shop.forebay(&["preview", "spec.yaml", "--where=qyt > 3"]).expect(78);
     assert!(column.stderr.contains("did you mean `qty`?"), "{}", column.stderr);
+    for condition in ["qyt > 3", "qty >", "qty", "nonsense(qty)"] {
+        let call = shop.forebay(&["preview", "spec.yaml", "--where", condition]).expect(78);
+        assert!(call.stderr.contains("| in --where\n"), "{}", call.stderr);
+        assert!(!call.stderr.contains("filter"), "{}", call.stderr);
+    }
 }
 
 #[test]

@@ -373,9 +373,9 @@ fn faults() {
         (
             lag(json!({"by": ["5ms"], "time": "at"})),
             codes::BAD_VALUE,
-            "`5ms` is finer than `at`, which is Timestamp(s)",
+            "`5ms` is finer than `at`, which is a timestamp(s)",
         ),
-        (lag(json!({"by": ["7t"]})), codes::BAD_VALUE, "`7t` counts integers, and `day` is Date32"),
+        (lag(json!({"by": ["7t"]})), codes::BAD_VALUE, "`7t` counts integers, and `day` is a date"),
         (lag(json!({"time": "tick"})), codes::BAD_VALUE, "`1w` cannot be told from `tick`, which is an integer"),
         (
             lag(json!({"time": "price"})),
@@ -387,7 +387,7 @@ fn faults() {
         (
             lag(json!({"columns": ["store"]})),
             codes::COLUMN_TYPE,
-            "`store` is Utf8, not a number, boolean, date or time",
+            "`store` is text, not a number, boolean, date or time",
         ),
         (lag(json!({"by": ["1d"]})), codes::COLUMN_CLASH, "`lag` writes `qty_lag_1d`, which exists already"),
         (
@@ -449,7 +449,7 @@ fn faults() {
             "`half` is neither a number of values (14) nor a share of the rows (50%)",
         ),
         (rolling(json!({"compute": [{"quantile": 1.5}]})), codes::BAD_VALUE, "`quantile: 1.5` is not between 0 and 1"),
-        (rolling(json!({"columns": ["day"]})), codes::COLUMN_TYPE, "`day` is Date32, not a number or boolean"),
+        (rolling(json!({"columns": ["day"]})), codes::COLUMN_TYPE, "`day` is a date, not a number or boolean"),
         (
             with_fields(json!({"columns": ["qty"], "compute": ["slope"]}), "expanding", json!({})),
             codes::MISSING_FIELD,
@@ -483,7 +483,7 @@ fn faults() {
             codes::BAD_VALUE,
             "`season: 0d` is no distance",
         ),
-        (index(json!({"period": "hour"})), codes::COLUMN_TYPE, "`day` is Date32, not a timestamp"),
+        (index(json!({"period": "hour"})), codes::COLUMN_TYPE, "`day` is a date, not a timestamp"),
         (index(json!({"time": "tick"})), codes::COLUMN_TYPE, "`tick` is Int64, not a date or timestamp"),
         (
             index(json!({"period": {"expression": "price / 2"}})),

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, St
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use csv::ByteRecord;
-use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, codes};
+use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, codes, type_label};
 
 use crate::files::rows::{BatchIterator, InputFile};
 use crate::files::texts::first_inexact_float;
@@ -150,7 +150,7 @@ fn convert_text(text: &ArrayRef, data_type: &DataType) -> std::result::Result<Ar
     }
     let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)).unwrap_or(0);
     let value = text.as_string_opt::<i32>().map_or("", |text| text.value(row));
-    Err((row, format!("`{}` is not of type {data_type}", truncate_value(value))))
+    Err((row, format!("`{}` is not of type {}", truncate_value(value), type_label(data_type))))
 }
 
 fn truncate_value(value: &str) -> String {

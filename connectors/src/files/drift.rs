@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, codes, logical_type, type_label, type_words};
 
 use super::policy::{AddedColumnPolicy, MissingColumnPolicy, SchemaPolicy};
 
@@ -126,8 +126,8 @@ impl FileSchemas {
                             Some(wide) => widest[i] = wide,
                             None => lines.push(format!(
                                 "column `{name}` is {}, expected {}",
-                                other.data_type(),
-                                field.data_type()
+                                type_words(other.data_type()),
+                                type_words(field.data_type())
                             )),
                         }
                         if !policy.nullable && other.is_nullable() != field.is_nullable() {
@@ -139,7 +139,11 @@ impl FileSchemas {
             }
             for field in fields.iter().filter(|_| policy.added == AddedColumnPolicy::Fault) {
                 if expected.find(field.name()).is_none() {
-                    lines.push(format!("column `{}` ({}) is not expected", field.name(), field.data_type()));
+                    lines.push(format!(
+                        "column `{}` ({}) is not expected",
+                        field.name(),
+                        type_label(field.data_type())
+                    ));
                 }
             }
             lines
@@ -261,7 +265,7 @@ mod tests {
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));
         let fault = schemas.merge(&SchemaPolicy::default()).unwrap_err();
-        assert_eq!(fault.notes(), ["a: column `x` is Utf8, expected Int64", "d: column `x` is Int32, expected Int64"]);
+        assert_eq!(fault.notes(), ["a: column `x` is text, expected Int64", "d: column `x` is Int32, expected Int64"]);
         let mut schemas = FileSchemas::default();
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));

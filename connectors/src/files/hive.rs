@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Date32Array, DictionaryArray, Int32Array, Int64Array, StringArray, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Int32Type};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_label};
 
 /// The value that stands for null, by Hive's convention.
 pub(crate) const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -86,7 +86,12 @@ impl DateParser for arrow::datatypes::Date32Type {
 
 /// A partition value as an array of one row, in the column's type.
 pub(crate) fn partition_scalar(value: &str, data_type: &DataType) -> Result<ArrayRef> {
-    let wrong = || Fault::new(codes::SCHEMA_DRIFT, format!("the partition value `{value}` is not of type {data_type}"));
+    let wrong = || {
+        Fault::new(
+            codes::SCHEMA_DRIFT,
+            format!("the partition value `{value}` is not of type {}", type_label(data_type)),
+        )
+    };
     if value == NULL {
         return Ok(new_null_array(data_type, 1));
     }

@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
-use forebay_model::{AnalyzerInput, Fault, Result, codes};
+use forebay_model::{AnalyzerInput, Fault, Result, codes, type_label};
 
 /// Buffer size in rows for gathering the valid values of a column with nulls.
 const GATHER_ROWS: usize = 4096;
@@ -37,7 +37,10 @@ impl NumericColumn {
             T::Null => T::Float64,
             T::Dictionary(_, value) => (**value).clone(),
             other => {
-                return Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} does not hold numbers")));
+                return Err(Fault::new(
+                    codes::COLUMN_TYPE,
+                    format!("a column of type {} does not hold numbers", type_label(other)),
+                ));
             }
         };
         NumericColumn::of(&cast(column, &target)?)

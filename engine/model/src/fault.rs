@@ -433,6 +433,16 @@ impl Fault {
         self
     }
 
+    /// Gives the step another name, here and in the faults reported with this one.
+    pub fn rename_step(mut self, from: &str, to: &str) -> Self {
+        if let Some(step) = self.0.site.step.as_mut().filter(|step| *step == from) {
+            to.clone_into(step);
+        }
+        let others = std::mem::take(&mut self.0.others);
+        self.0.others = others.into_iter().map(|other| other.rename_step(from, to)).collect();
+        self
+    }
+
     /// Sets the pass, unless it is set.
     pub fn pass(mut self, pass: impl Into<String>) -> Self {
         self.0.site.pass.get_or_insert_with(|| pass.into());

@@ -50,7 +50,7 @@ pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
-pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type};
+pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_words};
 pub use take::{take_batch, take_rows};
 pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};

@@ -19,6 +19,26 @@ pub fn logical_type(physical: &DataType) -> DataType {
     }
 }
 
+/// The name of a type in messages and profiles: `text`, `date`, `timestamp(ms)`, `boolean`; others as Arrow calls them.
+pub fn type_label(data_type: &DataType) -> String {
+    match logical_type(data_type) {
+        DataType::Utf8 => "text".to_owned(),
+        DataType::Date32 => "date".to_owned(),
+        // With its unit, by which types may differ.
+        other @ DataType::Timestamp(..) => other.to_string().replacen("Timestamp", "timestamp", 1),
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::List(item) | DataType::LargeList(item) => format!("list of {}", type_label(item.data_type())),
+        other => other.to_string(),
+    }
+}
+
+/// The same as a noun of a sentence: `a date`.
+pub fn type_words(data_type: &DataType) -> String {
+    let label = type_label(data_type);
+    let takes_article = ["date", "timestamp", "boolean", "list"].iter().any(|noun| label.starts_with(noun));
+    if takes_article { format!("a {label}") } else { label }
+}
+
 /// Whether the type is a vector type whose width is not learned yet.
 pub fn is_unsized_vector(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, 0))
@@ -141,9 +161,10 @@ impl StringColumn {
                 let narrow = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
                 StringColumn::of(&cast(column, &narrow)?)
             }
-            other if other.is_nested() => {
-                Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} cannot be read as text")))
-            }
+            other if other.is_nested() => Err(Fault::new(
+                codes::COLUMN_TYPE,
+                format!("a column of type {} cannot be read as text", type_label(other)),
+            )),
             _ => match dictionary_of(column)? {
                 Some(dictionary) => Ok(dictionary),
                 None => Ok(StringColumn::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),

@@ -5,7 +5,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 use arrow::temporal_conversions::NANOSECONDS;
 
-use crate::{Fault, Result, codes};
+use crate::{Fault, Result, codes, type_words};
 
 /// A time up to which rows are the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl TimeCutoff {
     /// The last tick of the past in a column of times.
     pub fn last_tick(&self, time: &Field) -> Result<i64> {
         let wrong = || {
-            Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), time.data_type()))
+            Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), type_words(time.data_type())))
                 .hint("write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number where times are numbers")
         };
         let Some(tick) = tick_nanoseconds(time.data_type()) else {

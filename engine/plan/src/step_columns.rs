@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes};
+use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes, type_words};
 
 use crate::label_horizon::LabelHorizon;
 use crate::leakage::ColumnAges;
@@ -101,8 +101,10 @@ pub fn check_recursive_label(future: &FutureFlow, label: &str) -> Result<()> {
     if field.data_type().is_floating() {
         return Ok(());
     }
-    let message =
-        format!("`strategy: recursive` makes predictions values of `{label}`, which is {}", field.data_type());
+    let message = format!(
+        "`strategy: recursive` makes predictions values of `{label}`, which is {}",
+        type_words(field.data_type())
+    );
     let hint = format!(
         "make it a number with a fraction before `future_rows`: `derive: {{ {label}: \"CAST({label} AS DOUBLE)\" }}`"
     );

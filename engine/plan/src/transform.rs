@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, type_words};
 use serde_json::Value;
 
 use crate::column_selector::unknown_column;
@@ -111,7 +111,7 @@ impl<'a> BindScope<'a> {
     ) -> Result<Vec<&'a Field>> {
         let (fields, mut faults) = columns.matches(self.schema);
         faults.extend(fields.iter().filter(|field| !accepts(field)).map(|field| {
-            let message = format!("`{}` is {}, not {wanted}", field.name(), field.data_type());
+            let message = format!("`{}` is {}, not {wanted}", field.name(), type_words(field.data_type()));
             Fault::new(forebay_model::codes::COLUMN_TYPE, message)
                 .column(field.name())
                 .hint("`cast` or `derive` it before this step, or leave it out")

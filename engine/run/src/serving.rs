@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
-use forebay_model::{Chunk, Fault, Result, codes, logical_type};
+use forebay_model::{Chunk, Fault, Result, codes, logical_type, type_words};
 use forebay_plan::{
     BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream, PlanOp, SqlCompiler,
     TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
@@ -206,7 +206,8 @@ fn fit_type(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(column, field.data_type(), &strict).map_err(|error| {
-        let message = format!("`{}` is {}, not {}", field.name(), column.data_type(), field.data_type());
+        let message =
+            format!("`{}` is {}, not {}", field.name(), type_words(column.data_type()), type_words(field.data_type()));
         Fault::new(codes::COLUMN_TYPE, message).column(field.name()).cause(error)
     })
 }

@@ -142,9 +142,11 @@ impl Session {
             ..self.clone()
         };
         let report = match request.artifact {
-            Some(artifact) => session.apply(&wanted, artifact)?,
-            None => session.run(&wanted)?,
+            Some(artifact) => session.apply(&wanted, artifact),
+            None => session.run(&wanted),
         };
+        // The condition is a step of a node that no spec has.
+        let report = report.map_err(|fault| fault.rename_step(&format!("{SHOWN}.{FILTER}"), SHOWN))?;
         let output = report.outputs.first().ok_or_else(|| Fault::internal("rows without an output"))?;
         let source = self.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
         let dataset = source.discover(&session.io, &[])?;

@@ -42,7 +42,7 @@ pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
 fn columns_by_part(profiles: &[&DatasetProfile]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for column in profiles.first().iter().flat_map(|profile| &profile.columns) {
-        blocks.push(Block::Heading { text: format!("{}, {}", column.name, column.r#type) });
+        blocks.push(Block::Heading { text: format!("{}, {}", column.name, column.type_label()) });
         let columns = profiles.iter().filter_map(|profile| {
             let found = profile.column(&column.name)?;
             Some(ColumnCard { name: part(profile).to_owned(), ..card(found) })
@@ -117,7 +117,7 @@ fn card(column: &ColumnProfile) -> ColumnCard {
     let histogram = column.numeric.as_ref().map(|numeric| numeric.histogram.as_slice()).unwrap_or_default();
     ColumnCard {
         name: column.name.clone(),
-        r#type: column.r#type.clone(),
+        r#type: column.type_label(),
         lines: present::profile::column_lines(column),
         svg: drawn(|| charts::histogram(histogram)),
     }

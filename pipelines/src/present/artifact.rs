@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::Result;
+use forebay_model::{Result, type_label};
 use forebay_run::{Artifact, LearnedFinding, StepFit};
 
 /// An artifact as text; findings are cut after `rows` rows.
 pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
     let mut text = format!("artifact {} of {}\n", artifact.id, artifact.pipeline.name);
     for (source, schema) in &artifact.schemas {
-        let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+        let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), type_label(field.data_type())));
         text += &format!("\nsource {source}: {}\n", columns.collect::<Vec<_>>().join(", "));
     }
     if !artifact.fits.is_empty() {

@@ -137,7 +137,9 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
     // A data site tells these in its own line; a place in the spec tells the step by itself.
     if let (None, Some(step)) = (&site.spec, &site.step) {
         let field = site.field.as_ref().map_or_else(String::new, |field| format!(", field `{}`", printable(field)));
-        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in step {}{field}", printable(step));
+        // The condition of `preview --where` is an option, and no step of the spec.
+        let kind = if step.starts_with("--") { "" } else { "step " };
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in {kind}{}{field}", printable(step));
     }
     if let Some(pass) = &site.pass {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));

@@ -64,7 +64,7 @@ pub(crate) fn pair_line(pair: &ColumnPair) -> String {
 }
 
 fn column_text(column: &ColumnProfile) -> String {
-    let mut text = format!("\n{}  {}\n", column.name, column.r#type);
+    let mut text = format!("\n{}  {}\n", column.name, column.type_label());
     column_lines(column).iter().for_each(|line| text += &format!("  {line}\n"));
     text += &column.numeric.as_ref().map(bars).unwrap_or_default();
     text

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBui
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
-use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
@@ -78,7 +78,7 @@ impl Transform for MultiHot {
                 }
                 _ => {
                     let wanted = if self.delimiter.is_some() { "text" } else { "a list of text" };
-                    let message = format!("`{name}` is {}, not {wanted}", field.data_type());
+                    let message = format!("`{name}` is {}, not {wanted}", type_words(field.data_type()));
                     let fault = Fault::new(codes::COLUMN_TYPE, message).column(name);
                     return Err(fault.hint("set `delimiter` for text, leave it out for lists"));
                 }

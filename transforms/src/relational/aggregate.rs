@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type};
+use forebay_model::{
+    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type, type_words,
+};
 use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
@@ -257,7 +259,7 @@ impl AggregateExpression {
             AggregateExpression::WeightedMean(_) => (data_type.is_numeric(), "a number"),
             _ => (is_time || data_type.is_integer(), "a date, a timestamp or a whole number"),
         };
-        let message = || format!("`{}` is {data_type}, not {what}", field.name());
+        let message = || format!("`{}` is {}, not {what}", field.name(), type_words(data_type));
         (!fits).then(|| Fault::new(codes::COLUMN_TYPE, message()).column(field.name()))
     }
 
@@ -325,7 +327,7 @@ impl Aggregate {
             (Some(time), Some(every)) => {
                 let field = scope.field(time)?;
                 if !matches!(field.data_type(), DataType::Timestamp(..) | DataType::Date32) {
-                    let message = format!("`{time}` is {}, not a date or timestamp", field.data_type());
+                    let message = format!("`{time}` is {}, not a date or timestamp", type_words(field.data_type()));
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
                 }
                 let seconds = parse_bucket_length(every)?;
@@ -361,7 +363,7 @@ impl Aggregate {
             match scope.field(compute.column()) {
                 Err(fault) => faults.push(fault),
                 Ok(field) if compute.needs_numbers() && !field.data_type().is_numeric() => {
-                    let message = format!("`{}` is {}, not a number", field.name(), field.data_type());
+                    let message = format!("`{}` is {}, not a number", field.name(), type_words(field.data_type()));
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                 }
                 Ok(field) => computed.push(ResolvedResult { data_type: field.data_type().clone(), ..result }),

@@ -1,7 +1,7 @@
 //! `as_of_join`: the row of another table that was there at the time of each row.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{
     AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp, Transform,
 };
@@ -105,7 +105,8 @@ impl Transform for AsOfJoin {
         let right_time = self.right_time.as_ref().unwrap_or(&time.name).clone();
         let mut faults = Vec::new();
         let mut unlike = |here: &String, there: &String, a: &DataType, b: &DataType| {
-            let message = format!("`{here}` is {a} here and `{there}` is {b} in `{}`", self.with);
+            let message =
+                format!("`{here}` is {} here and `{there}` is {} in `{}`", type_words(a), type_words(b), self.with);
             faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
         };
         for (here, there) in here.iter().zip(there) {

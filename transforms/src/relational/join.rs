@@ -7,7 +7,7 @@ use arrow::compute::{filter, is_not_null, is_null, not};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, take_rows};
+use forebay_model::{Fault, Finding, Result, codes, take_rows, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp, HeldRows, JoinBy,
     JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform, duplicate_key_fault, key_text, met_twice_fault,
@@ -167,7 +167,14 @@ impl Join {
             let here = scope.field(here)?;
             let (a, b) = (here.data_type(), there.data_type());
             if a != b && !(a.is_integer() && b.is_integer()) {
-                let message = format!("`{}` is {a} here and `{}` is {b} in `{}`", here.name(), there.name(), self.with);
+                let message = format!(
+                    "`{}` is {} here and `{}` is {} in `{}`",
+                    here.name(),
+                    type_words(a),
+                    there.name(),
+                    type_words(b),
+                    self.with
+                );
                 faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here.name()).hint("`cast` one of them"));
             }
         }

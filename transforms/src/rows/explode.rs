@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array, UInt64Array};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{BindScope, ConfiguredTransform, ExpandOp, ExpandedRows, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -37,7 +37,7 @@ impl Transform for Explode {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let field = scope.field(&self.column)?;
         let Some(element) = element_field(field.data_type()) else {
-            let message = format!("`{}` is {}, not a list", field.name(), field.data_type());
+            let message = format!("`{}` is {}, not a list", field.name(), type_words(field.data_type()));
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
         };
         let keep_empty = self.keep_empty;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -125,8 +125,11 @@ impl LengthSpec {
             return if unit == LengthUnit::Tick { Ok(count) } else { Err(integer_time_fault(self, name)) };
         };
         if unit == LengthUnit::Tick {
-            return Err(bad_value(format!("`{self}` counts integers, and `{name}` is {}", time.data_type))
-                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+            return Err(bad_value(format!(
+                "`{self}` counts integers, and `{name}` is {}",
+                type_words(&time.data_type)
+            ))
+            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
         }
         let nanoseconds = count * unit.text_and_nanoseconds().1;
         if nanoseconds % tick == 0 {
@@ -135,7 +138,7 @@ impl LengthSpec {
         Err(match time.data_type {
             DataType::Date32 => bad_value(format!("`{self}` is not a whole number of days, and `{name}` holds dates"))
                 .hint("use days or weeks, or a column of timestamps"),
-            _ => bad_value(format!("`{self}` is finer than `{name}`, which is {}", time.data_type)),
+            _ => bad_value(format!("`{self}` is finer than `{name}`, which is {}", type_words(&time.data_type))),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{DatePart, cast, date_part};
 use arrow::datatypes::{DataType, Field, Int64Type, UInt64Type};
-use forebay_model::{Fault, Result, StringColumn, codes};
+use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{BindScope, MapOp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,8 @@ impl SeasonalPeriod {
                 let expression = scope.expression(text)?;
                 let data_type = expression.field.data_type();
                 if !(data_type.is_string() || is_integer_like(data_type)) {
-                    let message = format!("`{text}` is {data_type}, not an integer, text, boolean or date");
+                    let message =
+                        format!("`{text}` is {}, not an integer, text, boolean or date", type_words(data_type));
                     return Err(Fault::new(codes::EXPRESSION, message).hint("round or cast it inside the expression"));
                 }
                 let kernel = expression.kernel;
@@ -81,7 +82,7 @@ impl SeasonalPeriod {
             _ => Some("a date or timestamp"),
         };
         if let Some(wanted) = wanted {
-            let message = format!("`{}` is {}, not {wanted}", time.name, time.data_type);
+            let message = format!("`{}` is {}, not {wanted}", time.name, type_words(&time.data_type));
             return Err(Fault::new(codes::COLUMN_TYPE, message)
                 .column(&time.name)
                 .hint("give the slot as `period: { expression: ... }`"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{BindScope, ColumnSelector, PlanOp, WindowOp};
 use forebay_window as window;
 use forebay_window::{SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan, WordEncoding};
@@ -216,7 +216,7 @@ pub(crate) fn time_column(scope: &BindScope<'_>, step: &str, time: &Option<Strin
     };
     let field = scope.field(name)?;
     if !TimeColumn::is_time_type(field.data_type()) {
-        let message = format!("`{name}` is {}, not a date, timestamp or signed integer", field.data_type());
+        let message = format!("`{name}` is {}, not a date, timestamp or signed integer", type_words(field.data_type()));
         return Err(Fault::new(codes::COLUMN_TYPE, message).column(name).hint("`cast` it before this step"));
     }
     Ok(TimeColumn { name: name.clone(), data_type: field.data_type().clone() })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use delta_kernel::engine::arrow_conversion::TryFromArrow as _;
 use delta_kernel::schema::{StructField, StructType};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 
 use super::table_types::table_schema;
 
@@ -35,7 +35,8 @@ impl WrittenColumns {
         for name in partition_by {
             let data_type = schema.field_with_name(name).ok().map(|field| field.data_type());
             if let Some(data_type) = data_type.filter(|data_type| !is_partition_type(data_type)) {
-                let message = format!("a Delta table cannot be partitioned by `{name}`, which is {data_type}");
+                let message =
+                    format!("a Delta table cannot be partitioned by `{name}`, which is {}", type_words(data_type));
                 return Err(Fault::new(codes::UNSUPPORTED, message)
                     .column(name)
                     .hint("choose a text, a date or an integer"));

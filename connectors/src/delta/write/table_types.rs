@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, codes, logical_type, type_words};
 
 const NANOSECONDS_PER_TICK: i64 = 1000;
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
@@ -48,7 +48,8 @@ pub(super) fn table_schema(schema: &Schema) -> Result<SchemaRef> {
     let field = |field: &FieldRef| match table_type(field.data_type()) {
         Some(data_type) => Ok(Field::new(field.name(), data_type, true)),
         None => {
-            let message = format!("a Delta table has no type for `{}`, which is {}", field.name(), field.data_type());
+            let message =
+                format!("a Delta table has no type for `{}`, which is {}", field.name(), type_words(field.data_type()));
             let fault = Fault::new(codes::UNSUPPORTED, message).column(field.name());
             Err(fault.hint("cast the column before it is written, or leave it out"))
         }

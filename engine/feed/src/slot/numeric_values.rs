@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::*;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 
 use super::features::FeatureField;
 
@@ -223,7 +223,7 @@ fn to_numeric(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
             } else {
                 "make numbers of it before, or list it under `categorical`"
             };
-            return Err(Fault::new(codes::COLUMN_TYPE, format!("{data_type} is not {what}")).hint(hint));
+            return Err(Fault::new(codes::COLUMN_TYPE, format!("{} is not {what}", type_words(data_type))).hint(hint));
         }
     };
     Ok(cast(&values, &to)?)

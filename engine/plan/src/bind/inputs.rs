@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, codes};
+use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, codes, type_words};
 
 use super::PipelineBinder;
 use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
@@ -125,7 +125,7 @@ fn union_hint(first: &Schema, other: &Schema) -> String {
         (Some(field), _, _) => format!("`{}` is in the first one only: `select` the same columns", field.name()),
         (_, Some(field), _) => format!("`{}` is in the second one only: `select` the same columns", field.name()),
         (_, _, Some((field, other))) => {
-            let (name, data_type) = (field.name(), field.data_type());
+            let (name, data_type, other) = (field.name(), type_words(field.data_type()), type_words(other));
             format!("`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them")
         }
         _ => "`select` the columns in the same order".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use forebay_feed::{BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions};
-use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_model::{Fault, Pipeline, Result, codes, type_words};
 use forebay_plan::{BoundPipeline, PlanOp, unknown_column};
 
 use crate::deadline::parse_duration;
@@ -126,7 +126,7 @@ fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
         DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
         DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
         _ => {
-            let message = format!("`{time}` is {data_type}, which is no time");
+            let message = format!("`{time}` is {}, which is no time", type_words(data_type));
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(time));
         }
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_model::{Finding, Result, logical_type};
+use forebay_model::{Finding, Result, logical_type, type_label};
 use serde::{Deserialize, Serialize};
 
 use super::HISTOGRAM_BINS;
@@ -204,6 +204,11 @@ impl ColumnProfile {
     pub(super) fn unlisted_max(&self) -> u64 {
         let least = self.frequent.iter().map(|value| value.count).min().unwrap_or(0);
         if self.distinct_is_exact { 0 } else { least }
+    }
+
+    /// Its type in the words of messages, such as `text` and `date`.
+    pub fn type_label(&self) -> String {
+        self.r#type.parse::<DataType>().map_or_else(|_| self.r#type.clone(), |data_type| type_label(&data_type))
     }
 
     /// The share of rows without a value, NaN included.

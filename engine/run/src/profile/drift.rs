@@ -98,7 +98,7 @@ fn only_reason(name: &str, reason: &str) -> ColumnDrift {
 /// Compares the profile of a column with a baseline.
 pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, options: &DriftOptions) -> ColumnDrift {
     if before.r#type != now.r#type {
-        return only_reason(&before.name, &format!("the type was {} and is {}", before.r#type, now.r#type));
+        return only_reason(&before.name, &format!("the type was {} and is {}", before.type_label(), now.type_label()));
     }
     let mut drift = ColumnDrift { name: before.name.clone(), ..ColumnDrift::default() };
     if before.rows == 0 || now.rows == 0 {
