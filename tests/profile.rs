@@ -1,6 +1,6 @@
 //! Profiles and drift through the front door, beside plain computations of the same numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -111,6 +111,26 @@ fn a_profile_holds_what_the_columns_hold() {
     assert_eq!(columns["day"]["time"], json!({ "first": "1970-01-01", "last": "1970-04-10" }));
     assert_eq!(columns["flag"]["frequent"][0], json!({ "value": "false", "count": 750 }));
     assert_eq!(columns["list"]["length"], json!({ "min": 0, "max": 2, "mean": 999.0 / 1000.0 }));
+    // Examples are values of the column, each once.
+    let examples = |name: &str| -> BTreeSet<String> {
+        let found = columns[name]["examples"].as_array().unwrap();
+        let examples: BTreeSet<String> = found.iter().map(|text| text.as_str().unwrap().to_owned()).collect();
+        assert_eq!(examples.len(), found.len(), "{name}");
+        examples
+    };
+    assert_eq!(examples("flag"), ["false", "true"].map(str::to_owned).into());
+    assert_eq!(examples("word"), (0..ROWS).filter_map(text).collect());
+    let day = |row: usize| jiff::civil::date(1970, 1, 1).checked_add(jiff::Span::new().days(row as i64 / 10)).unwrap();
+    let values: [(&str, BTreeSet<String>); 3] = [
+        ("n", (0..ROWS).map(|row| (row as i64 - 100).to_string()).collect()),
+        ("x", values.iter().map(|x| format!("{:?}", x + 0.0)).collect()),
+        ("day", (0..ROWS).map(|row| day(row).to_string()).collect()),
+    ];
+    for (name, values) in values {
+        let found = examples(name);
+        assert!(found.len() == 5 && found.is_subset(&values), "{name}: {found:?}");
+    }
+    assert_eq!(columns["list"].get("examples"), None);
 
     // Again: nothing is read.
     let read = |events: &str| -> u64 {
@@ -122,9 +142,21 @@ fn a_profile_holds_what_the_columns_hold() {
     table(&shop, "data/c.parquet", ROWS..ROWS + 10);
     // For people.
     let text = shop.forebay(&["profile", "data"]).expect(0).stdout;
-    for part in ["data: 1,010 rows, 6 columns", "x  Float64", "infinite", "1970-01-01 to 1970-04-11", "length 0 to 5"] {
+    for part in [
+        "data: 1,010 rows, 6 columns",
+        "x  Float64",
+        "word  text",
+        "day  date",
+        "infinite",
+        "1970-01-01 to 1970-04-11",
+        "length 0 to 5",
+    ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
+    // Numbers and days have examples; the words are all among the frequent ones.
+    assert_eq!(text.matches("\n  such as ").count(), 3, "{text}");
+    shop.forebay(&["profile", "data", "--report=page.html"]).expect(0);
+    assert_eq!(std::fs::read_to_string(shop.path("page.html")).unwrap().matches("such as ").count(), 3);
 }
 
 #[test]

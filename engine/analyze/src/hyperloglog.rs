@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array, PrimitiveArray, StringArray, UInt64Array};
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, StringColumn, codes,
     logical_type,
@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dictionary_counts::{DictionaryCounts, string_elements};
 use crate::numeric_column::{NumericColumn, single_column};
+use crate::value_examples::ValueExamples;
 
 /// HyperLogLog estimate of the number of distinct values.
 ///
@@ -21,7 +22,8 @@ use crate::numeric_column::{NumericColumn, single_column};
 /// tables. The standard error is `1.04 / sqrt(2^precision)`, 0.81 % by default; small counts are nearly exact.
 ///
 /// Nulls and NaN are not counted as values; -0.0 equals 0.0. List elements count as values. The finding has one
-/// row: `estimate` (Float64), `nulls`, `nans` (UInt64).
+/// row: `estimate` (Float64), `nulls`, `nans` (UInt64), and `examples` (Utf8): a JSON array of the five values with
+/// the least hashes, as text, cut after some 250 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DistinctCount {
     /// The state holds `2^precision` bytes; 4 to 18.
@@ -39,8 +41,33 @@ impl Default for DistinctCount {
 pub struct DistinctCountState {
     nulls: u64,
     nans: u64,
-    registers: HllRegisters,
+    values: SeenValues,
     dictionary: DictionaryCounts,
+}
+
+/// What is kept of the values.
+#[derive(Debug)]
+struct SeenValues {
+    registers: HllRegisters,
+    examples: ValueExamples,
+}
+
+impl SeenValues {
+    /// Adds a value by the bytes that stand for it. `text` is called only for an example.
+    #[inline]
+    fn add(&mut self, bytes: &[u8], text: impl FnOnce() -> String) {
+        let hash = xxh3_64(bytes);
+        self.registers.add(hash);
+        self.examples.add(hash, text);
+    }
+
+    fn add_integers<T: ArrowPrimitiveType<Native: ToString>, const N: usize>(
+        &mut self,
+        array: &PrimitiveArray<T>,
+        bytes: impl Fn(T::Native) -> [u8; N],
+    ) {
+        array.iter().flatten().for_each(|value| self.add(&bytes(value), || value.to_string()));
+    }
 }
 
 #[derive(Debug)]
@@ -50,8 +77,8 @@ struct HllRegisters {
 }
 
 impl HllRegisters {
-    fn add(&mut self, bytes: &[u8]) {
-        let RegisterRank { register, rank } = RegisterRank::of(xxh3_64(bytes), self.precision);
+    fn add(&mut self, hash: u64) {
+        let RegisterRank { register, rank } = RegisterRank::of(hash, self.precision);
         self.ranks[register] = self.ranks[register].max(rank);
     }
 }
@@ -118,25 +145,31 @@ fn tau(mut x: f64) -> f64 {
 
 impl DistinctCountState {
     fn flush(&mut self) -> Result<()> {
-        let DistinctCountState { nulls, registers, dictionary, .. } = self;
-        dictionary.flush(|text, count| add_text(registers, nulls, text, count))
+        let DistinctCountState { nulls, values, dictionary, .. } = self;
+        dictionary.flush(|text, count| add_text(values, nulls, text, count))
     }
 
-    fn push_doubles(&mut self, array: &Float64Array) {
+    /// Adds numbers by their values as doubles; `text` writes them as the column's type does.
+    fn push_floats<T: ArrowPrimitiveType<Native: Into<f64>>>(
+        &mut self,
+        array: &PrimitiveArray<T>,
+        text: impl Fn(T::Native) -> String,
+    ) {
         for value in array.iter().flatten() {
-            if value.is_nan() {
+            let double: f64 = value.into();
+            if double.is_nan() {
                 self.nans += 1;
             } else {
-                self.registers.add(&(value + 0.0).to_le_bytes());
+                self.values.add(&(double + 0.0).to_le_bytes(), || text(value));
             }
         }
         self.nulls += array.null_count() as u64;
     }
 }
 
-fn add_text(registers: &mut HllRegisters, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
+fn add_text(values: &mut SeenValues, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
     match text {
-        Some(text) => registers.add(text.as_bytes()),
+        Some(text) => values.add(text.as_bytes(), || text.to_owned()),
         None => *nulls += count,
     }
     Ok(())
@@ -149,6 +182,10 @@ impl Analyzer for DistinctCount {
         "distinct_count"
     }
 
+    fn version(&self) -> u32 {
+        2
+    }
+
     fn config(&self) -> Value {
         json!({ "precision": self.precision })
     }
@@ -159,7 +196,8 @@ impl Analyzer for DistinctCount {
             return Err(Fault::new(codes::BAD_VALUE, message));
         }
         let registers = HllRegisters { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
-        Ok(DistinctCountState { nulls: 0, nans: 0, registers, dictionary: DictionaryCounts::default() })
+        let values = SeenValues { registers, examples: ValueExamples::default() };
+        Ok(DistinctCountState { nulls: 0, nans: 0, values, dictionary: DictionaryCounts::default() })
     }
 
     fn update(&self, state: &mut DistinctCountState, input: &AnalyzerInput<'_>) -> Result<()> {
@@ -167,19 +205,20 @@ impl Analyzer for DistinctCount {
         state.nulls += null_lists;
         for part in &parts {
             if !logical_type(part.data_type()).is_numeric() {
-                let DistinctCountState { nulls, registers, dictionary, .. } = state;
-                dictionary.push(&StringColumn::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
+                let DistinctCountState { nulls, values, dictionary, .. } = state;
+                dictionary.push(&StringColumn::of(part)?, |text, count| add_text(values, nulls, text, count))?;
                 continue;
             }
             match NumericColumn::of(part)? {
-                NumericColumn::Float64(array) => state.push_doubles(&array),
-                NumericColumn::Float32(array) => state.push_doubles(&array.unary(f64::from)),
+                // The sum is 0.0 for -0.0, whichever comes first.
+                NumericColumn::Float64(array) => state.push_floats(&array, |value| format!("{:?}", value + 0.0)),
+                NumericColumn::Float32(array) => state.push_floats(&array, |value| format!("{:?}", value + 0.0)),
                 NumericColumn::Int64(array) => {
-                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.values.add_integers(&array, i64::to_le_bytes);
                     state.nulls += array.null_count() as u64;
                 }
                 NumericColumn::UInt64(array) => {
-                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.values.add_integers(&array, u64::to_le_bytes);
                     state.nulls += array.null_count() as u64;
                 }
             }
@@ -192,8 +231,9 @@ impl Analyzer for DistinctCount {
         later.flush()?;
         state.nulls += later.nulls;
         state.nans += later.nans;
-        let pairs = state.registers.ranks.iter_mut().zip(&later.registers.ranks);
+        let pairs = state.values.registers.ranks.iter_mut().zip(&later.values.registers.ranks);
         pairs.for_each(|(rank, &other)| *rank = (*rank).max(other));
+        state.values.examples.merge(later.values.examples);
         Ok(())
     }
 
@@ -202,7 +242,8 @@ impl Analyzer for DistinctCount {
         let mut out = StateEncoder(out);
         out.varint(state.nulls)?;
         out.varint(state.nans)?;
-        out.raw(&state.registers.ranks)
+        out.raw(&state.values.registers.ranks)?;
+        state.values.examples.encode(&mut out)
     }
 
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
@@ -210,29 +251,33 @@ impl Analyzer for DistinctCount {
         let mut input = StateDecoder(input);
         state.nulls = input.varint()?;
         state.nans = input.varint()?;
-        input.raw(&mut state.registers.ranks)?;
-        if state.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
+        input.raw(&mut state.values.registers.ranks)?;
+        if state.values.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
             return Err(Fault::new(codes::CORRUPT, "a state has a register value out of range"));
         }
+        state.values.examples = ValueExamples::decode(&mut input)?;
         Ok(state)
     }
 
     fn finish(&self, mut state: DistinctCountState) -> Result<Finding> {
         state.flush()?;
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
-        let estimate = Float64Array::from(vec![estimate(&state.registers.ranks)]);
+        let estimate = Float64Array::from(vec![estimate(&state.values.registers.ranks)]);
+        let examples = json!(state.values.examples.texts().collect::<Vec<_>>()).to_string();
         Finding::of([
             ("estimate", Arc::new(estimate) as ArrayRef),
             ("nulls", count(state.nulls)),
             ("nans", count(state.nans)),
+            ("examples", Arc::new(StringArray::from(vec![examples])) as ArrayRef),
         ])
     }
 
     fn size_bytes(&self, state: &DistinctCountState) -> usize {
-        size_of::<DistinctCountState>() + state.registers.ranks.len() + state.dictionary.size_bytes()
+        let SeenValues { registers, examples } = &state.values;
+        size_of::<DistinctCountState>() + registers.ranks.len() + examples.size_bytes() + state.dictionary.size_bytes()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {
-        (1 << self.precision.min(18)) + (1 << 20)
+        (1 << self.precision.min(18)) + ValueExamples::SIZE_MAX + (1 << 20)
     }
 }

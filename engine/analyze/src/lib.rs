@@ -33,6 +33,7 @@ mod short_key_map;
 mod spill_map;
 mod spill_runs;
 mod text_index;
+mod value_examples;
 mod value_shape;
 mod vocabulary;
 

@@ -205,6 +205,54 @@ fn distinct_counts_are_near() {
 }
 
 #[test]
+fn examples_are_the_values_with_the_least_hashes() {
+    let examples = |column: &ArrayRef| -> Vec<String> {
+        let found = ask(&DistinctCount::default(), std::slice::from_ref(column));
+        serde_json::from_str(found.column("examples").unwrap().as_string::<i32>().value(0)).unwrap()
+    };
+    let check = |column: ArrayRef, values: Vec<(Vec<u8>, String)>| {
+        let mut hashed: Vec<(u64, String)> =
+            values.into_iter().map(|(bytes, text)| (xxhash_rust::xxh3::xxh3_64(&bytes), text)).collect();
+        hashed.sort();
+        hashed.dedup();
+        let least: Vec<String> = hashed.into_iter().take(5).map(|(_, text)| text).collect();
+        assert_eq!(examples(&column), least, "{}", column.data_type());
+    };
+    let of_text = |text: &str| (text.as_bytes().to_vec(), text.to_owned());
+    let whole = || (0..1000).map(|row: i64| row % 300 - 50);
+    check(
+        Arc::new(Int64Array::from_iter_values(whole())),
+        whole().map(|value| (value.to_le_bytes().to_vec(), value.to_string())).collect(),
+    );
+    check(
+        Arc::new(UInt64Array::from_iter_values((0..9).map(|row| u64::MAX - row))),
+        (0..9).map(|row| ((u64::MAX - row).to_le_bytes().to_vec(), (u64::MAX - row).to_string())).collect(),
+    );
+    // Missing values are no examples, and zeros of both signs are one.
+    check(
+        Arc::new(Float64Array::from(vec![Some(-0.0), None, Some(f64::NAN), Some(0.0), Some(2.5)])),
+        [(0.0_f64, "0.0"), (2.5, "2.5")].map(|(value, text)| (value.to_le_bytes().to_vec(), text.to_owned())).to_vec(),
+    );
+    check(
+        Arc::new(Float32Array::from(vec![0.1, f32::INFINITY])),
+        [(0.1_f32, "0.1"), (f32::INFINITY, "inf")]
+            .map(|(value, text)| (f64::from(value).to_le_bytes().to_vec(), text.to_owned()))
+            .to_vec(),
+    );
+    check(Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])), ["true", "false"].map(of_text).to_vec());
+    check(
+        Arc::new(Date32Array::from(vec![0, 1, 365])),
+        ["1970-01-01", "1970-01-02", "1971-01-01"].map(of_text).to_vec(),
+    );
+    let words: Vec<String> = (0..100).map(|row| format!("word {row}")).collect();
+    check(Arc::new(StringArray::from(words.clone())), words.iter().map(|word| of_text(word)).collect());
+    // A long text is cut between two letters.
+    let long: ArrayRef = Arc::new(StringArray::from(vec!["\u{e9}".repeat(1000)]));
+    assert_eq!(examples(&long), [format!("{}...", "\u{e9}".repeat(126))]);
+    assert_eq!(examples(&(Arc::new(Int64Array::from(vec![None, None])) as ArrayRef)), Vec::<String>::new());
+}
+
+#[test]
 fn histogram_bins_are_half_open() {
     let column = Float64Array::from(vec![Some(-1.0), Some(0.0), Some(0.5), Some(1.0), Some(9.0), Some(f64::NAN), None]);
     let found = ask(&Histogram { edges: vec![0.0, 1.0, 2.0] }, &[Arc::new(column)]);

@@ -97,6 +97,12 @@ pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
         let more = if column.frequent.len() > VALUES_SHOWN { ", ..." } else { "" };
         lines.push(values.join(", ") + more);
     }
+    // Values that are all listed need no examples.
+    let is_listed = column.distinct_is_exact && column.frequent.len() <= VALUES_SHOWN;
+    if !column.examples.is_empty() && !is_listed {
+        let examples: Vec<String> = column.examples.iter().map(|example| shortened(example)).collect();
+        lines.push(format!("such as {}", examples.join(", ")));
+    }
     lines
 }
 

@@ -38,7 +38,7 @@ impl RecentDays {
 /// What a comparison reads of a profile.
 fn compared_fields(profile: &ColumnProfile) -> ColumnProfile {
     let numeric = profile.numeric.clone().map(|numeric| NumericProfile { histogram: Vec::new(), ..numeric });
-    ColumnProfile { numeric, time: None, length: None, ..profile.clone() }
+    ColumnProfile { numeric, time: None, length: None, examples: Vec::new(), ..profile.clone() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_model::{Finding, Result, logical_type, type_label};
+use forebay_model::{Fault, Finding, Result, codes, logical_type, type_label};
 use serde::{Deserialize, Serialize};
 
 use super::HISTOGRAM_BINS;
@@ -38,6 +38,10 @@ pub struct ColumnProfile {
     /// Of texts, in characters, and of lists, in elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<LengthProfile>,
+    /// A few values as text, without null and NaN: the five with the least hashes, so that the same values give the same
+    /// examples. Of numbers, texts, booleans, dates and times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
     /// The most frequent values of texts, booleans and integers of one byte: by count, then by value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frequent: Vec<FrequentValue>,
@@ -118,8 +122,7 @@ impl ColumnProfile {
             Some(finding) => finding.number(name),
             None => Ok(None),
         };
-        let count =
-            |analyzer: &str, name: &str| Ok::<_, forebay_model::Fault>(number(analyzer, name)?.map(|n| n as u64));
+        let count = |analyzer: &str, name: &str| Ok::<_, Fault>(number(analyzer, name)?.map(|n| n as u64));
         let data_type = logical_type(field.data_type());
         let frequent = match found.get("vocabulary") {
             Some(finding) => frequent_values(finding)?,
@@ -140,12 +143,13 @@ impl ColumnProfile {
             numeric: None,
             time: None,
             length: None,
+            examples: found.get("distinct_count").map_or_else(|| Ok(Vec::new()), |finding| examples(finding))?,
             frequent,
         };
         if data_type.is_temporal() {
             let text = |name: &str| match number("moments", name)? {
                 Some(tick) => time_text(tick as i64, field).map(Some),
-                None => Ok::<_, forebay_model::Fault>(None),
+                None => Ok::<_, Fault>(None),
             };
             profile.time = Some(TimeProfile { first: text("min")?, last: text("max")? });
         } else if found.contains_key("moments") {
@@ -157,7 +161,7 @@ impl ColumnProfile {
                 }
                 _ => Vec::new(),
             };
-            let finite = |name: &str| Ok::<_, forebay_model::Fault>(number("moments", name)?.filter(|x| x.is_finite()));
+            let finite = |name: &str| Ok::<_, Fault>(number("moments", name)?.filter(|x| x.is_finite()));
             let freedom = values.saturating_sub(1);
             let var = number("moments", "var")?.filter(|_| freedom > 0);
             profile.numeric = Some(NumericProfile {
@@ -196,6 +200,7 @@ impl ColumnProfile {
             numeric: None,
             time: None,
             length: None,
+            examples: Vec::new(),
             frequent: Vec::new(),
         }
     }
@@ -216,6 +221,14 @@ impl ColumnProfile {
         let nans = self.numeric.as_ref().map_or(0, |numeric| numeric.nans);
         if self.rows == 0 { 0.0 } else { (self.nulls + nans) as f64 / self.rows as f64 }
     }
+}
+
+fn examples(finding: &Finding) -> Result<Vec<String>> {
+    // Artifacts of earlier versions have none.
+    let Some(column) = finding.table().column_by_name("examples") else { return Ok(Vec::new()) };
+    let text = column.as_string::<i32>();
+    let broken = |error: serde_json::Error| Fault::new(codes::CORRUPT, "examples cannot be read").cause(error);
+    text.iter().flatten().next().map_or_else(|| Ok(Vec::new()), |text| serde_json::from_str(text).map_err(broken))
 }
 
 fn frequent_values(finding: &Finding) -> Result<Vec<FrequentValue>> {

@@ -245,6 +245,7 @@ mod tests {
             numeric: None,
             time: None,
             length: None,
+            examples: Vec::new(),
             frequent,
         }
     }
