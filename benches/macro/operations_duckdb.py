@@ -7,7 +7,8 @@ import duckdb
 READ = {
     "parquet": "read_parquet({})",
     "csv": "read_csv({})",
-    "json": "read_json({}, format = 'newline_delimited')",
+    # All rows tell the types: the first ones may be null.
+    "json": "read_json({}, format = 'newline_delimited', sample_size = -1)",
 }
 WRITE = {"parquet": "FORMAT parquet, COMPRESSION snappy", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}
 

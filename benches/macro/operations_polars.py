@@ -110,7 +110,7 @@ CASES = {
 READS = {
     "parquet": pl.scan_parquet,
     "csv": lambda files: pl.scan_csv(files, try_parse_dates=True),
-    "json": lambda files: pl.scan_ndjson(files).with_columns(pl.col("date").str.to_date()),
+    "json": lambda files: pl.scan_ndjson(files, infer_schema_length=None).with_columns(pl.col("date").str.to_date()),
     "arrow": pl.scan_ipc,
 }
 
