@@ -291,8 +291,7 @@ fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
         rows("rows_in") - rows("rows_kept")
     };
     (0..30).for_each(|day| nights.show(day));
-    let mut shown = 30;
-    for (threads, run_bytes) in [(1, "3000"), (2, "6000"), (7, "3000"), (2, "3000")] {
+    for (shown, (threads, run_bytes)) in (30..).zip([(1, "3000"), (2, "6000"), (7, "3000"), (2, "3000")]) {
         let read = run("out", threads, run_bytes);
         let full = format!("full-{shown}");
         run(&full, 2, "1000000");
@@ -304,7 +303,6 @@ fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
             assert!(newest < read && read < all, "{read} of {all} rows were read, {newest} are new");
         }
         nights.show(shown);
-        shown += 1;
     }
     nights.restate(25);
     run("out", 2, "3000");

@@ -64,7 +64,7 @@ impl Night {
     /// A fifth of the prices are free, the others have a long tail.
     fn price(&self, row: u64) -> Option<f64> {
         let uniform = (self.draw(row, 2) % 1_000_000) as f64 / 1e6;
-        let price = if self.draw(row, 3) % 5 == 0 { 0.0 } else { -self.scale * (1.0 - uniform).ln() };
+        let price = if self.draw(row, 3).is_multiple_of(5) { 0.0 } else { -self.scale * (1.0 - uniform).ln() };
         (self.draw(row, 4) % 100 >= self.missing).then_some(price)
     }
 

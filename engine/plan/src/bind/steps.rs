@@ -144,7 +144,7 @@ impl PipelineBinder<'_> {
         clashes: &mut Vec<Fault>,
     ) -> BindResult<()> {
         let OpPlace { node, step, identity } = place;
-        let (identity, at) = (identity.clone(), step.at.as_ref());
+        let (identity, at) = (*identity, step.at.as_ref());
         let label = &format!("{}.{}", node.name, step.kind);
         let mut written = |reads: &[String], writes: &[Field]| {
             let (schema, found) = with_written(&flow.schema, reads, writes, label);

@@ -127,7 +127,7 @@ mod tests {
     fn numbers_of_several_profiles_are_those_of_all_rows() {
         // Days of different sizes and places; a third of the values is 0.
         let day = |day: u32| -> Vec<f64> {
-            let value = |row: u32| if row % 3 == 0 { 0.0 } else { f64::from(day * 10 + row % 500) };
+            let value = |row: u32| if row.is_multiple_of(3) { 0.0 } else { f64::from(day * 10 + row % 500) };
             (0..500 * day).map(value).collect()
         };
         let days: Vec<ColumnProfile> = (1..=7).map(|number| numbers(day(number))).collect();
