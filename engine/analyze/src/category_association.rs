@@ -133,10 +133,11 @@ impl Analyzer for CategoryAssociation {
         ];
         let is_null = columns.map(|column| column.logical_nulls());
         let local = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
-        let codes = [0, 1].map(|at| {
+        let mut codes = |at: usize| {
             let (column, nulls) = (&keys[at], is_null[at].as_ref());
             state.open.codes(at, column, local[at].as_ref(), nulls, input.rows)
-        });
+        };
+        let codes = [codes(0)?, codes(1)?];
         match &local {
             [Some(first), Some(second)] if (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows => {
                 state.add_cells([first, second], &codes)?;

@@ -20,6 +20,7 @@ mod group_keys;
 mod grouped_moments;
 mod histogram;
 mod hyperloglog;
+mod interner;
 mod latest_rows;
 pub mod laws;
 mod moment_accumulator;

@@ -3,13 +3,13 @@
 
 use arrow::buffer::NullBuffer;
 use forebay_model::Result;
+use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use hashbrown::{HashMap, HashTable};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch_codes::BatchCodes;
 use crate::group_keys::KeyColumn;
 use crate::grouped_moments::check_key;
+use crate::interner::Interner;
 
 /// The code of rows without a value.
 pub(crate) const NO_VALUE: u32 = u32::MAX;
@@ -28,48 +28,21 @@ pub(crate) struct PairCounts {
 /// The encoded values of a column, numbered as they came.
 #[derive(Debug, Default)]
 struct ValueCodes {
-    index: HashTable<u32>,
-    hashes: Vec<u64>,
-    /// Where the bytes of each value end.
-    ends: Vec<usize>,
-    bytes: Vec<u8>,
+    known: Interner,
     /// The last encoded row.
     key: Vec<u8>,
 }
 
 impl ValueCodes {
-    fn get(&self, code: u32) -> &[u8] {
-        let code = code as usize;
-        let start = code.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..self.ends[code]]
-    }
-
     /// The code of a row's value, which there must be.
-    fn code(&mut self, column: &KeyColumn, row: usize) -> u32 {
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        column.write(row, &mut key);
-        let hash = xxh3_64(&key);
-        let is_same = |code: &u32| self.hashes[*code as usize] == hash && self.get(*code) == key;
-        let code = match self.index.find(hash, is_same) {
-            Some(known) => *known,
-            None => {
-                let code = self.ends.len() as u32;
-                self.bytes.extend_from_slice(&key);
-                self.ends.push(self.bytes.len());
-                self.hashes.push(hash);
-                let hashes = &self.hashes;
-                self.index.insert_unique(hash, code, |code| hashes[*code as usize]);
-                code
-            }
-        };
-        self.key = key;
-        code
+    fn code(&mut self, column: &KeyColumn, row: usize) -> Result<u32> {
+        self.key.clear();
+        column.write(row, &mut self.key);
+        self.known.code(&self.key)
     }
 
-    fn size_bytes(&self) -> usize {
-        let words = self.hashes.capacity() * size_of::<u64>() + self.ends.capacity() * size_of::<usize>();
-        words + self.bytes.capacity() + self.index.allocation_size()
+    fn get(&self, code: u32) -> &[u8] {
+        self.known.get(code as usize)
     }
 }
 
@@ -83,7 +56,7 @@ impl PairCounts {
         local: Option<&BatchCodes>,
         nulls: Option<&NullBuffer>,
         rows: usize,
-    ) -> Vec<u32> {
+    ) -> Result<Vec<u32>> {
         let values = &mut self.values[which];
         match local {
             Some(local) => {
@@ -91,9 +64,9 @@ impl PairCounts {
                 let code = |(row, own): (usize, &u32)| {
                     let own = *own as usize;
                     if own < local.values && codes[own] == NO_VALUE {
-                        codes[own] = values.code(column, row);
+                        codes[own] = values.code(column, row)?;
                     }
-                    codes[own]
+                    Ok(codes[own])
                 };
                 local.rows.iter().enumerate().map(code).collect()
             }
@@ -101,16 +74,16 @@ impl PairCounts {
                 let mut lines: Vec<Option<(u32, u32)>> = vec![None; CACHE_LINES];
                 let code = |row: usize| {
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                        return NO_VALUE;
+                        return Ok(NO_VALUE);
                     }
                     let hash = column.hash(row).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     let line = &mut lines[(hash >> 52) as usize % CACHE_LINES];
                     match *line {
-                        Some((seen, code)) if column.rows_equal(seen as usize, row) => code,
+                        Some((seen, code)) if column.rows_equal(seen as usize, row) => Ok(code),
                         _ => {
-                            let code = values.code(column, row);
+                            let code = values.code(column, row)?;
                             *line = Some((row as u32, code));
-                            code
+                            Ok(code)
                         }
                     }
                 };
@@ -151,6 +124,6 @@ impl PairCounts {
 
     /// Bytes of memory held, by capacity.
     pub fn size_bytes(&self) -> usize {
-        self.counts.allocation_size() + self.values.iter().map(ValueCodes::size_bytes).sum::<usize>()
+        self.counts.allocation_size() + self.values.iter().map(|values| values.known.bytes()).sum::<usize>()
     }
 }

@@ -144,7 +144,7 @@ fn raise(ranks: &mut [u8], by: &RegisterRank) {
 }
 
 impl ValueHashes {
-    /// Calls `take` with the hash of each value and its row.
+    /// Calls `take` with the group of each value and its hash.
     fn for_each(&self, groups: &[u32], column: &ValueColumn, mut take: impl FnMut(usize, u64)) -> Result<()> {
         let ValueColumn { array, valid } = column;
         let valid = valid.as_ref();

@@ -9,7 +9,7 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, logical_type};
 
-use super::interner::{CODE_BITS, Interner};
+use crate::interner::{CODE_BITS, Interner};
 
 /// A code that is not known yet.
 const UNKNOWN: u32 = u32::MAX;

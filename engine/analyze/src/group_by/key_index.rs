@@ -7,9 +7,9 @@ use arrow::array::{ArrayRef, BinaryArray};
 use arrow::row::RowConverter;
 use forebay_model::{Fault, GroupKey, Result};
 
-use super::interner::Interner;
 use super::key_field::{KeyField, as_type, sort_field};
 use super::packed_keys::PackedKeys;
+use crate::interner::Interner;
 use crate::spill_runs::bytes_prefix;
 
 /// Keys by their number. Null is a key of its own.

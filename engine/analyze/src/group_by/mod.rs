@@ -10,7 +10,6 @@ mod distinct_sketches;
 mod extremes;
 mod float_sums;
 mod integer_sums;
-mod interner;
 mod kept_groups;
 mod key_field;
 mod key_index;

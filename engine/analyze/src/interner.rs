@@ -9,11 +9,11 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bits of a code, with room for one more value.
-pub(super) const CODE_BITS: u32 = 31;
+pub(crate) const CODE_BITS: u32 = 31;
 
 /// Distinct byte strings, numbered in the order in which they come.
 #[derive(Debug, Default)]
-pub(super) struct Interner {
+pub(crate) struct Interner {
     table: HashTable<u32>,
     hashes: Vec<u64>,
     ends: Vec<usize>,
@@ -22,7 +22,7 @@ pub(super) struct Interner {
 
 impl Interner {
     /// The code of a string, which is kept if it is new.
-    pub(super) fn code(&mut self, text: &[u8]) -> Result<u32> {
+    pub(crate) fn code(&mut self, text: &[u8]) -> Result<u32> {
         let hash = xxh3_64(text);
         let (hashes, ends, bytes) = (&self.hashes, &self.ends, &self.bytes);
         let same = |&code: &u32| hashes[code as usize] == hash && text == slice_of(ends, bytes, code as usize);
@@ -38,16 +38,16 @@ impl Interner {
         Ok(code)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub(super) fn get(&self, code: usize) -> &[u8] {
+    pub(crate) fn get(&self, code: usize) -> &[u8] {
         slice_of(&self.ends, &self.bytes, code)
     }
 
     /// All strings by code; they are UTF-8.
-    pub(super) fn to_text_array(&self) -> Result<ArrayRef> {
+    pub(crate) fn to_text_array(&self) -> Result<ArrayRef> {
         if i32::try_from(self.bytes.len()).is_err() {
             return Err(Fault::new(codes::LIMIT, "the keys of one state hold more than 2 GiB"));
         }
@@ -57,7 +57,7 @@ impl Interner {
     }
 
     /// The place of each code's string among all strings in the order of their bytes.
-    pub(super) fn ranks(&self) -> Vec<u32> {
+    pub(crate) fn ranks(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_unstable_by(|a, b| self.get(*a as usize).cmp(self.get(*b as usize)));
         let mut ranks = vec![0; order.len()];
@@ -66,11 +66,11 @@ impl Interner {
     }
 
     /// Bytes of memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.table.allocation_size() + 8 * self.hashes.capacity() + 8 * self.ends.capacity() + self.bytes.capacity()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Interner::default();
     }
 }
