@@ -15,7 +15,7 @@ use forebay_threads::{CountingSemaphore, lock, parallel_map};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::divided_units::{DividedUnit, DividedUnits, PieceStates};
+use crate::divided_units::{DividedUnit, DividedUnits, PieceStates, WaitingPieces};
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LaneStates, LearnPass, LearnResult, fixed_bytes};
 use crate::ordered_scan::{
@@ -279,7 +279,7 @@ impl<'a> IncrementalLane<'a> {
         let sources = trees.iter().map(|tree| self.state_sources(tree)).collect::<Result<Vec<_>>>()?;
         let mut divided = Vec::new();
         // States of groups that are too large to be kept.
-        let unkept = DividedUnit::new(0..tasks.len(), Vec::new());
+        let unkept = WaitingPieces::default();
         let mut todo = Vec::new();
         let mut is_first = true;
         for (tree, pieces) in trees.iter().zip(&sources) {
@@ -344,10 +344,8 @@ impl<'a> IncrementalLane<'a> {
             self.merge_on_workers(&pieces, &left.divided, workers)?;
             pieces = self.merge_runs_on_workers(pieces, &mut left, workers)?;
         }
-        let unkept = unkept.into_waiting()?;
-        let is_unkept = |run: &Range<usize>| {
-            unkept.iter().any(|states| run.start < states.tasks.end && states.tasks.start < run.end)
-        };
+        let unkept = unkept.into_sorted()?;
+        let is_unkept = |run: &Range<usize>| unkept.iter().any(|states| states.overlaps(run));
         // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
         let runs = tree.levels.iter().flatten().filter(|run| self.is_history && !is_unkept(run));
         let named = runs.flat_map(|run| tree.analyzers.iter().map(|index| self.state_id(*index, run)));
@@ -468,7 +466,7 @@ impl<'a> IncrementalLane<'a> {
         let mut wanted = self.missing_states(tasks, all_missing)?;
         let others = wanted.iter_mut().enumerate().filter(|(index, _)| !tree.analyzers.contains(index));
         others.for_each(|(_, wanted)| *wanted = false);
-        Ok(DividedUnit::new(tasks.clone(), wanted))
+        Ok(DividedUnit { tasks: tasks.clone(), wanted, waiting: WaitingPieces::default() })
     }
 
     /// Reads the rows of a piece of some units. The thread that makes a unit whole commits its states. `None` if the pass
@@ -502,8 +500,8 @@ impl<'a> IncrementalLane<'a> {
     /// Merges a piece with those that were read before, and commits the states of the unit if it is whole. Gives states that
     /// are too large for that.
     fn add_piece(&self, unit: &DividedUnit, own: PieceStates) -> Result<Option<PieceStates>> {
-        self.join_neighbours(unit, own)?;
-        let Some(own) = unit.take_whole()? else { return Ok(None) };
+        self.join_neighbours(&unit.waiting, own)?;
+        let Some(own) = unit.waiting.take(&unit.tasks)? else { return Ok(None) };
         if !self.are_kept(&own) {
             return Ok(Some(own));
         }
@@ -514,9 +512,9 @@ impl<'a> IncrementalLane<'a> {
         Ok(None)
     }
 
-    /// Merges a piece with those of its neighbours that wait in the unit.
-    fn join_neighbours(&self, unit: &DividedUnit, mut own: PieceStates) -> Result<()> {
-        while let Some([earlier, later]) = unit.neighbour_of(own)? {
+    /// Merges a piece with those of its neighbours that wait.
+    fn join_neighbours(&self, waiting: &WaitingPieces, mut own: PieceStates) -> Result<()> {
+        while let Some([earlier, later]) = waiting.neighbour_of(own)? {
             own = self.merge_pieces(earlier, later)?;
             self.learn.context.memory.check()?;
         }
@@ -798,7 +796,7 @@ impl<'a> IncrementalLane<'a> {
     ) -> Result<bool> {
         let mut runs = Vec::new();
         pieces.iter().for_each(|piece| collect_lowest(piece, &mut runs));
-        runs.retain(|run| !unkept.iter().any(|states| states.tasks.contains(&run.start)));
+        runs.retain(|run| !unkept.iter().any(|states| states.overlaps(run)));
         self.learn.store.fetch_partials(runs.iter().flat_map(|run| self.state_ids(run)))?;
         let kept = runs.into_iter().map(|tasks| PieceStates { tasks, states: BTreeMap::new() });
         let mut pieces: Vec<PieceStates> = kept.chain(unkept).collect();

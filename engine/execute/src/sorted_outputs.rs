@@ -145,28 +145,35 @@ fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader
 
 impl PrecomputedOutputs for SortedRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let mut parts: Vec<RecordBatch> = Vec::new();
-        let mut missing = rows;
+        let SortedRows { reader, left, batch, schema } = self;
         let few = || Fault::internal("there are fewer sorted rows than rows");
-        while missing > 0 {
-            let batch = match self.batch.take() {
-                Some(batch) => batch,
-                None if self.left > 0 => {
-                    self.left -= 1;
-                    self.reader.as_mut().and_then(Iterator::next).ok_or_else(few)??
-                }
-                None => return Err(few()),
-            };
-            let taken = missing.min(batch.num_rows());
-            parts.push(batch.slice(0, taken));
-            if taken < batch.num_rows() {
-                self.batch = Some(batch.slice(taken, batch.num_rows() - taken));
-            }
-            missing -= taken;
-        }
+        let parts = next_rows(rows, batch, &mut || {
+            *left = left.checked_sub(1).ok_or_else(few)?;
+            Ok(reader.as_mut().and_then(Iterator::next).ok_or_else(few)??)
+        })?;
         let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit).map(|(index, _)| index);
-        select_outputs(&parts, &self.schema, wanted)
+        select_outputs(&parts, schema, wanted)
     }
+}
+
+/// The next rows of consecutive batches. `rest` is what is left of the batch before.
+pub fn next_rows(
+    rows: usize,
+    rest: &mut Option<RecordBatch>,
+    next: &mut dyn FnMut() -> Result<RecordBatch>,
+) -> Result<Vec<RecordBatch>> {
+    let mut parts: Vec<RecordBatch> = Vec::new();
+    let mut missing = rows;
+    while missing > 0 {
+        let batch = rest.take().map_or_else(&mut *next, Ok)?;
+        let taken = missing.min(batch.num_rows());
+        parts.push(batch.slice(0, taken));
+        if taken < batch.num_rows() {
+            *rest = Some(batch.slice(taken, batch.num_rows() - taken));
+        }
+        missing -= taken;
+    }
+    Ok(parts)
 }
 
 /// Some columns of consecutive batches.

@@ -65,7 +65,7 @@ impl JoinedSpans {
     fn content(&self, tasks: &Range<usize>) -> ContentId {
         let end = tasks.end.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
         let start = self.starts.get(tasks.start).copied().unwrap_or(end).min(end);
-        if start == 0 { self.digests.before(end) } else { self.digests.content(&(start..end)) }
+        self.digests.met(&(start..end))
     }
 }
 
@@ -123,13 +123,13 @@ impl SpanDigests {
         SpanDigests { spans, before, contents }
     }
 
-    /// The digest of all spans before a span, or of all spans.
-    pub fn before(&self, span: usize) -> ContentId {
-        self.before[span]
+    /// The digest of the spans of the other side of a join that rows may meet.
+    pub fn met(&self, spans: &Range<usize>) -> ContentId {
+        if spans.start == 0 { self.before[spans.end] } else { self.content(spans) }
     }
 
     /// The digest of the contents of some spans.
-    pub fn content(&self, tasks: &Range<usize>) -> ContentId {
+    fn content(&self, tasks: &Range<usize>) -> ContentId {
         let name = || id_of("content", contents_of(&self.spans[tasks.clone()]));
         let Some(first) = self.contents.get(tasks.start) else { return name() };
         let (end, id) = first.get_or_init(|| (tasks.end, name()));

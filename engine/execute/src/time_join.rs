@@ -18,7 +18,7 @@ use forebay_threads::lock;
 
 use crate::materialize::{FlowReader, MaterializePass, QUEUE_BATCHES};
 use crate::run_state::RowOrderFailure;
-use crate::sorted_outputs::select_outputs;
+use crate::sorted_outputs::{next_rows, select_outputs};
 use crate::sorted_pass::{distinct, typed_join_keys};
 use crate::span_index::{JoinedSpans, SpanDigests};
 use crate::time_merge::{HELD_SHARE, TimeMerge, follows};
@@ -256,8 +256,8 @@ impl TimeJoin {
         let here = SpanBatches::open(join.here.clone(), span, |rows| rows);
         let merge = join.noting_order(join.merge_before(span))?;
         let schema = merge.merge.schema().clone();
-        let mut rows =
-            MergedRows { join: join.clone(), span, merge: Some(merge), here, ready: VecDeque::new(), schema };
+        let (join, merge, ready, rest) = (join.clone(), Some(merge), VecDeque::new(), None);
+        let mut rows = MergedRows { join, span, merge, here, ready, rest, schema };
         rows.fill()?;
         Ok(rows)
     }
@@ -272,8 +272,7 @@ impl TimeJoin {
         let last = self.times.get(spans.checked_sub(1)?)?.max;
         let end = self.there.end(last);
         let start = self.first_useful(last).min(end);
-        let content =
-            if start == 0 { self.there.digests.before(end) } else { self.there.digests.content(&(start..end)) };
+        let content = self.there.digests.met(&(start..end));
         let mut id = IdBuilder::new("latest rows 1");
         id.id(self.operation?).id(content).bytes(&last.to_le_bytes());
         Some(id.finish())
@@ -394,6 +393,8 @@ pub struct MergedRows {
     here: SpanBatches,
     /// Outputs that are not taken yet: the distance, then the columns of the join.
     ready: VecDeque<RecordBatch>,
+    /// What is left of the outputs that were taken last.
+    rest: Option<RecordBatch>,
     schema: SchemaRef,
 }
 
@@ -417,21 +418,16 @@ impl MergedRows {
 
 impl PrecomputedOutputs for MergedRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let mut parts: Vec<RecordBatch> = Vec::new();
-        let mut missing = rows;
-        while missing > 0 {
+        let mut rest = self.rest.take();
+        let parts = next_rows(rows, &mut rest, &mut || {
             self.fill()?;
-            let batch = self.ready.pop_front();
-            let batch = batch.ok_or_else(|| Fault::internal("a join read fewer rows than its step"))?;
-            let taken = missing.min(batch.num_rows());
-            if taken < batch.num_rows() {
-                self.ready.push_front(batch.slice(taken, batch.num_rows() - taken));
-            }
-            parts.push(batch.slice(0, taken));
-            missing -= taken;
-        }
+            self.ready.pop_front().ok_or_else(|| Fault::internal("a join read fewer rows than its step"))
+        })?;
+        self.rest = rest;
         // The end of a span is noticed behind its last row: what is held then is kept before the rows are committed.
-        self.fill()?;
+        if self.rest.is_none() {
+            self.fill()?;
+        }
         let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit).map(|(index, _)| index + 1);
         select_outputs(&parts, &self.schema, wanted)
     }

@@ -4,9 +4,8 @@
 use forebay_model::{ContentId, IdBuilder, Pipeline, Result};
 use serde_json::{Value, json};
 
-use crate::row_order::joined_streams;
-use crate::slice::slice_for_columns;
-use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, OpStream, PlanOp, WindowRowOrder};
+use crate::row_order::JoinSide;
+use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, PlanOp, WindowRowOrder};
 
 /// Id of the operations that a scan applies to the rows of its source. `digest` returns the content id of a
 /// finding: equal findings give equal ids, whatever rows they came from. `None` if rows of other datasets are
@@ -56,24 +55,18 @@ pub fn join_id(
     op: OpId,
     digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
 ) -> Result<Option<ContentId>> {
-    let (PlanOp::Join(join), Some((here, there))) = (&bound.ops[op].op, joined_streams(bound, op)) else {
-        return Ok(None);
-    };
+    let Some(sides) = JoinSide::both(bound, op) else { return Ok(None) };
     let mut id = IdBuilder::new("joined in order of time");
     id.id(bound.ops[op].identity);
-    let own: Vec<&str> = join.columns_here().map(String::as_str).collect();
-    let other: Vec<&str> = join.columns_there().map(String::as_str).collect();
-    for (stream, columns) in [(here, own), (there, other)] {
+    for JoinSide { stream, ops, columns } in sides {
         let BaseDataset::Source(name) = &bound.bases[stream.base] else { return Ok(None) };
         add_source_format(&mut id, pipeline, name);
-        let OpStream { base, ops } = stream;
-        let (positions, columns) = slice_for_columns(bound, stream, &columns);
         for column in columns {
-            let data_type = bound.base_schemas[*base].field_with_name(&column)?.data_type();
+            let data_type = bound.base_schemas[stream.base].field_with_name(&column)?.data_type();
             id.text(&column).text(&data_type.to_string());
         }
-        for position in positions {
-            let op = &bound.ops[ops[position]];
+        for op in ops {
+            let op = &bound.ops[op];
             if op.op.is_over_series() {
                 return Ok(None);
             }
@@ -88,16 +81,7 @@ pub fn join_id(
 
 /// The operations that an as-of join of two sources needs on either side, for its keys, times and columns.
 pub fn ops_before_join(bound: &BoundPipeline, op: OpId) -> Vec<OpId> {
-    let (PlanOp::Join(join), Some((here, there))) = (&bound.ops[op].op, joined_streams(bound, op)) else {
-        return Vec::new();
-    };
-    let own: Vec<&str> = join.columns_here().map(String::as_str).collect();
-    let other: Vec<&str> = join.columns_there().map(String::as_str).collect();
-    let needed = [(here, own), (there, other)].map(|(stream, columns)| {
-        let (positions, _) = slice_for_columns(bound, stream, &columns);
-        positions.into_iter().map(|position| stream.ops[position]).collect::<Vec<_>>()
-    });
-    needed.concat()
+    JoinSide::both(bound, op).into_iter().flatten().flat_map(|side| side.ops).collect()
 }
 
 /// Adds the format and configuration of a source to an id, without its path.

@@ -83,12 +83,11 @@ impl JoinedExtents {
         if !is_backward || join.keys.is_empty() {
             return None;
         }
-        let (here, there) = joined_streams(bound, op)?;
-        let stands_alone = |stream: &OpStream, columns: &mut dyn Iterator<Item = &String>| {
-            let columns: Vec<&str> = columns.map(String::as_str).collect();
-            let (positions, _) = slice_for_columns(bound, stream, &columns);
-            let mut ops = positions.iter().map(|position| &bound.ops[stream.ops[*position]].op);
-            matches!(bound.bases[stream.base], BaseDataset::Source(_)) && !ops.any(PlanOp::is_over_series)
+        let sides = JoinSide::both(bound, op)?;
+        let [here, there] = [sides[0].stream, sides[1].stream];
+        let stands_alone = |side: &JoinSide<'_>| {
+            let is_over_series = side.ops.iter().any(|op| bound.ops[*op].op.is_over_series());
+            matches!(bound.bases[side.stream.base], BaseDataset::Source(_)) && !is_over_series
         };
         let times = [(here, &as_of.time), (there, &as_of.other_time)];
         let [own, other] = times.map(|(stream, time)| base_column(bound, stream, time));
@@ -97,8 +96,7 @@ impl JoinedExtents {
             let field = bound.base_schemas[stream.base].field_with_name(column);
             field.ok().map(|field| field.data_type().clone())
         };
-        let alone = stands_alone(here, &mut join.columns_here()) && stands_alone(there, &mut join.columns_there());
-        if !alone || data_type(here, &own)? != data_type(there, &other)? {
+        if !sides.iter().all(stands_alone) || data_type(here, &own)? != data_type(there, &other)? {
             return None;
         }
         let extents = |stream: &OpStream, column: &str| {
@@ -117,12 +115,29 @@ impl JoinedExtents {
     }
 }
 
-/// The streams of both sides of a join, where each has one.
-pub(crate) fn joined_streams(bound: &BoundPipeline, op: OpId) -> Option<(&OpStream, &OpStream)> {
-    let (here, there) = (bound.window_inputs.get(&op)?, bound.join_inputs.get(&op)?);
-    match (here.streams.as_slice(), there.streams.as_slice()) {
-        ([here], [there]) => Some((here, there)),
-        _ => None,
+/// One side of a join, which is one stream.
+pub(crate) struct JoinSide<'a> {
+    pub stream: &'a OpStream,
+    /// The operations that its keys, times and columns need.
+    pub ops: Vec<OpId>,
+    /// The columns of its base that these read.
+    pub columns: Vec<String>,
+}
+
+impl<'a> JoinSide<'a> {
+    /// This side and the other one; `None` unless each is one stream.
+    pub fn both(bound: &'a BoundPipeline, op: OpId) -> Option<[JoinSide<'a>; 2]> {
+        let PlanOp::Join(join) = &bound.ops[op].op else { return None };
+        let (here, there) = (bound.window_inputs.get(&op)?, bound.join_inputs.get(&op)?);
+        let ([here], [there]) = (here.streams.as_slice(), there.streams.as_slice()) else { return None };
+        let side = |stream: &'a OpStream, needed: Vec<&str>| {
+            let (positions, columns) = slice_for_columns(bound, stream, &needed);
+            let ops = positions.into_iter().map(|position| stream.ops[position]).collect();
+            JoinSide { stream, ops, columns }
+        };
+        let own = join.columns_here().map(String::as_str).collect();
+        let other = join.columns_there().map(String::as_str).collect();
+        Some([side(here, own), side(there, other)])
     }
 }
 
