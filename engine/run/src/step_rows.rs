@@ -16,8 +16,11 @@ use crate::session::{Session, SessionOptions};
 /// The kind of step that selects rows.
 const FILTER: &str = "filter";
 
-/// Kinds of steps that look at rows, and leave them as they are: `expect` may stop a run for them.
-const LOOKING: [&str; 2] = ["expect", "profile"];
+/// The kind of step that stops a run for its rows.
+const EXPECT: &str = "expect";
+
+/// Kinds of steps that look at rows, and leave them as they are.
+const LOOKING: [&str; 2] = [EXPECT, "profile"];
 
 /// The name of what is computed; no step can be called so.
 const SHOWN: &str = "--where";
@@ -202,7 +205,7 @@ fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pi
         }
         source.ready = None;
     }
-    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == "expect") {
+    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == EXPECT) {
         for rule in step.config.as_array_mut().into_iter().flatten() {
             if rule.get("policy").is_some_and(|policy| policy == "fail") {
                 rule["policy"] = Value::from("warn");
