@@ -4,7 +4,7 @@
 //! `FOREBAY_SEEDS=1000 cargo test --workspace --test forebay cuda_driver` runs the long form.
 
 use std::ops::ControlFlow;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -430,14 +430,12 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
     );
     // What was run on hardware is told alike by the program and by those who read about it.
     assert!(
-        doctor_line(&doctor, "tried").contains("nothing on a GPU yet (benches/gpu/run does that)"),
+        doctor_line(&doctor, "tried").contains("on an NVIDIA H200 with CUDA 13.0 (benches/gpu/run)"),
         "{}",
         doctor.stdout
     );
-    for (file, words) in
-        [("README.md", "it has not been run on a GPU yet"), ("pipelines/python/README.md", "no GPU has run it yet")]
-    {
-        assert!(std::fs::read_to_string(repository().join(file)).unwrap().contains(words), "{file}");
+    for file in ["README.md", "pipelines/python/README.md", "pipelines/GUIDE.md"] {
+        assert!(std::fs::read_to_string(repository().join(file)).unwrap().contains("NVIDIA H200"), "{file}");
     }
 }
 
@@ -462,16 +460,17 @@ fn an_incomplete_driver_is_told_by_name() {
 fn bench(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
     let mut command = Command::new(repository().join("benches/gpu/run"));
     command.env("FOREBAY", FOREBAY);
-    quick_bench(shop, command, names, environment)
+    quick_bench(shop, command, &shop.at("no-python"), names, environment)
 }
 
 fn quick_bench(
     shop: &TestDirectory,
     mut command: Command,
+    python: &str,
     names: &[&str],
     environment: &[(&str, &str)],
 ) -> ProgramOutput {
-    command.arg("--quick").env("PYTHON", shop.path("no-python")).env("NO_COLOR", "1");
+    command.arg("--quick").env("PYTHON", python).env("NO_COLOR", "1");
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
     environment.push(("FAKE_CUDA_DELAY_US", "20"));
@@ -485,13 +484,37 @@ fn the_bench_of_a_gpu_runs_to_its_table() {
     assert_eq!(violations(&shop), Vec::<String>::new());
     assert!(call.stdout.starts_with("SIMULATION: `Fake GPU 0`"), "{}", call.stdout);
     let table: Vec<&str> = call.stdout.lines().filter(|line| line.starts_with('|')).collect();
-    assert_eq!(table.len(), 2 + 7, "{}", call.stdout);
-    let (last, measured) = table[2..].split_last().unwrap();
+    assert_eq!(table.len(), 2 + 8, "{}", call.stdout);
+    let (measured, by_torch) = table[2..].split_at(6);
     assert!(measured.iter().all(|line| line.ends_with("| simulated |")), "{}", call.stdout);
     assert!(measured[2].contains("| 0 wrong; "), "{}", call.stdout);
-    assert!(last.contains("no-python") && last.ends_with("| not run |"), "{}", call.stdout);
+    for line in by_torch {
+        assert!(line.contains("no-python") && line.ends_with("| not run |"), "{}", call.stdout);
+    }
     let left = std::fs::read_dir(shop.path("")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("tmp.")), "the data is left");
+}
+
+#[test]
+fn the_bench_of_a_gpu_shows_what_pytorch_answers() {
+    let shop = TestDirectory::new();
+    let asked = |lines: &str| {
+        let python = shop.write("python", &format!("#!/bin/sh\n{lines}\n"));
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(repository().join("benches/gpu/run"));
+        command.env("FOREBAY", FOREBAY);
+        quick_bench(&shop, command, &python, &ALL, &[])
+    };
+    let answer = r#"{"rows_per_second": 1000, "steps": 200, "starved_steps": 3, "h2d_bytes_per_second": 2e9, "alone": 5000, "peer": {"rows_per_second": 2000, "processes": 4}}"#;
+    let answered = asked(&format!("echo warming up\necho '{answer}'")).expect(0);
+    for told in [
+        "| 1,000 rows/s; 3 of 200 steps starved (1.50 %); 2.00 GB/s to the device |",
+        "| 5,000 rows/s; PyTorch's DataLoader of 4 processes 2,000 (2.5 times) |",
+    ] {
+        assert!(answered.stdout.contains(told), "{}", answered.stdout);
+    }
+    let failed = asked("echo 'no memory' >&2\nexit 3").expect(78);
+    assert_eq!(failed.stdout.matches("PyTorch's loader failed: no memory").count(), 2, "{}", failed.stdout);
 }
 
 /// Packs a program; NVRTC has so many bytes.
@@ -537,7 +560,7 @@ fn the_bundle_of_the_bench_runs_where_it_is_unpacked() {
     }
     let mut command = Command::new(at.join("run"));
     command.env_remove("FOREBAY").current_dir("/");
-    let call = quick_bench(&shop, command, &ALL, &[]).expect(0);
+    let call = quick_bench(&shop, command, &shop.at("no-python"), &ALL, &[]).expect(0);
     assert_eq!(violations(&shop), Vec::<String>::new());
     assert_eq!(call.stdout.matches("| simulated |").count(), 6, "{}", call.stdout);
 }

@@ -32,7 +32,7 @@ pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
     CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
-    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, checksum, with_saved_context,
+    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, add_python_prefix, checksum, with_saved_context,
 };
 pub use feed::{
     CUDA_TEST_STATUS, ComputeDevice, CudaLibrary, CudaReport, DeliveredBatch, DeviceRing, DeviceStage, HostDevice,

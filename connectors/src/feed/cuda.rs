@@ -1,8 +1,8 @@
 //! CUDA, where a driver is found when the program runs. Nothing of it is linked.
 //!
 //! All of it runs in tests against a driver with CUDA's semantics (`tests/fake_cuda`): copies and kernels late and on
-//! threads of their own. It has not been run on a GPU yet: `benches/gpu/run` is for that. `pinned.rs` states which
-//! event is recorded where, and what waits for it.
+//! threads of their own; `benches/gpu/run` and `pipelines/python/tests/test_gpu.py` run it on a GPU. `pinned.rs` states
+//! which event is recorded where, and what waits for it.
 
 mod accelerator;
 mod compile;
@@ -23,6 +23,7 @@ use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
 pub use device_feed::{ConsumerStream, DeviceBatch, DeviceFeed, DeviceStats};
+pub use libraries::add_python_prefix;
 pub use measure::{CopyBenchmark, CopyRates, DeliveryCheck, DeliveryReport};
 pub use pinned::{LentPinnedMemory, PinnedMemory};
 pub(super) use report::report;

@@ -10,15 +10,15 @@ mod ring;
 #[cfg(feature = "cuda")]
 pub use cuda::{
     CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
-    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, checksum, with_saved_context,
+    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, add_python_prefix, checksum, with_saved_context,
 };
 pub use device::ComputeDevice;
 pub use host::HostDevice;
 pub use ring::{DeliveredBatch, DeviceRing, DeviceStage, run_stage};
 
 /// What of the CUDA code was run where. Change it with the table of the README.
-pub const CUDA_TEST_STATUS: &str = "copies, checksums, trainings and batches for PyTorch on a simulated driver; kernels \
-                              compiled for sm_75 to sm_100; nothing on a GPU yet (benches/gpu/run does that)";
+pub const CUDA_TEST_STATUS: &str = "copies, checksums, trainings and batches for PyTorch on an NVIDIA H200 with CUDA 13.0 \
+                              (benches/gpu/run); kernels compiled for sm_75 to sm_100";
 
 /// What was found of CUDA on this machine, for people. Nothing of it is needed.
 pub fn describe_cuda() -> String {

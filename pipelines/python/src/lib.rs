@@ -43,9 +43,10 @@ mod _forebay {
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
-        use pyo3::types::PyModuleMethods;
+        use pyo3::types::{PyAnyMethods, PyModuleMethods};
         forebay::allocator::prepare();
         super::program::prepare_workers(module.py())?;
+        forebay::connectors::add_python_prefix(module.py().import("sys")?.getattr("prefix")?.extract()?);
         module.add("version", env!("CARGO_PKG_VERSION"))
     }
 }

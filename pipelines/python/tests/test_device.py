@@ -408,3 +408,32 @@ def test_without_a_gpu_there_is_a_fault_at_once(shop: Shop) -> None:
             shop.loader(device=device)
     for device in (torch.device("cpu"), torch.device("cpu", 0)):
         assert next(iter(shop.loader(device=device)))["dense"].device.type == "cpu"
+
+
+def test_libraries_beside_pytorch_are_found_in_an_environment_that_is_not_active(tmp_path: pathlib.Path) -> None:
+    if not FAKE:
+        pytest.skip("no fake driver: `pipelines/python/test` builds one")
+    beside = tmp_path / "prefix" / "lib" / "python3.12" / "site-packages" / "nvidia" / "cu13" / "lib"
+    beside.mkdir(parents=True)
+    # The loader knows a library that is loaded by the name that the library gives itself.
+    named = ["-Wl,-soname,libcublas.so.13", "-Wl,--no-as-needed", FAKE, f"-Wl,-rpath,{pathlib.Path(FAKE).parent}"]
+    subprocess.run(["cc", "-shared", "-o", beside / "libcublas.so.13", *named], check=True)
+    program = """
+    import os, sys
+    sys.prefix = sys.argv[1]
+    import forebay
+    sys.exit(forebay._forebay.main(["forebay", "doctor"]))
+    """
+    nowhere = dict.fromkeys(
+        ["CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"], str(tmp_path / "nowhere")
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "prefix")],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | nowhere,
+    ).stdout
+    (line,) = [line for line in told.splitlines() if line.startswith("cuBLAS")]
+    assert line.endswith("libfake_cuda.so"), told

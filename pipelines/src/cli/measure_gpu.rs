@@ -181,7 +181,13 @@ impl MeasureGpuCommand {
         // Other contexts follow.
         drop(cuda);
         table.add("feed and training".to_owned(), trainings, || self.measure_training(sizes))?;
-        table.add("PyTorch's loader on the device".to_owned(), trainings, || self.measure_loader(sizes))?;
+        let mut answer = None;
+        table.add("PyTorch's loader on the device".to_owned(), trainings, || {
+            Ok(training_by_torch(answer.insert(self.measure_loader(sizes)?)))
+        })?;
+        if let Some(answer) = answer {
+            table.add("its batches, without a training".to_owned(), None, || Ok(batches_alone(&answer)))?;
+        }
         write_stdout(&table.text(&name, begin.elapsed()))?;
         let bad = table
             .rows
@@ -242,39 +248,65 @@ impl MeasureGpuCommand {
         }))
     }
 
-    /// The same rows through PyTorch's loader, in a program of its own.
-    fn measure_loader(&self, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
+    /// The same rows through PyTorch's loader and through its own DataLoader, in a program of its own: its answer.
+    fn measure_loader(&self, sizes: &GpuBenchSizes) -> Result<Value> {
         let job = json!({
             "spec": self.spec,
             "params": self.params(sizes),
             "state": self.state(),
+            "label": "label",
             "batch_rows": sizes.batch_rows,
             "width": sizes.width,
         });
         let done = match Command::new(&self.python).arg(&self.loader).arg(job.to_string()).output() {
             Ok(done) => done,
             Err(error) => {
-                return Ok(GpuBenchOutcome::not_run(&format!("`{}` does not start: {error}", self.python.display())));
+                let why = format!("`{}` does not start: {error}", self.python.display());
+                return Ok(json!({ "not_run": why }));
             }
         };
         let text = String::from_utf8_lossy(&done.stdout);
         let answer: Option<Value> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
-        let Some(answer) = answer.filter(|_| done.status.success()) else {
+        answer.filter(|_| done.status.success()).ok_or_else(|| {
             let said = String::from_utf8_lossy(&done.stderr);
             let last = said.lines().last().unwrap_or("it says nothing").to_owned();
-            return Err(Fault::new(codes::STORAGE, format!("PyTorch's loader failed: {last}")));
-        };
-        if let Some(why) = answer["not_run"].as_str() {
-            return Ok(GpuBenchOutcome::not_run(why));
-        }
-        let number = |name: &str| answer[name].as_f64();
-        Ok(starvation(&ConsumerFigures {
-            rows_per_second: number("rows_per_second").unwrap_or(0.0),
-            steps: number("steps").unwrap_or(0.0) as u64,
-            starved: number("starved_steps").unwrap_or(0.0) as u64,
-            more: number("h2d_bytes_per_second")
-                .map_or_else(String::new, |rate| format!("{} to the device", per_second(rate))),
-        }))
+            Fault::new(codes::STORAGE, format!("PyTorch's loader failed: {last}"))
+        })
+    }
+}
+
+/// A training of PyTorch on the loader's batches.
+fn training_by_torch(answer: &Value) -> GpuBenchOutcome {
+    if let Some(why) = answer["not_run"].as_str() {
+        return GpuBenchOutcome::not_run(why);
+    }
+    let number = |name: &str| answer[name].as_f64();
+    starvation(&ConsumerFigures {
+        rows_per_second: number("rows_per_second").unwrap_or(0.0),
+        steps: number("steps").unwrap_or(0.0) as u64,
+        starved: number("starved_steps").unwrap_or(0.0) as u64,
+        more: number("h2d_bytes_per_second")
+            .map_or_else(String::new, |rate| format!("{} to the device", per_second(rate))),
+    })
+}
+
+/// How fast the loader delivers, beside PyTorch's DataLoader.
+fn batches_alone(answer: &Value) -> GpuBenchOutcome {
+    if let Some(why) = answer["not_run"].as_str() {
+        return GpuBenchOutcome::not_run(why);
+    }
+    let alone = answer["alone"].as_f64().unwrap_or(0.0);
+    let peer = answer["peer"]["rows_per_second"].as_f64().unwrap_or(f64::INFINITY);
+    GpuBenchOutcome {
+        found: format!(
+            "{} rows/s; PyTorch's DataLoader of {} processes {} ({:.1} times)",
+            units::grouped(alone as u64),
+            answer["peer"]["processes"],
+            units::grouped(peer as u64),
+            alone / peer
+        ),
+        target: "at least the DataLoader's".to_owned(),
+        verdict: GpuBenchVerdict::of(alone >= peer),
     }
 }
 

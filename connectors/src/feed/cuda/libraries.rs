@@ -148,6 +148,15 @@ fn check_symbols(present: bool, library: impl FnOnce() -> &'static Loaded, symbo
     symbols.iter().find(|symbol| !has(symbol)).map_or(LibraryStatus::Found, |symbol| LibraryStatus::Lacks(symbol))
 }
 
+/// Where a program that has loaded this one keeps its packages: Python's prefix.
+static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+
+/// Looks for CUDA's libraries beside the packages of this prefix of Python, too, such as a virtual environment that is
+/// not activated. Only the first call counts.
+pub fn add_python_prefix(prefix: PathBuf) {
+    let _ = PREFIX.set(prefix);
+}
+
 /// How the names of libraries begin, in the order in which they need each other.
 const STEMS: [&str; 4] = ["libnvrtc-builtins.so.", "libnvrtc.so.", "libcublasLt.so.", "libcublas.so."];
 
@@ -177,6 +186,7 @@ pub fn library_directories() -> Vec<PathBuf> {
     let toolkits = roots.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);
     let toolkits = toolkits.flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
     let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let prefixes = PREFIX.get().cloned().into_iter().chain(prefixes);
     let pythons = prefixes.map(|prefix| prefix.join("lib")).chain([
         PathBuf::from("/usr/local/lib"),
         PathBuf::from("/usr/lib"),
