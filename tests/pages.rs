@@ -250,6 +250,86 @@ fn profiles_of_parts_stand_side_by_side() {
     }
 }
 
+/// The cards of the section with profiles, by their heads, and the section.
+fn profile_cards(shop: &TestDirectory, name: &str) -> (Vec<String>, String) {
+    let text = page(shop, name);
+    let (_, section) = text.split_once("<section id=\"profiles\"").unwrap_or_else(|| panic!("{name}: {text}"));
+    let section = section.split("</section>").next().unwrap();
+    let cards = section.split("<div class=\"column\"><h3>").skip(1);
+    (cards.map(|card| card.split(" <span").next().unwrap().to_owned()).collect(), section.to_owned())
+}
+
+#[test]
+fn the_profile_of_the_run_before_stands_beside() {
+    let shop = TestDirectory::new();
+    let day = |name: &str, rows: u32| {
+        let rows: String = (0..rows).map(|row| format!("{row},{}\n", row % 7 * rows)).collect();
+        shop.write(&format!("data/{name}.csv"), &format!("id,price\n{rows}"));
+    };
+    std::fs::create_dir(shop.path("data")).unwrap();
+    day("1", 40);
+    let part = |part: &str| format!("  {part}_known: {{ from: rows, fit_on: {part}, do: [profile: {{}}] }}\n");
+    let spec = |steps: &str| {
+        format!(
+            "version: 1\nname: nights\nsources:\n  rows: {{ csv: {{ path: data, columns: {{ id: int64, price: int64 }} }} \
+             }}\nsplit: {{ train: \"id % 3 > 0\", test: \"id % 3 = 0\" }}\nsteps:\n{steps}sinks: {{ out: {{ from: rows, \
+             parquet: {{ path: out }} }} }}\n"
+        )
+    };
+    let known = "  known: { from: rows, do: [profile: {}] }\n";
+    // What each run and the page after it have: the cards, and what the section says.
+    let one = ["this run", "run before"];
+    let parts = ["train", "train, run before", "test", "test, run before"];
+    let nights: [(&str, u32, String, &[&str], &str); 6] = [
+        ("a first run", 0, spec(known), &["id", "price"], "rows, all rows: 40 rows"),
+        ("a second night", 60, spec(known), &one, "rows, all rows: 100 rows, 40 in the run before"),
+        ("nothing new", 0, spec(known), &one, "rows, all rows: 100 rows, 40 in the run before"),
+        ("another spec", 0, spec(&(part("train") + &part("test"))), &["train", "test"], "rows, train: 66 rows"),
+        ("parts", 30, spec(&(part("train") + &part("test"))), &parts, "rows, test: 44 rows, 34 in the run before"),
+        ("no profile", 0, spec("  known: { from: rows, do: [filter: \"id > 0\"] }\n"), &[], ""),
+    ];
+    for (what, rows, spec, expected, told) in nights {
+        shop.write("spec.yaml", &spec);
+        if rows > 0 {
+            day(&rows.to_string(), rows);
+        }
+        shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+        shop.forebay(&["report", "spec.yaml", "kept.html"]).expect(0);
+        for name in ["run.html", "kept.html"] {
+            if expected.is_empty() {
+                assert!(!page(&shop, name).contains("profiles-title"), "{what}: {name}");
+                continue;
+            }
+            let (cards, section) = profile_cards(&shop, name);
+            assert!(section.contains(told), "{what}: {name}: {section}");
+            let groups: Vec<&str> = cards.iter().map(String::as_str).collect();
+            let repeats = if expected[0] == "id" { 1 } else { 2 };
+            assert_eq!(groups, expected.repeat(repeats), "{what}: {name}");
+        }
+    }
+    // Prices are up to 240 in the first night and up to 360 in the second: each side has its own.
+    let (_, section) = {
+        shop.write("spec.yaml", &spec(known).replace("name: nights", "name: others"));
+        shop.remove_output("out");
+        std::fs::remove_file(shop.path("data/60.csv")).unwrap();
+        std::fs::remove_file(shop.path("data/30.csv")).unwrap();
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+        day("60", 60);
+        shop.forebay(&["run", "spec.yaml", "--report=run.html"]).expect(0);
+        profile_cards(&shop, "run.html")
+    };
+    let cards: Vec<&str> = section.split("<div class=\"column\">").skip(1).collect();
+    assert!(cards[2].contains("this run") && cards[2].contains("max 360"), "{}", cards[2]);
+    assert!(cards[3].contains("run before") && cards[3].contains("max 240"), "{}", cards[3]);
+    // The artifact of the run before is gone: nothing stands beside.
+    let pointer: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(shop.path(".forebay/artifacts/others.json")).unwrap()).unwrap();
+    let before = pointer["before"].as_str().unwrap();
+    std::fs::remove_dir_all(shop.path(&format!(".forebay/artifacts/{before}"))).unwrap();
+    shop.forebay(&["report", "spec.yaml", "kept.html"]).expect(0);
+    assert_eq!(profile_cards(&shop, "kept.html").0, ["id", "price"]);
+}
+
 #[test]
 fn the_page_of_a_profile_has_a_card_for_each_column() {
     let shop = TestDirectory::new();

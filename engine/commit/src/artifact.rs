@@ -5,7 +5,7 @@
 //! artifacts/<id>/findings/7.parquet   findings that are too long for JSON; where they are many, those of the same
 //!                                     columns together, each in a row group
 //! artifacts/<id>/lineage.json         where it came from: spans, states, versions
-//! artifacts/<name>.json               the id of the newest artifact of a pipeline
+//! artifacts/<name>.json               the ids of the newest artifact of a pipeline and of the one before it
 //! ```
 //! The id is a hash of `artifact.json` and the findings: what was learned, not from which files.
 
@@ -271,8 +271,15 @@ impl Artifact {
     ) -> Result<StorageLocation> {
         let dir = self.write_files(files, io, root)?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
-        let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
-        io.put_durable(&Artifact::pointer(root, &self.pipeline.name), pointer.as_bytes())?;
+        let name = &self.pipeline.name;
+        // A pointer that cannot be read is replaced.
+        let newest = NewestArtifact::read(io, root, name).ok().flatten();
+        let before = newest.and_then(|newest| if newest.id == self.id { newest.before } else { Some(newest.id) });
+        let mut pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() });
+        if let Some(before) = before {
+            pointer["before"] = json!(before.to_string());
+        }
+        io.put_durable(&Artifact::pointer(root, name), pointer.to_string().as_bytes())?;
         Ok(dir)
     }
 
@@ -391,15 +398,41 @@ impl Artifact {
                 )
             })
             .collect();
-        bind(&self.pipeline, registry, sql, &datasets)
+        let bound = bind(&self.pipeline, registry, sql, &datasets)?;
+        let asked = bound.asks.iter().map(|ask| ask.ask.analyzer.kind());
+        if !asked.eq(self.findings.iter().map(|learned| learned.analyzer.as_str())) {
+            let message = "the artifact was made by a version of this program whose steps learn other statistics";
+            return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
+        }
+        Ok(bound)
     }
 
     /// The newest artifact of a pipeline below a state directory.
     pub fn latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
+        let newest = NewestArtifact::read(io, root, name)?;
+        Ok(newest.map(|newest| Artifact::directory(root, newest.id)))
+    }
+
+    /// The last artifact of a pipeline that differs from the newest one. It may have been removed.
+    pub fn before_latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
+        let before = NewestArtifact::read(io, root, name)?.and_then(|newest| newest.before);
+        Ok(before.map(|id| Artifact::directory(root, id)))
+    }
+}
+
+/// What the pointer of a pipeline names.
+struct NewestArtifact {
+    id: ContentId,
+    /// The one that was the newest before.
+    before: Option<ContentId>,
+}
+
+impl NewestArtifact {
+    fn read(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<NewestArtifact>> {
         let Some(bytes) = io.get(&Artifact::pointer(root, name))? else { return Ok(None) };
         let pointer: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
-        let id = pointer["artifact"].as_str().and_then(ContentId::parse);
-        Ok(id.map(|id| root.join(&format!("artifacts/{id}"))))
+        let id = |name: &str| pointer[name].as_str().and_then(ContentId::parse);
+        Ok(id("artifact").map(|newest| NewestArtifact { id: newest, before: id("before") }))
     }
 }
 

@@ -71,8 +71,9 @@ pub use predict::{
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{
-    ColumnDrift, ColumnPair, ColumnProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue, HistogramBin,
-    LengthProfile, NumericProfile, ProfileOptions, SeriesProfile, TimeProfile, compare_profiles,
+    ColumnDrift, ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue,
+    HistogramBin, LearnedProfile, LengthProfile, NumericProfile, ProfileOptions, SeriesProfile, TimeProfile,
+    compare_profiles,
 };
 pub use refit::parse_refit;
 pub use report::{

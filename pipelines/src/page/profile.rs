@@ -1,6 +1,6 @@
 //! The page of a profile.
 
-use forebay_run::{ColumnPair, ColumnProfile, DatasetProfile, SeriesProfile};
+use forebay_run::{ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, SeriesProfile};
 
 use super::{Block, Cell, ColumnCard, Page, charts, drawn};
 use crate::present;
@@ -33,19 +33,25 @@ pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
     let rows: Vec<String> =
         profiles.iter().map(|profile| format!("{} {}", part(profile), units::rows(profile.rows))).collect();
     let mut page = Page { title: of.to_owned(), subtitle: rows.join(", "), ..Page::default() };
-    let blocks = columns_by_part(&profiles.iter().collect::<Vec<_>>());
-    page.add("columns", "Columns by part of the split", blocks);
+    let sides = profiles.iter().map(|profile| ProfileSide { label: part(profile).to_owned(), profile });
+    page.add("columns", "Columns by part of the split", columns_by_side(&sides.collect::<Vec<_>>()));
     page
 }
 
+/// One of several profiles that stand side by side.
+struct ProfileSide<'a> {
+    label: String,
+    profile: &'a DatasetProfile,
+}
+
 /// The cards of each column side by side.
-fn columns_by_part(profiles: &[&DatasetProfile]) -> Vec<Block> {
+fn columns_by_side(sides: &[ProfileSide<'_>]) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for column in profiles.first().iter().flat_map(|profile| &profile.columns) {
+    for column in sides.first().iter().flat_map(|side| &side.profile.columns) {
         blocks.push(Block::Heading { text: format!("{}, {}", column.name, column.type_label()) });
-        let columns = profiles.iter().filter_map(|profile| {
+        let columns = sides.iter().filter_map(|ProfileSide { label, profile }| {
             let found = profile.column(&column.name)?;
-            Some(ColumnCard { name: part(profile).to_owned(), ..card(found) })
+            Some(ColumnCard { name: label.clone(), ..card(found) })
         });
         blocks.push(Block::Columns { columns: columns.collect() });
     }
@@ -57,24 +63,24 @@ fn part(profile: &DatasetProfile) -> &str {
 }
 
 impl Page {
-    /// Adds profiles that a run has learned, by the step or source that they are of. Those of several parts of the split
-    /// stand side by side.
-    pub(super) fn add_profiles(&mut self, profiles: &[(String, DatasetProfile)]) {
+    /// Adds profiles that a run has learned, by the step or source that they are of. Those of several parts of the split,
+    /// and of the run before, stand side by side.
+    pub(super) fn add_profiles(&mut self, profiles: &[ComparedProfile]) {
         let mut steps: Vec<&String> = Vec::new();
-        for (of, _) in profiles {
-            if !steps.contains(&of) {
-                steps.push(of);
+        for ComparedProfile { profile, .. } in profiles {
+            if !steps.contains(&&profile.of) {
+                steps.push(&profile.of);
             }
         }
         for of in steps {
-            let own = profiles.iter().filter(|(known, _)| known == of).map(|(_, profile)| profile);
+            let own = profiles.iter().filter(|compared| compared.profile.of == *of);
             self.extend("profiles", "Profiles", profile_blocks(of, &own.collect::<Vec<_>>()));
         }
     }
 }
 
 /// The profiles of the rows of one step.
-fn profile_blocks(of: &str, profiles: &[&DatasetProfile]) -> Vec<Block> {
+fn profile_blocks(of: &str, compared: &[&ComparedProfile]) -> Vec<Block> {
     let title = |profile: &DatasetProfile| format!("{of}, {}: {}", part(profile), units::rows(profile.rows));
     let rest = |profile: &DatasetProfile| {
         let mut blocks: Vec<Block> = profile.series.iter().flat_map(series_blocks).collect();
@@ -83,13 +89,24 @@ fn profile_blocks(of: &str, profiles: &[&DatasetProfile]) -> Vec<Block> {
         }
         blocks
     };
-    if let [profile] = profiles {
+    if let [ComparedProfile { profile, before: None }] = compared {
         let cards = Block::Columns { columns: profile.columns.iter().map(card).collect() };
         return [Block::Heading { text: title(profile) }, cards].into_iter().chain(rest(profile)).collect();
     }
-    let mut blocks: Vec<Block> = profiles.iter().map(|profile| Block::text(title(profile))).collect();
-    blocks.extend(columns_by_part(profiles));
-    for profile in profiles {
+    let (mut blocks, mut sides) = (Vec::new(), Vec::new());
+    for ComparedProfile { profile, before } in compared {
+        let earlier = before.as_ref().map(|before| format!(", {} in the run before", units::grouped(before.rows)));
+        blocks.push(Block::text(format!("{}{}", title(profile), earlier.unwrap_or_default())));
+        // The part says which of them it is, where there are several.
+        let part = if compared.len() > 1 { part(profile) } else { "this run" };
+        sides.push(ProfileSide { label: part.to_owned(), profile });
+        sides.extend(before.as_ref().map(|profile| {
+            let part = if compared.len() > 1 { format!("{part}, ") } else { String::new() };
+            ProfileSide { label: format!("{part}run before"), profile }
+        }));
+    }
+    blocks.extend(columns_by_side(&sides));
+    for ComparedProfile { profile, .. } in compared {
         let rest = rest(profile);
         if !rest.is_empty() {
             blocks.push(Block::Heading { text: title(profile) });

@@ -49,7 +49,7 @@ impl RunPage {
     pub fn make(&mut self, report: &RunReport, session: &Session) -> Result<()> {
         let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.file.is_wanted()) else { return Ok(()) };
         let mut page = run_page(pipeline, report, &self.facts());
-        page.add_profiles(&session.learned_profiles(pipeline, report)?);
+        page.add_profiles(&session.compared_profiles(pipeline, report)?);
         for forecast in &report.forecasts {
             // A page tells of a run: what cannot be drawn fails none.
             match session.forecast_examples(pipeline, forecast) {

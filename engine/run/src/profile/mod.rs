@@ -60,6 +60,24 @@ pub struct DatasetProfile {
     pub pairs: Vec<ColumnPair>,
 }
 
+/// A profile that a run has learned.
+#[derive(Debug, Clone)]
+pub struct LearnedProfile {
+    /// The node whose step learned it.
+    pub node: String,
+    /// What it learned.
+    pub profile: DatasetProfile,
+}
+
+/// A profile beside that of the run before.
+#[derive(Debug, Clone)]
+pub struct ComparedProfile {
+    /// That of the run.
+    pub profile: DatasetProfile,
+    /// The same of the run before, where that learned it.
+    pub before: Option<DatasetProfile>,
+}
+
 /// What is profiled.
 #[derive(Debug, Clone, Default)]
 pub struct ProfileOptions {
@@ -150,20 +168,41 @@ impl Session {
 
     /// The profiles that a run has learned of the rows that a node or source gives: those of nodes that begin with a
     /// `profile` step.
-    pub fn learned_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<(String, DatasetProfile)>> {
+    pub fn learned_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<LearnedProfile>> {
         let Some(path) = report.artifact_path.as_deref() else { return Ok(Vec::new()) };
         self.profiles_of(pipeline, &self.io.resolve(path)?)
     }
 
-    /// The same of the last run of the pipeline, if there was one.
-    pub fn last_profiles(&self, pipeline: &Pipeline) -> Result<Vec<(String, DatasetProfile)>> {
+    /// The same beside those of the run before it.
+    pub fn compared_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<ComparedProfile>> {
+        self.beside_earlier(pipeline, self.learned_profiles(pipeline, report)?)
+    }
+
+    /// The profiles of the last run of the pipeline, if there was one, beside those of the run before it.
+    pub fn last_profiles(&self, pipeline: &Pipeline) -> Result<Vec<ComparedProfile>> {
         match Artifact::latest(&self.io, &self.state()?, &pipeline.name)? {
-            Some(place) => self.profiles_of(pipeline, &place),
+            Some(place) => self.beside_earlier(pipeline, self.profiles_of(pipeline, &place)?),
             None => Ok(Vec::new()),
         }
     }
 
-    fn profiles_of(&self, pipeline: &Pipeline, place: &StorageLocation) -> Result<Vec<(String, DatasetProfile)>> {
+    /// Profiles of the last run of the pipeline beside those of the run before it.
+    fn beside_earlier(&self, pipeline: &Pipeline, profiles: Vec<LearnedProfile>) -> Result<Vec<ComparedProfile>> {
+        let mut earlier = Vec::new();
+        if !profiles.is_empty()
+            && let Some(place) = Artifact::before_latest(&self.io, &self.state()?, &pipeline.name)?
+        {
+            // It may have been removed, or be one of an earlier version.
+            earlier = self.profiles_of(pipeline, &place).unwrap_or_default();
+        }
+        let beside = |LearnedProfile { node, profile }: LearnedProfile| {
+            let known = earlier.iter().position(|known| known.node == node);
+            ComparedProfile { profile, before: known.map(|at| earlier.swap_remove(at).profile) }
+        };
+        Ok(profiles.into_iter().map(beside).collect())
+    }
+
+    fn profiles_of(&self, pipeline: &Pipeline, place: &StorageLocation) -> Result<Vec<LearnedProfile>> {
         let begins = |node: &PipelineNode| match (&node.input, node.steps.first()) {
             (NodeInput::From(from), Some(step)) if step.kind == STEP => Some((node.clone(), from.clone())),
             _ => None,
@@ -182,7 +221,7 @@ impl Session {
         };
         let profile = |(node, from): (PipelineNode, String)| {
             let profile = self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
-            Ok((from, profile))
+            Ok(LearnedProfile { node: node.name, profile })
         };
         nodes.into_iter().filter(is_there).map(profile).collect()
     }

@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_model::{ContentId, Fault, Interval, Pipeline, Result, codes};
-use forebay_run::{DatasetProfile, RunReport, Session};
+use forebay_run::{DatasetProfile, LearnedProfile, RunReport, Session};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, StorageClient, WebClient};
 use jiff::Timestamp;
@@ -213,9 +213,9 @@ fn source_profiles(
     report: &RunReport,
 ) -> Result<BTreeMap<String, DatasetProfile>> {
     let mut profiles = BTreeMap::new();
-    for (source, profile) in session.learned_profiles(pipeline, report)? {
-        if pipeline.source(&source).is_some() {
-            profiles.entry(source).or_insert(profile);
+    for LearnedProfile { profile, .. } in session.learned_profiles(pipeline, report)? {
+        if pipeline.source(&profile.of).is_some() {
+            profiles.entry(profile.of.clone()).or_insert(profile);
         }
     }
     Ok(profiles)
