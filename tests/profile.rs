@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Float64Array, Int32Array, ListBuilder, StringArray, StringBuilder,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, FixedSizeBinaryArray, FixedSizeListArray, Float64Array,
+    Int32Array, LargeBinaryArray, ListBuilder, StringArray, StringBuilder,
 };
 use serde_json::{Value, json};
 
@@ -130,7 +131,7 @@ fn a_profile_holds_what_the_columns_hold() {
         let found = examples(name);
         assert!(found.len() == 5 && found.is_subset(&values), "{name}: {found:?}");
     }
-    assert_eq!(columns["list"].get("examples"), None);
+    assert_eq!(examples("list"), ["[]", "[x]", "[x, x]"].map(str::to_owned).into());
 
     // Again: nothing is read.
     let read = |events: &str| -> u64 {
@@ -153,10 +154,48 @@ fn a_profile_holds_what_the_columns_hold() {
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
-    // Numbers and days have examples; the words are all among the frequent ones.
-    assert_eq!(text.matches("\n  such as ").count(), 3, "{text}");
+    // Numbers, days and lists have examples; the words are all among the frequent ones.
+    assert_eq!(text.matches("\n  such as ").count(), 4, "{text}");
     shop.forebay(&["profile", "data", "--report=page.html"]).expect(0);
-    assert_eq!(std::fs::read_to_string(shop.path("page.html")).unwrap().matches("such as ").count(), 3);
+    assert_eq!(std::fs::read_to_string(shop.path("page.html")).unwrap().matches("such as ").count(), 4);
+}
+
+#[test]
+fn lists_and_bytes_have_short_examples() {
+    let shop = TestDirectory::new();
+    let numbers: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-0.25), Some(2.0)]));
+    let item = Arc::new(arrow::datatypes::Field::new_list_field(numbers.data_type().clone(), true));
+    let mut words = ListBuilder::new(StringBuilder::new());
+    words.append_value((0..7).map(|word| Some(format!("word {word}"))));
+    words.append_value([Some("\u{e9}".repeat(40)), None]);
+    words.append_null();
+    words.append_value([None::<&str>; 0]);
+    let long = [7_u8; 40];
+    let bytes = vec![Some(&b"\x00\xff"[..]), Some(&long[..]), None, Some(&b""[..])];
+    let fixed = FixedSizeBinaryArray::try_from_iter([[1_u8, 2], [3, 4], [1, 2], [255, 0]].into_iter()).unwrap();
+    let pairs: ArrayRef = Arc::new(FixedSizeListArray::new(item, 1, numbers, None));
+    let columns: [(&str, ArrayRef, Value); 5] = [
+        (
+            "words",
+            Arc::new(words.finish()),
+            json!([
+                "[]",
+                "[word 0, word 1, word 2, word 3, word 4, ...]",
+                format!("[{}..., null]", "\u{e9}".repeat(16))
+            ]),
+        ),
+        ("pairs", pairs, json!(["[-0.25]", "[1.5]", "[2.0]", "[null]"])),
+        ("bytes", Arc::new(BinaryArray::from(bytes.clone())), json!(["", "00ff", format!("{}...", "07".repeat(16))])),
+        ("large", Arc::new(LargeBinaryArray::from(bytes)), json!(["", "00ff", format!("{}...", "07".repeat(16))])),
+        ("fixed", Arc::new(fixed), json!(["0102", "0304", "ff00"])),
+    ];
+    write(&shop, "data.parquet", columns.clone().map(|(name, column, _)| (name, column)));
+    let found = self::columns(&shop.forebay(&["profile", "data.parquet", "--json"]).expect(0).summary()["profile"]);
+    for (name, _, expected) in columns {
+        let mut examples: Vec<String> = serde_json::from_value(found[name]["examples"].clone()).unwrap();
+        examples.sort();
+        assert_eq!(json!(examples), expected, "{name}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ const EXAMPLES_MAX: usize = 5;
 const EXAMPLE_BYTES_MAX: usize = 256;
 
 /// Stands at the end of a value that was cut.
-const CUT: &str = "...";
+pub(crate) const CUT: &str = "...";
 
 /// The values with the least hashes. Which ones these are depends on the set of values alone.
 #[derive(Debug, Default)]

@@ -23,6 +23,7 @@ fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(ExactQuantiles { ask: QuantileRequest::Buckets(10) }),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
+        Box::new(ColumnExamples),
         Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
         Box::new(GroupedMoments { keys: vec![DataType::Int64, DataType::Utf8] }),
         Box::new(LatestRows { keys: vec![DataType::Float64], time: DataType::Int64, values: vec![DataType::Utf8] }),

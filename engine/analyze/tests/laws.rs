@@ -111,6 +111,18 @@ fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
     ]
 }
 
+/// Lists of numbers, and bytes.
+fn of_lists(rows: usize) -> Vec<ArrayRef> {
+    let mut lists = ListBuilder::new(Float64Builder::new());
+    let mut bytes = BinaryBuilder::new();
+    for row in 0..rows {
+        let length = row % 9;
+        lists.append_option((row % 7 != 3).then(|| (0..length).map(move |place| Some((row % 40 + place) as f64))));
+        bytes.append_option((row % 5 != 2).then(|| vec![(row % 60) as u8; length * 3]));
+    }
+    vec![Arc::new(lists.finish()), Arc::new(bytes.finish())]
+}
+
 /// The groups of rows, with a finding of all of them: without one the laws of findings would have nothing to compare.
 #[derive(Debug)]
 struct FoundGroups(GroupByAnalyzer);
@@ -316,6 +328,13 @@ proptest! {
                 let data = [data[0].clone(), data[2].clone()];
                 check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
             }
+        }
+    }
+
+    #[test]
+    fn examples_of_lists_and_bytes(rows in 0..300_usize, seed in any::<u64>()) {
+        for column in of_lists(rows) {
+            check_laws(&ColumnExamples, &[batch(&[column])], seed).map_err(TestCaseError::fail)?;
         }
     }
 

@@ -945,9 +945,10 @@ def profile(
 
     In: columns of any type. Out: the same. Learned per column: rows and nulls; of numbers, dates and times also
     NaN, infinities, zeros, negative values, least, greatest, mean, variance and the quantiles 0, 0.01 to 1 (within
-    2 % of the rank, exact up to 18,136 rows); of texts and lists the lengths; the number of distinct values
-    (HyperLogLog, 0.8 %) and five examples of numbers, texts, booleans, dates and times; of texts, booleans and
-    integers of one byte the 100 most frequent values with exact counts.
+    2 % of the rank, exact up to 18,136 rows); of texts and lists the lengths; the number of distinct values of
+    numbers, texts, booleans, dates and times (HyperLogLog, 0.8 %) and five examples; of lists and binary values
+    five examples: the first elements, or the first bytes in hexadecimal; of texts, booleans and integers of one
+    byte the 100 most frequent values with exact counts.
 
     With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's
     V where both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.

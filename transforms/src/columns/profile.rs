@@ -2,8 +2,9 @@
 
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{
-    CategoryAssociation, ColumnCorrelation, ColumnCounts, ColumnMoments, DistinctCount, QuantileRequest,
-    SampledQuantiles, SeriesShape, TokenVocabulary, ValueShape, VocabularyOrder,
+    CategoryAssociation, ColumnCorrelation, ColumnCounts, ColumnExamples, ColumnMoments, DistinctCount,
+    PROFILE_FREQUENT_VALUES, PROFILE_QUANTILE_PARTS, QuantileRequest, SampledQuantiles, SeriesShape, TokenVocabulary,
+    ValueShape, VocabularyOrder,
 };
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_plan::{AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
@@ -14,19 +15,14 @@ use serde::{Deserialize, Serialize};
 /// Rank error of quantiles, as a share of the rows. They are exact up to 18,136 rows.
 const QUANTILE_ERROR: f64 = 0.02;
 
-/// Quantiles are taken at multiples of one of so many parts.
-const QUANTILE_PARTS: usize = 100;
-
-/// Frequent values that are kept of a column of texts. A column with fewer values is counted exactly.
-const FREQUENT_VALUES: usize = 100;
-
 /// Learns what columns hold, for `forebay profile` and drift: rows stay as they are.
 ///
 /// In: columns of any type. Out: the same. Learned per column: rows and nulls; of numbers, dates and times also NaN,
 /// infinities, zeros, negative values, least, greatest, mean, variance and the quantiles 0, 0.01 to 1 (within 2 % of the
-/// rank, exact up to 18,136 rows); of texts and lists the lengths; the number of distinct values (HyperLogLog, 0.8 %) and
-/// five examples of numbers, texts, booleans, dates and times; of texts, booleans and integers of one byte the 100 most
-/// frequent values with exact counts.
+/// rank, exact up to 18,136 rows); of texts and lists the lengths; the number of distinct values of numbers, texts,
+/// booleans, dates and times (HyperLogLog, 0.8 %) and five examples; of lists and binary values five examples: the first
+/// elements, or the first bytes in hexadecimal; of texts, booleans and integers of one byte the 100 most frequent values
+/// with exact counts.
 ///
 /// With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's V where
 /// both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.
@@ -150,16 +146,23 @@ pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
         requests.push(AnalyzerRequest::new(ColumnMoments, name));
     }
     if is_number && data_type != DataType::Boolean {
-        let probabilities = (0..=QUANTILE_PARTS).map(|part| part as f64 / QUANTILE_PARTS as f64).collect();
+        let probabilities =
+            (0..=PROFILE_QUANTILE_PARTS).map(|part| part as f64 / PROFILE_QUANTILE_PARTS as f64).collect();
         let ask = QuantileRequest::Probabilities(probabilities);
         requests.push(AnalyzerRequest::new(SampledQuantiles { epsilon: QUANTILE_ERROR, ask }, name));
     }
     if is_number || is_text {
         requests.push(AnalyzerRequest::new(DistinctCount::default(), name));
     }
+    if is_list || matches!(data_type, DataType::Binary | DataType::FixedSizeBinary(_)) {
+        requests.push(AnalyzerRequest::new(ColumnExamples, name));
+    }
     if is_category(&data_type) {
-        let frequent =
-            TokenVocabulary { min_count: 1, top_k: Some(FREQUENT_VALUES), order: VocabularyOrder::CountThenValue };
+        let frequent = TokenVocabulary {
+            min_count: 1,
+            top_k: Some(PROFILE_FREQUENT_VALUES),
+            order: VocabularyOrder::CountThenValue,
+        };
         requests.push(AnalyzerRequest::new(frequent, name));
     }
     requests

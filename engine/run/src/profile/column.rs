@@ -39,7 +39,7 @@ pub struct ColumnProfile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<LengthProfile>,
     /// A few values as text, without null and NaN: the five with the least hashes, so that the same values give the same
-    /// examples. Of numbers, texts, booleans, dates and times.
+    /// examples. Of lists the first elements, of binary values the first bytes in hexadecimal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
     /// The most frequent values of texts, booleans and integers of one byte: by count, then by value.
@@ -143,7 +143,7 @@ impl ColumnProfile {
             numeric: None,
             time: None,
             length: None,
-            examples: found.get("distinct_count").map_or_else(|| Ok(Vec::new()), |finding| examples(finding))?,
+            examples: examples_of(found)?,
             frequent,
         };
         if data_type.is_temporal() {
@@ -221,6 +221,11 @@ impl ColumnProfile {
         let nans = self.numeric.as_ref().map_or(0, |numeric| numeric.nans);
         if self.rows == 0 { 0.0 } else { (self.nulls + nans) as f64 / self.rows as f64 }
     }
+}
+
+fn examples_of(found: &BTreeMap<&str, &Finding>) -> Result<Vec<String>> {
+    let finding = found.get("distinct_count").or_else(|| found.get("examples"));
+    finding.map_or_else(|| Ok(Vec::new()), |finding| examples(finding))
 }
 
 fn examples(finding: &Finding) -> Result<Vec<String>> {

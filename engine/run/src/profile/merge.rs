@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use forebay_analyze::{PROFILE_FREQUENT_VALUES, PROFILE_QUANTILE_PARTS};
+
 use super::column::{ColumnProfile, FrequentValue, NumericProfile};
 use super::distribution::QuantileTable;
-
-/// Frequent values that are kept, as many as a `profile` step keeps.
-const FREQUENT_VALUES: usize = 100;
-
-/// Quantiles are taken at multiples of one of so many parts.
-const QUANTILE_PARTS: usize = 100;
 
 /// The profile of the rows of all these, as far as a comparison reads it. Profiles of another type than the last one are
 /// left out. A value that is not among the frequent ones of a profile counts with the rows that it may have there.
@@ -28,8 +24,8 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
     let mut frequent: Vec<FrequentValue> = values.collect();
     // Stable: values of one count stay in order.
     frequent.sort_by_key(|value| std::cmp::Reverse(value.count));
-    let is_exact = same.iter().all(|profile| profile.distinct_is_exact) && frequent.len() <= FREQUENT_VALUES;
-    frequent.truncate(FREQUENT_VALUES);
+    let is_exact = same.iter().all(|profile| profile.distinct_is_exact) && frequent.len() <= PROFILE_FREQUENT_VALUES;
+    frequent.truncate(PROFILE_FREQUENT_VALUES);
     let numbers: Vec<&NumericProfile> = same.iter().filter_map(|profile| profile.numeric.as_ref()).collect();
     Some(ColumnProfile {
         rows: same.iter().map(|profile| profile.rows).sum(),
@@ -81,10 +77,10 @@ fn merge_quantiles(numbers: &[&NumericProfile]) -> Vec<f64> {
         .map(|&x| -> [f64; 2] { [share(&|table| table.share_below(x)), share(&|table| table.share_up_to(x))] });
     let shares: Vec<[f64; 2]> = shares.collect();
     let quantile = |part: usize| {
-        if part == 0 || part == QUANTILE_PARTS {
+        if part == 0 || part == PROFILE_QUANTILE_PARTS {
             return if part == 0 { first } else { last };
         }
-        let probability = part as f64 / QUANTILE_PARTS as f64;
+        let probability = part as f64 / PROFILE_QUANTILE_PARTS as f64;
         let at = shares.partition_point(|[_, up_to]| *up_to < probability).min(points.len() - 1);
         let below = shares[at][0];
         // Values repeat at the point, or it is the first.
@@ -98,7 +94,7 @@ fn merge_quantiles(numbers: &[&NumericProfile]) -> Vec<f64> {
         }
         from + width * ((probability - reached) / (below - reached)).clamp(0.0, 1.0)
     };
-    (0..=QUANTILE_PARTS).map(quantile).collect()
+    (0..=PROFILE_QUANTILE_PARTS).map(quantile).collect()
 }
 
 #[cfg(test)]
