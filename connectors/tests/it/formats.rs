@@ -262,6 +262,12 @@ fn csv_variants() {
     let quoted = put("quoted.csv", "a,b\n\"x, \"\"y\"\"\nz\",1\n");
     let all = read("csv", json!({"path": quoted})).unwrap();
     assert_eq!(arrow::array::AsArray::as_string::<i32>(all.column(0)).value(0), "x, \"y\"\nz");
+    let gaps = put("gaps.csv", "a,b\n,NA\n\"\",x\n");
+    let columns = json!({"a": "string", "b": "string"});
+    for (nulls, counts) in [(json!([]), [0, 0]), (json!(["NA"]), [0, 1]), (json!(["", "NA"]), [2, 1])] {
+        let all = read("csv", json!({"path": gaps, "columns": columns, "nulls": nulls})).unwrap();
+        assert_eq!([all.column(0).null_count(), all.column(1).null_count()], counts, "{nulls}");
+    }
     let empty = put("empty.csv", "a,b\n");
     let io = StorageClient::new().unwrap();
     assert_eq!(source("csv", json!({"path": empty})).discover(&io, &[]).unwrap().schema.fields().len(), 2);
