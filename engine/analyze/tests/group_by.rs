@@ -274,6 +274,60 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
     }
 }
 
+/// Texts as views, and as dictionaries with values that no row has, that occur twice, and that are null.
+fn text_layouts(texts: &[Option<String>]) -> Vec<ArrayRef> {
+    let plain = StringArray::from(texts.to_vec());
+    let words: Vec<Option<&str>> = [Some(""), Some("zzz"), None].into_iter().chain(plain.iter()).collect();
+    let place = |text: Option<&str>| words.iter().rposition(|word| *word == text).map(|place| place as i32);
+    let key = |(row, text): (usize, Option<&str>)| place(text).filter(|_| text.is_some() || row % 2 == 0);
+    let keys: Int32Array = plain.iter().enumerate().map(key).collect();
+    let dictionary = |values: ArrayRef| Arc::new(DictionaryArray::new(keys.clone(), values)) as ArrayRef;
+    let words: ArrayRef = Arc::new(StringArray::from(words));
+    let views = cast(&words, &DataType::Utf8View).unwrap();
+    let plain: ArrayRef = Arc::new(plain);
+    vec![plain.clone(), cast(&plain, &DataType::Utf8View).unwrap(), dictionary(words), dictionary(views)]
+}
+
+#[test]
+fn extremes_of_texts_are_the_same_in_all_layouts() {
+    use GroupFunction as F;
+    let of = |function| GroupResult { function, value: 0 };
+    let word = |row: usize| match chance(row, 21) % 9 {
+        0 => None,
+        1 => Some("é".repeat(chance(row, 22) as usize % 4)),
+        2 => Some("\u{10ffff}".to_owned()),
+        _ => Some(format!("{:x}", chance(row, 22) % 300)),
+    };
+    let texts: Vec<Option<String>> = rows(word);
+    let none: Vec<Option<String>> = vec![None; ROWS];
+    for (texts, names) in [(&texts, &[][..]), (&texts, &["flag"]), (&none, &[]), (&none, &["flag"])] {
+        let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
+        let spec = Arc::new(GroupBy {
+            keys: keys.iter().map(|key| GroupKey { data_type: key.data_type().clone(), bucket: None }).collect(),
+            values: vec![DataType::Utf8],
+            results: [F::Min, F::Max, F::NUnique, F::Count].map(of).to_vec(),
+        });
+        let groups = if keys.is_empty() { vec![(0..ROWS).collect()] } else { rows_by_key(&keys) };
+        let own = |rows: &Vec<usize>| rows.iter().filter_map(|row| texts[*row].clone()).collect::<BTreeSet<_>>();
+        let own: Vec<BTreeSet<String>> = groups.iter().map(own).collect();
+        for column in text_layouts(texts) {
+            for batch in [1, 600, ROWS] {
+                let label = format!("{names:?} {} {batch}", column.data_type());
+                let columns = [keys.clone(), vec![column.clone()]].concat();
+                let found = computed(&spec, &columns, 1 << 28, 2, batch);
+                let texts = |place: usize| found.column(keys.len() + place).as_string::<i32>().iter();
+                assert!(texts(0).eq(own.iter().map(|own| own.first().map(String::as_str))), "{label}");
+                assert!(texts(1).eq(own.iter().map(|own| own.last().map(String::as_str))), "{label}");
+                let kinds = found.column(keys.len() + 2).as_primitive::<Int64Type>();
+                assert!(
+                    kinds.values().iter().eq(&own.iter().map(|own| own.len() as i64).collect::<Vec<_>>()),
+                    "{label}"
+                );
+            }
+        }
+    }
+}
+
 /// Values of groups of some numbers of distinct values, each value twice, and their exact and estimated numbers.
 #[test]
 fn estimates_are_near_the_exact_numbers_of_distinct_values() {

@@ -1,10 +1,11 @@
 //! What is known of the rows of each group: flat columns, indexed by the group's number.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt32Array, UInt64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::compute::cast;
+use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
 use forebay_model::{Fault, GroupFunction, GroupResult, Result, StateEncoder, codes};
 
@@ -20,24 +21,75 @@ use super::weighted_sums::WeightedSums;
 
 /// A value column of a batch.
 pub(super) struct ValueColumn {
-    /// In its logical type.
-    pub(super) array: ArrayRef,
+    /// As it was read: texts may be a dictionary.
+    pub(super) read: ArrayRef,
+    /// In its logical type, once that is asked.
+    plain: OnceCell<ArrayRef>,
+    data_type: DataType,
     /// Rows that hold a value: neither null nor NaN.
     pub(super) valid: Option<NullBuffer>,
 }
 
+/// The place of a value that no row has.
+const UNUSED: u32 = u32::MAX;
+
+/// The values that rows have.
+pub(super) struct UsedValues {
+    /// In their logical type.
+    pub(super) values: ArrayRef,
+    /// For each row that holds a value, its place among them.
+    pub(super) places: Vec<u32>,
+}
+
 impl ValueColumn {
     pub(super) fn of(column: &ArrayRef, data_type: &DataType) -> Result<Self> {
-        let array = as_type(column, data_type)?;
-        let mut valid = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
-        if data_type.is_floating() {
-            let doubles = doubles(&array)?;
+        let valid = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        let (read, data_type) = (column.clone(), data_type.clone());
+        let mut found = ValueColumn { read, plain: OnceCell::new(), data_type, valid };
+        if found.data_type.is_floating() {
+            let doubles = doubles(found.array()?)?;
             let numbers: BooleanBuffer = doubles.values().iter().map(|value| !value.is_nan()).collect();
             if numbers.count_set_bits() < numbers.len() {
-                valid = NullBuffer::union(valid.as_ref(), Some(&NullBuffer::new(numbers)));
+                found.valid = NullBuffer::union(found.valid.as_ref(), Some(&NullBuffer::new(numbers)));
             }
         }
-        Ok(ValueColumn { array, valid })
+        Ok(found)
+    }
+
+    /// The column in its logical type.
+    pub(super) fn array(&self) -> Result<&ArrayRef> {
+        match self.plain.get() {
+            Some(plain) => Ok(plain),
+            None => {
+                let plain = as_type(&self.read, &self.data_type)?;
+                Ok(self.plain.get_or_init(|| plain))
+            }
+        }
+    }
+
+    /// The values of a dictionary that rows have, where these can be fewer than rows.
+    pub(super) fn used_values(&self) -> Result<Option<UsedValues>> {
+        let dictionary = self.read.as_any_dictionary_opt();
+        let is_small = |values: usize| (1..=self.read.len()).contains(&values);
+        let Some(dictionary) = dictionary.filter(|dictionary| is_small(dictionary.values().len())) else {
+            return Ok(None);
+        };
+        let mut place_of = vec![UNUSED; dictionary.values().len()];
+        let mut used = Vec::new();
+        let place = |(row, key): (usize, usize)| {
+            if self.valid.as_ref().is_some_and(|valid| valid.is_null(row)) {
+                return UNUSED;
+            }
+            let place = &mut place_of[key];
+            if *place == UNUSED {
+                *place = used.len() as u32;
+                used.push(key as u32);
+            }
+            *place
+        };
+        let places = dictionary.normalized_keys().into_iter().enumerate().map(place).collect();
+        let values = take(dictionary.values(), &UInt32Array::from(used), None)?;
+        Ok(Some(UsedValues { values: as_type(&values, &self.data_type)?, places }))
     }
 }
 

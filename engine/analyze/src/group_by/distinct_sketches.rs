@@ -146,8 +146,7 @@ fn raise(ranks: &mut [u8], by: &RegisterRank) {
 impl ValueHashes {
     /// Calls `take` with the group of each value and its hash.
     fn for_each(&self, groups: &[u32], column: &ValueColumn, mut take: impl FnMut(usize, u64)) -> Result<()> {
-        let ValueColumn { array, valid } = column;
-        let valid = valid.as_ref();
+        let (array, valid) = (column.array()?, column.valid.as_ref());
         match self {
             ValueHashes::Doubles => {
                 // Both zeros are 0.0.

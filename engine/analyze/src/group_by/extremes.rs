@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Float64Array, Int64Array};
+use arrow::compute::{max, min};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
-use forebay_model::{GroupFunction, Result};
+use forebay_model::{GroupFunction, Result, TextRef};
 
 use super::accumulator::{
     Accumulator, GroupedRows, doubles, for_each_value, foreign_function, foreign_states, state_column,
 };
+use super::key_field::as_type;
 use super::ordered_bits::{from_ordered_bits, to_ordered_bits};
 
 /// The extreme of each group, of values that are integers in disguise.
@@ -48,11 +50,17 @@ impl Accumulator for Extremes {
         let bits = match self.data_type.is_floating() {
             // Both zeros are 0.0.
             true => {
-                let canonical: Float64Array = doubles(&column.array)?.unary::<_, Float64Type>(|value| value + 0.0);
+                let canonical: Float64Array = doubles(column.array()?)?.unary::<_, Float64Type>(|value| value + 0.0);
                 to_ordered_bits(&(Arc::new(canonical) as ArrayRef))?
             }
-            false => to_ordered_bits(&column.array)?,
+            false => to_ordered_bits(column.array()?)?,
         };
+        if self.values.len() == 1 {
+            let values = Int64Array::new(bits.values().clone(), column.valid.clone());
+            let found = if self.greatest { max(&values) } else { min(&values) };
+            found.into_iter().for_each(|value| self.add(0, value));
+            return Ok(());
+        }
         let bits = bits.values();
         for_each_value(groups, column.valid.as_ref(), |row, group| self.add(group, bits[row]));
         Ok(())
@@ -127,6 +135,13 @@ impl ByteExtremes {
         }
     }
 
+    /// The row of the extreme of some texts.
+    fn extreme_row(&self, texts: TextRef<'_>) -> Option<usize> {
+        let rows = texts.iter().enumerate().filter_map(|(row, text)| Some((text?, row)));
+        let found = if self.greatest { rows.max() } else { rows.min() };
+        found.map(|(_, row)| row)
+    }
+
     fn held(&self, order: &[u32]) -> impl Iterator<Item = Option<&[u8]>> {
         order.iter().map(|group| self.values[*group as usize].as_deref())
     }
@@ -147,8 +162,27 @@ impl Accumulator for ByteExtremes {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         let (groups, column) = (rows.groups, rows.value()?);
-        let encoded = self.bytes.encode(&column.array)?;
-        for_each_value(groups, column.valid.as_ref(), |row, group| self.add(group, encoded.row(row).data()));
+        let used = column.used_values()?;
+        if self.values.len() == 1 {
+            // Texts are compared as they are: the extreme alone is encoded.
+            let values = used.as_ref().map_or(&column.read, |used| &used.values);
+            if let Some(texts) = TextRef::new(values) {
+                if let Some(row) = self.extreme_row(texts) {
+                    let encoded = self.bytes.encode(&as_type(&values.slice(row, 1), &DataType::Utf8)?)?;
+                    self.add(0, encoded.row(0).data());
+                }
+                return Ok(());
+            }
+        }
+        let values = match &used {
+            Some(used) => &used.values,
+            None => column.array()?,
+        };
+        let encoded = self.bytes.encode(values)?;
+        for_each_value(groups, column.valid.as_ref(), |row, group| {
+            let place = used.as_ref().map_or(row, |used| used.places[row] as usize);
+            self.add(group, encoded.row(place).data());
+        });
         Ok(())
     }
 

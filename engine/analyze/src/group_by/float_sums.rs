@@ -66,7 +66,7 @@ impl Accumulator for FloatSums {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         let (groups, column) = (rows.groups, rows.value()?);
-        let values = doubles(&column.array)?;
+        let values = doubles(column.array()?)?;
         let values = values.values();
         for_each_value(groups, column.valid.as_ref(), |row, group| {
             let value = values[row];

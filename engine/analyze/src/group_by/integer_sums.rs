@@ -11,9 +11,7 @@ use arrow::datatypes::{
 };
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
-use super::accumulator::{
-    Accumulator, GroupedRows, ValueColumn, counted, for_each_value, foreign_function, state_column,
-};
+use super::accumulator::{Accumulator, GroupedRows, counted, for_each_value, foreign_function, state_column};
 use super::window_sums::divided;
 
 /// The magnitude up to which doubles hold all integers.
@@ -83,11 +81,11 @@ impl IntegerSums {
         IntegerSums { sums: Sums::Narrow(Vec::new()), rounded }
     }
 
-    fn push<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ValueColumn)
+    fn push<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ArrayRef, valid: Option<&NullBuffer>)
     where
         T::Native: Into<i128>,
     {
-        let (values, valid) = (column.array.as_primitive::<T>().values(), column.valid.as_ref());
+        let values = column.as_primitive::<T>().values();
         for_each_value(groups, valid, |row, group| {
             let mut value: i128 = values[row].into();
             if self.rounded && value.unsigned_abs() > u128::from(EXACT_MAX) {
@@ -99,20 +97,17 @@ impl IntegerSums {
     }
 
     /// Like `push`, for values of 64 bits; the common case.
-    fn push_narrow<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ValueColumn)
+    fn push_narrow<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ArrayRef, valid: Option<&NullBuffer>)
     where
         T::Native: Into<i64> + Into<i128>,
     {
-        let (values, valid) = (column.array.as_primitive::<T>().values(), column.valid.as_ref());
+        let values = column.as_primitive::<T>().values();
         // Sums of the batch can outgrow 64 bits only if the sums before or the values are large.
-        let Sums::Narrow(sums) = &mut self.sums else { return self.push::<T>(groups, column) };
+        let Sums::Narrow(sums) = &mut self.sums else { return self.push::<T>(groups, column, valid) };
         let done = add_narrow(sums, groups, valid, |row| values[row].into());
         if done < groups.len() {
-            let rest = ValueColumn {
-                array: column.array.slice(done, groups.len() - done),
-                valid: valid.map(|valid| valid.slice(done, groups.len() - done)),
-            };
-            self.push::<T>(&groups[done..], &rest);
+            let valid = valid.map(|valid| valid.slice(done, groups.len() - done));
+            self.push::<T>(&groups[done..], &column.slice(done, groups.len() - done), valid.as_ref());
         }
     }
 }
@@ -143,17 +138,18 @@ impl Accumulator for IntegerSums {
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (groups, column) = (rows.groups, rows.value()?);
-        match column.array.data_type() {
-            DataType::Int8 => self.push_narrow::<Int8Type>(groups, column),
-            DataType::Int16 => self.push_narrow::<Int16Type>(groups, column),
-            DataType::Int32 => self.push_narrow::<Int32Type>(groups, column),
-            DataType::Int64 if !self.rounded => self.push_narrow::<Int64Type>(groups, column),
-            DataType::Int64 => self.push::<Int64Type>(groups, column),
-            DataType::UInt8 => self.push_narrow::<UInt8Type>(groups, column),
-            DataType::UInt16 => self.push_narrow::<UInt16Type>(groups, column),
-            DataType::UInt32 => self.push_narrow::<UInt32Type>(groups, column),
-            DataType::UInt64 => self.push::<UInt64Type>(groups, column),
+        let (groups, column) = (rows.groups, rows.value()?.array()?);
+        let valid = rows.value()?.valid.as_ref();
+        match column.data_type() {
+            DataType::Int8 => self.push_narrow::<Int8Type>(groups, column, valid),
+            DataType::Int16 => self.push_narrow::<Int16Type>(groups, column, valid),
+            DataType::Int32 => self.push_narrow::<Int32Type>(groups, column, valid),
+            DataType::Int64 if !self.rounded => self.push_narrow::<Int64Type>(groups, column, valid),
+            DataType::Int64 => self.push::<Int64Type>(groups, column, valid),
+            DataType::UInt8 => self.push_narrow::<UInt8Type>(groups, column, valid),
+            DataType::UInt16 => self.push_narrow::<UInt16Type>(groups, column, valid),
+            DataType::UInt32 => self.push_narrow::<UInt32Type>(groups, column, valid),
+            DataType::UInt64 => self.push::<UInt64Type>(groups, column, valid),
             _ => return Err(foreign_function()),
         }
         Ok(())

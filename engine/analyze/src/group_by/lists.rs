@@ -129,7 +129,7 @@ impl Accumulator for Lists {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         let column = rows.value()?;
-        let encoded = self.encoding.encode(&column.array)?;
+        let encoded = self.encoding.encode(column.array()?)?;
         let mut added = Ok(());
         for_each_value(rows.groups, column.valid.as_ref(), |row, group| {
             self.lists[group].seen += 1;

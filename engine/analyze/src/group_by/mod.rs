@@ -218,7 +218,7 @@ impl GroupByState {
         for set in &mut self.distinct {
             let value = &values[set.value];
             let mut pairs = keys.to_vec();
-            pairs.push(value.array.clone());
+            pairs.push(value.read.clone());
             let mut rows = rows;
             if let Some(valid) = &value.valid {
                 let valid = arrow::array::BooleanArray::new(valid.inner().clone(), None);

@@ -180,7 +180,7 @@ impl PlacedValues {
 
     /// The times of rows as numbers whose least counts.
     fn ordered_times(&self, times: &ValueColumn) -> Result<Int64Array> {
-        let times = to_ordered_bits(&times.array)?;
+        let times = to_ordered_bits(times.array()?)?;
         Ok(if self.last { times.unary::<_, Int64Type>(|time| !time) } else { times })
     }
 
@@ -230,8 +230,8 @@ impl Accumulator for PlacedValues {
             times: times.as_ref(),
         };
         let encoded = match &self.held {
-            HeldValues::Bits(_) => return self.replace(places, &NewValues::Bits(&to_ordered_bits(&column.array)?)),
-            HeldValues::Bytes { encoding, .. } => encoding.encode(&column.array)?,
+            HeldValues::Bits(_) => return self.replace(places, &NewValues::Bits(&to_ordered_bits(column.array()?)?)),
+            HeldValues::Bytes { encoding, .. } => encoding.encode(column.array()?)?,
         };
         self.replace(places, &NewValues::Rows(&encoded))
     }

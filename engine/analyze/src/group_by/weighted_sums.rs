@@ -69,7 +69,7 @@ impl Accumulator for WeightedSums {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         let (weight, valid) = rows.pair()?;
-        let (values, weights) = (doubles(&rows.value()?.array)?, doubles(&weight.array)?);
+        let (values, weights) = (doubles(rows.value()?.array()?)?, doubles(weight.array()?)?);
         for_each_value(rows.groups, valid.as_ref(), |row, group| {
             self.add(group, values.value(row), weights.value(row));
         });
