@@ -226,3 +226,113 @@ fn summaries_and_pages_tell_of_drift_against_weeks_runs_and_parts() {
     let failed = section(&std::fs::read_to_string(shop.path("run.html")).unwrap());
     assert_eq!(failed.matches("does not hold").count(), 2, "{failed}");
 }
+
+/// A spec whose rule sees the whole history behind some steps.
+fn history_shop(steps: &str, rule: &str) -> TestDirectory {
+    let shop = shop(rule);
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let filter = "      - filter: \"date = DATE '${night}'\"\n";
+    assert!(text.contains(filter));
+    shop.write(
+        "spec.yaml",
+        &text.replace(filter, steps).replace("night: { type: date }", "night: { type: date, default: 2000-01-01 }"),
+    );
+    shop
+}
+
+#[test]
+fn of_a_history_the_new_day_alone_is_compared() {
+    // All rows of the history beside those of the last run hide the same shift.
+    let rule = "{ drift: { columns: [price], against: trailing_week, js: 0.02 } }, { drift: { columns: [price], against: \
+                last_run, js: 0.02 } }";
+    let first = 16_000;
+    // What the rule compares in a night: its own rows, or all of them.
+    let cases = [
+        ("nothing before it", "", true),
+        ("rows are taken out", "      - filter: \"item >= 100\"\n", true),
+        ("a statistic of all rows", "      - filter: \"price > 0\"\n      - standardize: { columns: [price] }\n", true),
+        (
+            "windows over other columns",
+            "      - derive: { one: \"1\" }\n      - lag: { columns: [one], by: [1d] }\n",
+            true,
+        ),
+        (
+            "windows over the column",
+            "      - lag: { columns: [price], by: [1d] }\n      - rename: { price: other, price_lag_1d: price }\n",
+            false,
+        ),
+    ];
+    for (what, steps, is_new_alone) in cases {
+        let shop = history_shop(steps, rule);
+        let kept = |night: &Night| match what {
+            "rows are taken out" => night.rows - 100,
+            "a statistic of all rows" => (0..night.rows).filter(|row| night.price(*row) > Some(0.0)).count() as u64,
+            _ => night.rows,
+        };
+        let history: Vec<Night> = (first..first + 30).map(|day| Night::usual(5, day)).collect();
+        history[..29].iter().for_each(|night| night.write(&shop));
+        let summary = history[29].run(&shop, &[]).expect(0).summary();
+        let found = rule_of(&summary);
+        let before: u64 = history.iter().map(kept).sum();
+        assert_eq!((&found["rows"], &found["drift"]["baseline_runs"]), (&json!(before), &json!(0)), "{what}: {found}");
+        // A quiet night.
+        let night = Night::usual(5, first + 30);
+        let summary = night.run(&shop, &[]).expect(0).summary();
+        let found = rule_of(&summary);
+        let rows = if is_new_alone { kept(&night) } else { before + kept(&night) };
+        assert_eq!(found["rows"], rows, "{what}: {found}");
+        assert_eq!(found["drift"]["baseline_rows"], before, "{what}: {found}");
+        // Done again, with nothing new in between.
+        let again = shop.forebay(&["run", "spec.yaml", "--json", "--interval", &date(night.day), &date(night.day + 1)]);
+        let again = again.expect(0).summary();
+        assert_eq!(rule_of(&again), found, "{what}");
+        // A shift in one night of a month.
+        let next = Night::usual(5, first + 31);
+        let shifted = Night { scale: 2.0, ..next }.run(&shop, &[]);
+        if !is_new_alone {
+            shifted.expect(0);
+            continue;
+        }
+        let told = shifted.expect(65).stderr;
+        assert!(told.contains("`drift: price against trailing_week` does not hold"), "{what}: {told}");
+        assert_eq!(told.matches("does not hold").count(), 1, "{what}: {told}");
+        // It is no part of later weeks, and the night is done again without it.
+        let summary = next.run(&shop, &[]).expect(0).summary();
+        let drift = &rule_of(&summary)["drift"];
+        let week = before + kept(&night);
+        assert_eq!((&drift["baseline_runs"], &drift["baseline_rows"]), (&json!(2), &json!(week)), "{what}: {drift}");
+        // A day without a file: nothing is compared, and it is no day of later weeks.
+        let (from, to) = (date(next.day + 1), date(next.day + 2));
+        let summary = shop.forebay(&["run", "spec.yaml", "--json", "--interval", &from, &to]).expect(0).summary();
+        let found = rule_of(&summary);
+        assert_eq!((&found["holds"], &found["rows"]), (&json!(true), &json!(0)), "{what}: {found}");
+        let last = Night::usual(5, first + 33);
+        let summary = last.run(&shop, &[]).expect(0).summary();
+        let drift = &rule_of(&summary)["drift"];
+        assert_eq!(
+            (&drift["baseline_runs"], &drift["baseline_rows"]),
+            (&json!(3), &json!(week + kept(&next))),
+            "{what}: {drift}"
+        );
+    }
+}
+
+fn rule_of(summary: &Value) -> &Value {
+    rule(summary, "price")
+}
+
+#[test]
+fn a_filter_to_the_night_compares_rows_of_known_files_too() {
+    let shop = shop("{ drift: { columns: [price], against: trailing_week } }");
+    // All days are there before the first night.
+    let nights: Vec<Night> = (16_000..16_005).map(|day| Night::usual(3, day)).collect();
+    nights.iter().for_each(|night| night.write(&shop));
+    for (number, night) in nights.iter().enumerate() {
+        // The runs are of days after all files.
+        let day = 16_010 + number as i32;
+        let param = format!("--param=night={}", date(night.day));
+        let summary = shop.forebay(&["run", "spec.yaml", "--json", &param, "--interval", &date(day), &date(day + 1)]);
+        let summary = summary.expect(0).summary();
+        assert_eq!(rule_of(&summary)["rows"], night.rows, "{number}: {summary}");
+    }
+}

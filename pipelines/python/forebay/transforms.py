@@ -441,8 +441,10 @@ def expect(
     a thousand times is no drift.
 
     `trailing_week` compares with the rows of the runs that published on the seven days before the day of this run:
-    the last day of its interval, or today (UTC). Of several runs on one day, the last one counts. A run checks all
-    rows at this place: of a history, keep those of the night by a `filter` before.
+    the last day of its interval, or today (UTC). Of several runs on one day, the last one counts. A run compares
+    its new rows at this place: those of files that no run of an earlier day had read. Behind windows, joins,
+    aggregates and queries it compares all rows, and so it does where no new file has any, but the rows are others
+    than in the last run: of a history in such files, keep the rows of the night by a `filter` before.
 
     Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not
     hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten

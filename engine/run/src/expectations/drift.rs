@@ -11,10 +11,18 @@ use super::last_run::RuleRecord;
 use super::recent_days::RecentDays;
 use crate::profile::{ColumnProfile, DriftOptions, compare_columns, merge_columns};
 
-/// Compares a column, as the findings about it by the kinds of their analyzers tell, with what the rule names.
+/// The findings about a column, by the kinds of their analyzers.
+pub(super) struct ComparedRows<'a> {
+    pub all: Vec<(&'a str, &'a Finding)>,
+    /// Those about the rows that no run of an earlier day had read, where these are known: none where there is no new
+    /// file.
+    pub new: Option<Vec<(&'a str, &'a Finding)>>,
+}
+
+/// Compares a column with what the rule names.
 pub(super) fn judge(
     rule: &DriftRule,
-    found: &[(&str, &Finding)],
+    rows: &ComparedRows<'_>,
     day: i64,
     last: Option<&RuleRecord>,
 ) -> Result<JudgedExpectation> {
@@ -22,11 +30,22 @@ pub(super) fn judge(
         ColumnProfile::read(&rule.field, &found.iter().copied().collect::<BTreeMap<_, _>>())
     };
     let (own, other) = match rule.against {
-        DriftBaseline::Part(_) => found.split_at(found.len() / 2),
-        DriftBaseline::LastRun | DriftBaseline::TrailingWeek => found.split_at(found.len()),
+        DriftBaseline::Part(_) => rows.all.split_at(rows.all.len() / 2),
+        DriftBaseline::LastRun | DriftBaseline::TrailingWeek => rows.all.split_at(rows.all.len()),
     };
-    let profiled = profile(own)?;
-    let mut kept = RuleRecord { rows: profiled.rows, ..RuleRecord::default() };
+    let mut profiled = profile(own)?;
+    let mut all_rows = None;
+    if rule.against == DriftBaseline::TrailingWeek {
+        let new = rows.new.as_deref().map(profile).transpose()?;
+        let id = profiled.id()?.to_string();
+        // Where the rule's own filter chooses rows of files that are known already, the new rows are not all it sees.
+        let is_same = last.is_some_and(|last| last.all_rows.as_ref() == Some(&id));
+        all_rows = Some(id);
+        if let Some(new) = new.filter(|new| new.rows > 0 || is_same) {
+            profiled = new;
+        }
+    }
+    let mut kept = RuleRecord { rows: profiled.rows, all_rows, ..RuleRecord::default() };
     let (baseline, runs) = match rule.against {
         DriftBaseline::Part(_) => (Some(profile(other)?), None),
         DriftBaseline::LastRun => {

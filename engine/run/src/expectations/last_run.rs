@@ -6,6 +6,7 @@ use forebay_model::{Fault, Result};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 
+use super::new_rows::KnownFiles;
 use super::recent_days::RecentDays;
 use crate::profile::ColumnProfile;
 
@@ -18,6 +19,9 @@ pub(crate) struct LastRunRecord {
     format: u32,
     /// By step and rule.
     rules: BTreeMap<String, BTreeMap<String, RuleRecord>>,
+    /// The files that runs have read, where a rule compares with the trailing week.
+    #[serde(default, skip_serializing_if = "KnownFiles::is_empty")]
+    pub known: KnownFiles,
 }
 
 /// What one expectation found.
@@ -28,6 +32,9 @@ pub(crate) struct RuleRecord {
     /// What the column held, for a rule about its distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ColumnProfile>,
+    /// Names what the column held in all rows, for a rule that compares with the trailing week.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_rows: Option<String>,
     /// The same of the last days, for a rule that compares with the trailing week.
     #[serde(default, skip_serializing_if = "RecentDays::is_empty")]
     pub days: RecentDays,
@@ -35,7 +42,7 @@ pub(crate) struct RuleRecord {
 
 impl Default for LastRunRecord {
     fn default() -> Self {
-        LastRunRecord { format: FORMAT, rules: BTreeMap::new() }
+        LastRunRecord { format: FORMAT, rules: BTreeMap::new(), known: KnownFiles::default() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod drift;
 mod last_run;
+mod new_rows;
 mod recent_days;
 mod violating_rows;
 
@@ -15,8 +16,10 @@ use forebay_storage::{DriftMeasures, Event};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use self::drift::ComparedRows;
 pub(crate) use self::last_run::LastRunRecord;
 use self::last_run::RuleRecord;
+use self::new_rows::NewRows;
 use crate::executor::RunExecutor;
 
 /// Values that a fault names.
@@ -80,6 +83,15 @@ struct RunTime {
     day: i64,
 }
 
+/// What a rule is judged by, besides the findings about all rows.
+#[derive(Clone, Copy)]
+struct RuleContext<'a> {
+    time: RunTime,
+    /// What it found in the last run.
+    last: Option<&'a RuleRecord>,
+    new: &'a NewRows,
+}
+
 /// An expectation that fails a run.
 struct FailedExpectation<'a> {
     op: &'a BoundOp,
@@ -118,10 +130,12 @@ impl RunExecutor<'_> {
         }
         let (time, state) = (self.run_time(interval), self.session.state()?);
         let last = LastRunRecord::load(&self.session.io, &state, &self.pipeline.name)?;
+        let new = self.learn_new_rows(&last.known, time.day)?;
         for op in &self.program.bound.ops {
             let Some(expectation) = expectation_of(op) else { continue };
             let before = last.rule(&op.label, &expectation.name);
-            let JudgedExpectation { outcome, drift, kept } = self.judge(op, expectation, time, before)?;
+            let context = RuleContext { time, last: before, new: &new };
+            let JudgedExpectation { outcome, drift, kept } = self.judge(op, expectation, context)?;
             record.insert(&op.label, &expectation.name, kept);
             let found = found_text(&outcome);
             if !outcome.holds {
@@ -152,6 +166,7 @@ impl RunExecutor<'_> {
             self.session.watch.on_event(report.event());
             reports.push(report);
         }
+        record.known = new.known;
         let asks: Vec<AnalyzerId> = failed.iter().filter_map(FailedExpectation::analyzer_of_rows).collect();
         let rows = self.first_rows(&asks)?;
         let of = |failed: &FailedExpectation<'_>| failed.analyzer_of_rows().and_then(|ask| rows.get(&ask));
@@ -159,13 +174,8 @@ impl RunExecutor<'_> {
         Fault::combine(faults.collect()).map_or(Ok(JudgedExpectations { reports, record }), Err)
     }
 
-    fn judge(
-        &self,
-        op: &BoundOp,
-        expectation: &Expectation,
-        time: RunTime,
-        last: Option<&RuleRecord>,
-    ) -> Result<JudgedExpectation> {
+    fn judge(&self, op: &BoundOp, expectation: &Expectation, context: RuleContext<'_>) -> Result<JudgedExpectation> {
+        let RuleContext { time, last, new } = context;
         let finding = |ask: &AnalyzerId| self.state.finding(&self.program, *ask);
         let findings = op.asks.iter().map(finding).collect::<Result<Vec<_>>>()?;
         match &expectation.judge {
@@ -178,7 +188,12 @@ impl RunExecutor<'_> {
             ExpectationJudge::Drift(rule) => {
                 let kinds = op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
                 let found: Vec<_> = kinds.zip(findings.iter().map(|finding| finding.as_ref())).collect();
-                drift::judge(rule, &found, time.day, last)
+                let new = new.findings(&op.asks);
+                let new = new.as_ref().map(|findings| {
+                    let kinds = op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
+                    kinds.zip(findings.iter().map(|finding| finding.as_ref())).collect()
+                });
+                drift::judge(rule, &ComparedRows { all: found, new }, time.day, last)
             }
         }
     }

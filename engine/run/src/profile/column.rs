@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_model::{Fault, Finding, Result, codes, logical_type, type_label};
+use forebay_model::{ContentId, Fault, Finding, IdBuilder, Result, codes, logical_type, type_label};
 use serde::{Deserialize, Serialize};
 
 use super::HISTOGRAM_BINS;
@@ -186,6 +186,14 @@ impl ColumnProfile {
             });
         }
         Ok(profile)
+    }
+
+    /// Names what is known of the column.
+    pub(crate) fn id(&self) -> Result<ContentId> {
+        let fields = serde_json::to_value(self).map_err(|error| Fault::internal("a profile").cause(error))?;
+        let mut id = IdBuilder::new("column profile");
+        id.json(&fields);
+        Ok(id.finish())
     }
 
     /// A column of which nothing is known.

@@ -1,0 +1,163 @@
+//! The rows of a run that no run of an earlier day had read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_execute::{RunState, SourceInput};
+use forebay_model::{ContentId, Dataset, FileRange, Finding, Result};
+use forebay_plan::{
+    AnalyzerId, BaseDataset, BoundAnalyzer, DriftBaseline, ExpectationJudge, compile_analyzers, needed_ops,
+};
+use forebay_storage::IgnoreEvents;
+use serde::{Deserialize, Serialize};
+
+use super::expectation_of;
+use crate::executor::RunExecutor;
+use crate::session::{Session, datasets};
+
+/// Letters of a fingerprint that name a file.
+const NAME_LETTERS: usize = 16;
+
+/// The files of sources, each with the day, counted from 1970, of the first run that read it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct KnownFiles(BTreeMap<String, BTreeMap<String, i64>>);
+
+impl KnownFiles {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether no run of a day before this one had read the content of the file.
+    fn is_new(&self, source: &str, piece: &FileRange, day: i64) -> bool {
+        let known = self.0.get(source).and_then(|files| files.get(&name(piece)));
+        known.is_none_or(|first| *first >= day)
+    }
+
+    /// With what a run of this day reads of a source. Files that are gone are forgotten, except for those of later days:
+    /// an earlier day that is done again does not read them.
+    fn insert(&mut self, source: &str, dataset: &Dataset, day: i64) {
+        let before = self.0.remove(source).unwrap_or_default();
+        let mut files: BTreeMap<String, i64> = BTreeMap::new();
+        for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
+            let name = name(piece);
+            let first = before.get(&name).map_or(day, |first| day.min(*first));
+            files.insert(name, first);
+        }
+        for (name, first) in before.into_iter().filter(|(_, first)| *first > day) {
+            files.entry(name).or_insert(first);
+        }
+        self.0.insert(source.to_owned(), files);
+    }
+}
+
+fn name(piece: &FileRange) -> String {
+    piece.fingerprint.to_string().chars().take(NAME_LETTERS).collect()
+}
+
+/// What is new in a run.
+#[derive(Default)]
+pub(super) struct NewRows {
+    /// The analyzers of rules that compare the new rows alone.
+    compared: BTreeSet<AnalyzerId>,
+    /// What they found in the new rows; nothing where there is no new file.
+    findings: BTreeMap<AnalyzerId, Arc<Finding>>,
+    /// For the next run.
+    pub known: KnownFiles,
+}
+
+impl NewRows {
+    /// What some analyzers found in the new rows: nothing where there is no new file. `None` where all rows are compared.
+    pub fn findings(&self, asks: &[AnalyzerId]) -> Option<Vec<Arc<Finding>>> {
+        let is_compared = asks.iter().all(|ask| self.compared.contains(ask));
+        is_compared.then(|| asks.iter().filter_map(|ask| self.findings.get(ask).cloned()).collect())
+    }
+}
+
+impl RunExecutor<'_> {
+    /// Learns of the files that no run of an earlier day had read what rules compare with the trailing week. What the
+    /// steps before a rule have learned of all rows stays in force.
+    pub(super) fn learn_new_rows(&self, known: &KnownFiles, day: i64) -> Result<NewRows> {
+        let mut new = NewRows { known: known.clone(), ..NewRows::default() };
+        let mut sources: BTreeSet<&str> = BTreeSet::new();
+        for ask in self.asks_of_weeks() {
+            if let Some(own) = self.sources_of_own_rows(ask) {
+                new.compared.insert(ask);
+                sources.extend(own);
+            }
+        }
+        let mut inputs = self.state.sources.clone();
+        let (mut is_partial, mut has_rows) = (false, false);
+        for source in sources {
+            let Some(input) = inputs.get_mut(source) else { continue };
+            new.known.insert(source, &input.dataset, day);
+            let mut dataset = input.dataset.as_ref().clone();
+            let pieces = |dataset: &Dataset| dataset.spans.iter().map(|span| span.pieces.len()).sum::<usize>();
+            let all = pieces(&dataset);
+            dataset.spans.iter_mut().for_each(|span| span.pieces.retain(|piece| known.is_new(source, piece, day)));
+            dataset.spans.retain(|span| !span.pieces.is_empty());
+            is_partial |= pieces(&dataset) < all;
+            has_rows |= !dataset.spans.is_empty();
+            *input = SourceInput { dataset: Arc::new(dataset), ..input.clone() };
+        }
+        if !is_partial {
+            // All rows are new.
+            new.compared.clear();
+        } else if has_rows {
+            new.findings = self.learn_from(inputs, &new.compared)?;
+        }
+        Ok(new)
+    }
+
+    /// The analyzers of rules that compare with the trailing week.
+    fn asks_of_weeks(&self) -> impl Iterator<Item = AnalyzerId> {
+        let compares = |judge: &ExpectationJudge| matches!(judge, ExpectationJudge::Drift(rule) if rule.against == DriftBaseline::TrailingWeek);
+        let ops = self.program.bound.ops.iter();
+        let rules = ops.filter(move |op| expectation_of(op).is_some_and(|expectation| compares(&expectation.judge)));
+        rules.flat_map(|op| op.asks.iter().copied())
+    }
+
+    /// The sources whose rows an analyzer reads; `None` where what it reads of a row depends on other rows: behind
+    /// windows, joins, aggregates and queries.
+    fn sources_of_own_rows(&self, ask: AnalyzerId) -> Option<Vec<&str>> {
+        let bound = &self.program.bound;
+        let scans = self.program.scans_for(ask);
+        let is_alone = needed_ops(&scans).all(|op| !bound.ops[op].op.is_over_series());
+        let source = |base: usize| match &bound.bases[base] {
+            BaseDataset::Source(name) => Some(name.as_str()),
+            BaseDataset::Gathered(_) => None,
+        };
+        scans.iter().map(|scan| source(scan.base).filter(|_| is_alone)).collect()
+    }
+
+    /// The findings of some analyzers over other rows of the sources.
+    fn learn_from(
+        &self,
+        sources: BTreeMap<String, SourceInput>,
+        asks: &BTreeSet<AnalyzerId>,
+    ) -> Result<BTreeMap<AnalyzerId, Arc<Finding>>> {
+        let mut bound = self.program.bound.clone();
+        let mut copies = BTreeMap::new();
+        for ask in asks {
+            copies.insert(*ask, bound.asks.len());
+            bound.asks.push(BoundAnalyzer { held: None, ..bound.asks[*ask].clone() });
+        }
+        for ask in 0..self.program.bound.asks.len() {
+            bound.asks[ask].held = self.state.finding(&self.program, ask).ok();
+        }
+        let analyzers: Vec<_> = bound.asks.iter().map(|ask| ask.ask.analyzer.clone()).collect();
+        let memory = self.session.memory();
+        let share = self.scratch.scratch_with_budget(memory, memory.states_bytes());
+        let mut findings: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
+        let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
+        let program = compile_analyzers(self.pipeline, bound, &datasets(&sources), wanted, &mut |ask, state| {
+            self.store.load_finding(state, analyzers[ask].as_ref(), &share, &mut findings)
+        })?;
+        let state = RunState { sources, findings, ..RunState::default() };
+        let watch = Arc::new(IgnoreEvents);
+        let session = Session { turn: None, cluster: None, carried: None, watch, ..self.session.clone() };
+        let run = RunExecutor::new(&session, self.pipeline, self.store.clone(), self.scratch.clone(), program, state);
+        let run = run.learn_only()?;
+        copies.into_iter().map(|(ask, copy)| Ok((ask, run.state.finding(&run.program, copy)?))).collect()
+    }
+}
