@@ -1,12 +1,12 @@
 """Threads of one process beside worker processes of one thread each, on the same cores.
 
-Runs statistics and their use (benches/specs/clicks_run.yaml) and windows (benches/specs/windows.yaml)
-over generated data: embedded with N threads, and with N local workers, in turn, several times; then with
-1 to 8 workers, to see what the work costs when it is divided: the CPU time of all processes, how much of it
-is the system's (memory that is touched for the first time, files), and what workers say that their errands
-took. With more workers than cores they compete for caches, too. The artifact and the visible rows must be
-the same in all runs, or the exit code is 1; it is also 1 where the best of the runs with workers
-takes more than 1.15 times as long as the best without."""
+Runs statistics and their use (benches/specs/clicks_run.yaml), windows (windows.yaml), keyed aggregates
+(groups.yaml) and a shuffle join (join.yaml) over generated data: embedded with N threads, and with N local
+workers, in turn, several times; then with 1 to 8 workers, to see what the work costs when it is divided: the
+CPU time of all processes, how much of it is the system's (memory that is touched for the first time, files),
+and what workers say that their tasks took. With more workers than cores they compete for caches, too. The
+artifact and the visible rows must be the same in all runs, or the exit code is 1; it is also 1 where the best
+of the runs with workers takes more than 1.15 times as long as the best without."""
 
 import argparse
 import hashlib
@@ -23,6 +23,7 @@ from measure import REPO, build, generate, measured, summary, table, tail, warm
 
 SPECS = REPO / "benches" / "specs"
 RATIO_MAX = 1.15
+JOBS = ("statistics", "windows", "groups", "join")
 
 
 def arguments():
@@ -30,7 +31,7 @@ def arguments():
         prog="benches/workers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of each job [10000000]")
-    parser.add_argument("--jobs", default="statistics,windows", help="[statistics,windows]")
+    parser.add_argument("--jobs", default=",".join(JOBS), help=f"[{','.join(JOBS)}]")
     parser.add_argument("--memory", default="4GiB", help="of all processes together [4GiB]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
     parser.add_argument("--scale", default="1,2,4,8", help="so many workers for the second table [1,2,4,8]")
@@ -60,7 +61,7 @@ class Job:
         else:
             more = ["--period", "day"]
             self.data = generate(forebay, "demand", options.rows, work / f"demand-{options.rows}", *more)
-            self.spec, self.params = SPECS / "windows.yaml", [f"--param=history={self.data}"]
+            self.spec, self.params = SPECS / f"{name}.yaml", [f"--param=history={self.data}"]
         warm(sorted(self.data.glob("**/*.parquet")))
 
     def run(self, threads, workers):
@@ -77,8 +78,8 @@ class Job:
         done = summary(log)
         return cost, (done["artifact"], rows_digest(out))
 
-    def errands_cpu(self):
-        """CPU seconds of the errands of the last run, as workers told of them."""
+    def tasks_cpu(self):
+        """CPU seconds of the tasks of the last run, as workers told of them."""
         events = map(json.loads, (self.scratch / "log").read_text().splitlines())
         return sum(event["cpu_seconds"] for event in events if event["event"] == "worker_moved")
 
@@ -108,13 +109,13 @@ def main():
                 lines.append((who, f"{cost.wall:.2f}", f"{cost.cpu:.2f}", f"{cost.wall / best[0].wall:.2f}"))
             table(lines)
             failed |= ratio > RATIO_MAX
-            lines = [(f"{name}, divided", "wall s", "CPU s", "system s", "errands s", "CPU µs per row", "to the first")]
+            lines = [(f"{name}, divided", "wall s", "CPU s", "system s", "tasks s", "CPU µs per row", "to the first")]
             first = None
             for workers in [int(count) for count in options.scale.split(",")]:
                 cost, result = job.run(workers, workers)
                 results.add(json.dumps(result))
                 first = first or cost.cpu
-                seconds = (cost.wall, cost.cpu, cost.system, job.errands_cpu())
+                seconds = (cost.wall, cost.cpu, cost.system, job.tasks_cpu())
                 figures = [f"{figure:.2f}" for figure in seconds]
                 per_row = f"{cost.cpu / options.rows * 1e6:.3f}"
                 lines.append((f"{workers} workers", *figures, per_row, f"{cost.cpu / first:.2f}"))
