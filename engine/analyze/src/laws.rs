@@ -220,7 +220,11 @@ impl LawChecker<'_> {
         let mut all = None;
         for (early, late) in divide(&mut early)?.iter().zip(&divide(&mut late)?).rev() {
             let decode = |mut bytes: &[u8]| self.analyzer.decode(&mut bytes, &self.scratch).map_err(fault_text);
-            let share = self.merge(decode(early)?, decode(late)?)?;
+            let large = |mut bytes: &[u8]| self.analyzer.decode_large(&mut bytes, &self.scratch).map_err(fault_text);
+            self.expect_bytes(early, large(early)?, "a share, read as a large state")?;
+            // Of either kind.
+            let early = if all.is_none() { decode(early)? } else { large(early)? };
+            let share = self.merge(early, large(late)?)?;
             all = Some(match all {
                 Some(all) => self.merge(all, share)?,
                 None => share,
@@ -233,8 +237,10 @@ impl LawChecker<'_> {
     fn damaged_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
         for _ in 0..8 {
             let cut = self.random.below(bytes.len().max(1));
-            if !bytes.is_empty() && self.analyzer.decode(&mut &bytes[..cut], &self.scratch).is_ok() {
-                return Err(format!("decode accepts {cut} of {} bytes", bytes.len()));
+            for read in [<dyn AnyAnalyzer>::decode, <dyn AnyAnalyzer>::decode_large] {
+                if !bytes.is_empty() && read(self.analyzer, &mut &bytes[..cut], &self.scratch).is_ok() {
+                    return Err(format!("decode accepts {cut} of {} bytes", bytes.len()));
+                }
             }
             let mut bent = bytes.to_vec();
             if let Some(byte) = bent.get_mut(cut) {

@@ -166,6 +166,10 @@ impl Analyzer for FoundGroups {
         Analyzer::decode(&self.0, input, scratch)
     }
 
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+        Analyzer::decode_large(&self.0, input, scratch)
+    }
+
     fn divisible_bytes(&self, state: &GroupByState) -> Option<u64> {
         Analyzer::divisible_bytes(&self.0, state)
     }

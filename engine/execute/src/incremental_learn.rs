@@ -744,8 +744,9 @@ impl<'a> IncrementalLane<'a> {
         let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let id = self.state_id(index, &(0..tasks));
         lock(&learn.context.state.shared)?.push(id);
-        let read =
-            |share: usize| learn.store.get_shared(id, &share.to_string(), |input| analyzer.decode(input, scratch));
+        let read = |share: usize| {
+            learn.store.get_shared(id, &share.to_string(), |input| analyzer.decode_large(input, scratch))
+        };
         merge_pairwise(analyzer, (0..SHARES).map(read))
     }
 

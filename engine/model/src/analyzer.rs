@@ -71,6 +71,12 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// Reads bytes written by [`Analyzer::encode`].
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State>;
 
+    /// Reads bytes written by [`Analyzer::encode`] of a state that may be large. What merges read in order may stay in the
+    /// scratch space.
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State> {
+        self.decode(input, scratch)
+    }
+
     /// Approximate size in bytes of [`Analyzer::encode`]'s output. `None` if states cannot be divided into shares.
     fn divisible_bytes(&self, state: &Self::State) -> Option<u64> {
         let _ = state;
@@ -133,6 +139,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()>;
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()>;
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
     fn spill(&self, state: &mut AnyState) -> Result<()>;
@@ -185,6 +192,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::decode(self, input, scratch)?))
+    }
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+        Ok(Box::new(Analyzer::decode_large(self, input, scratch)?))
     }
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
         Analyzer::divisible_bytes(self, state.downcast_ref()?)

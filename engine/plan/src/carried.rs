@@ -89,6 +89,9 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         self.inner.decode(input, scratch)
     }
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+        self.inner.decode_large(input, scratch)
+    }
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
         self.inner.divisible_bytes(state)
     }

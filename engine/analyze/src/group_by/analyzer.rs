@@ -8,7 +8,7 @@ use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunct
 use serde_json::{Value, json};
 
 use super::kept_groups::KeptGroupsWriter;
-use super::runs::{GroupBatch, NewStates, merge_states, read_groups};
+use super::runs::{GroupBatch, GroupRun, NewStates, copy_groups, merge_states, read_groups};
 use super::{GroupByState, RowPositions};
 
 /// The position after the rows of a state that was read: values have the positions 0 to the greatest limit of a list.
@@ -114,6 +114,12 @@ impl Analyzer for GroupByAnalyzer {
         Ok(state)
     }
 
+    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+        let mut state = GroupByState::new(&self.spec, scratch)?;
+        state.decode_to_run(input)?;
+        Ok(state)
+    }
+
     fn divisible_bytes(&self, state: &GroupByState) -> Option<u64> {
         // Pairs of keys and values would have to be divided by the key alone.
         let can_divide = state.distinct.is_empty() && !self.spec.keys.is_empty();
@@ -169,5 +175,20 @@ impl GroupByState {
         self.end = self.end.max(KEPT_END);
         self.resize();
         self.distinct.iter_mut().try_for_each(|set| set.pairs.decode(input))
+    }
+
+    /// Takes the groups that [`GroupByState::encode`] wrote to one share as a run, since they are in order already. The
+    /// state must have no others.
+    fn decode_to_run(&mut self, input: &mut dyn Read) -> Result<()> {
+        // Without keys there is one group, which stays in memory.
+        if self.spec.keys.is_empty() {
+            return self.decode(input);
+        }
+        let mut run = self.scratch.create()?;
+        if copy_groups(input, &mut run)? {
+            self.runs.push(GroupRun { file: run.finish()?, shift: 0 });
+        }
+        self.end = self.end.max(KEPT_END);
+        self.distinct.iter_mut().try_for_each(|set| set.pairs.decode_to_run(input))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder};
+use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::accumulator::{Accumulator, foreign_states};
@@ -99,6 +99,24 @@ pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
         return Err(foreign_states());
     }
     Ok(Some(GroupBatch { keys, states: states.to_vec(), bytes: bytes.len() }))
+}
+
+/// Copies batches of groups up to their end; false if there is none. Their hashes are compared when they are read.
+pub(super) fn copy_groups(input: &mut dyn Read, out: &mut dyn Write) -> Result<bool> {
+    let mut batches = 0;
+    loop {
+        let length = StateDecoder(&mut *input).u64()?;
+        StateEncoder(&mut *out).u64(length)?;
+        if length == 0 {
+            return Ok(batches > 0);
+        }
+        batches += 1;
+        let rest = length.checked_add(size_of::<u64>() as u64).ok_or_else(foreign_states)?;
+        let copied = std::io::copy(&mut input.take(rest), out);
+        if copied.map_err(|error| Fault::disk("groups cannot be copied", error))? != rest {
+            return Err(foreign_states());
+        }
+    }
 }
 
 /// A batch of a run that is being merged.

@@ -208,7 +208,7 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        self.get_framed(&self.share_location(id, share), &header, |input| analyzer.decode(input, scratch))
+        self.get_framed(&self.share_location(id, share), &header, |input| analyzer.decode_large(input, scratch))
     }
 }
 
