@@ -199,7 +199,7 @@ impl HashJoin<'_> {
         batches: Vec<RecordBatch>,
         results: &JoinResults<'_>,
     ) -> Result<()> {
-        let mut table = JoinTable::default();
+        let mut table = JoinTable::with_room(batches.iter().map(RecordBatch::num_rows).sum());
         for batch in batches {
             self.add_rows(&mut table, there, batch, results.outputs, |_| true)?;
         }
@@ -273,11 +273,13 @@ impl HashJoin<'_> {
             let streams = stored.iter().map(|stored| stored.read(own.partition)).collect::<Result<Vec<_>>>()?;
             Ok(Box::new(streams.into_iter().flatten()))
         };
+        let rows_of_partition: u64 = there.stored.iter().map(|stored| stored.sizes[own.partition].rows).sum();
+        let rows_of_piece = rows_of_partition.div_ceil(own.pieces) as usize;
         let mut rows = read(&there.stored)?;
         let mut is_first = true;
         let mut matched = Vec::new();
         loop {
-            let mut table = JoinTable::default();
+            let mut table = JoinTable::with_room(rows_of_piece.min(own.table_bytes / ENTRY_BYTES));
             let mut more = false;
             for batch in rows.by_ref() {
                 self.add_rows(&mut table, &there.side, batch?, results.outputs, keep)?;

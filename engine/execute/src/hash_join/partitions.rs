@@ -110,7 +110,7 @@ impl PartitionWriter {
         Ok(())
     }
 
-    /// Writes the rows that are held.
+    /// Writes the rows that are held, gathered from batches that stay in the processor's caches.
     fn flush(&mut self) -> Result<()> {
         let scratch = self.scratch.clone();
         self.write_blocks().map_err(|fault| scratch.locate_fault(fault))
@@ -122,14 +122,27 @@ impl PartitionWriter {
             None => PartitionFile::new(&self.schema, &self.scratch)?,
         };
         let held: Vec<&RecordBatch> = self.held.iter().collect();
-        for (part, places) in self.places.iter_mut().enumerate() {
-            for places in places.chunks(BLOCK_ROWS_MAX) {
-                file.writer.write(&interleave_record_batch(&held, places)?)?;
-                file.blocks[part].push(file.count);
-                file.count += 1;
+        let mut written = [0; PARTITIONS];
+        let (mut window_bytes, mut next) = (0, 0);
+        while next < held.len() {
+            window_bytes += held[next].get_array_memory_size();
+            next += 1;
+            if window_bytes < BLOCKS_BYTES_MAX && next < held.len() {
+                continue;
             }
-            places.clear();
+            window_bytes = 0;
+            for (part, places) in self.places.iter().enumerate() {
+                let places = &places[written[part]..];
+                let places = &places[..places.partition_point(|(batch, _)| *batch < next)];
+                written[part] += places.len();
+                for places in places.chunks(BLOCK_ROWS_MAX) {
+                    file.writer.write(&interleave_record_batch(&held, places)?)?;
+                    file.blocks[part].push(file.count);
+                    file.count += 1;
+                }
+            }
         }
+        self.places.iter_mut().for_each(Vec::clear);
         self.held.clear();
         self.held_bytes = 0;
         self.file = Some(file);

@@ -46,6 +46,11 @@ pub enum SameKeys {
 }
 
 impl JoinTable {
+    /// An empty table with room for the index of some rows.
+    pub fn with_room(rows: usize) -> Self {
+        JoinTable { places: Vec::with_capacity(rows), first: HashTable::with_capacity(rows), ..JoinTable::default() }
+    }
+
     /// Bytes of the rows, their keys and the index.
     pub fn bytes(&self) -> usize {
         self.bytes
