@@ -452,6 +452,34 @@ fn series_and_pairs_are_profiled_on_workers_too() {
 }
 
 #[test]
+fn rows_of_files_that_cannot_match_do_not_count_as_read() {
+    for workers in [&[][..], &["--local-workers=1", "--memory=512MiB"]] {
+        let shop = TestDirectory::new();
+        std::fs::create_dir(shop.path("data")).unwrap();
+        // Days 0 to 49, 50 to 99.
+        table(&shop, "data/a.parquet", 0..500);
+        table(&shop, "data/b.parquet", 500..ROWS);
+        let spec = "version: 1\nname: pruned\nsources:\n  all: { parquet: { path: data } }\nsteps:\n  late:\n    from: all\n    \
+                    do:\n      - filter: \"day >= DATE '1970-03-01' AND n < 880\"\n      - standardize: { columns: [n] }\n\
+                    sinks: { out: { from: late, parquet: { path: out } } }\n";
+        shop.write("spec.yaml", spec);
+        let run = |more: &[&str]| shop.forebay(&[&["run", "spec.yaml", "--report=run.html"], workers, more].concat());
+        let summary = run(&["--json"]).expect(0).summary();
+        let pass = &summary["passes"][0];
+        let counts = ["rows_in", "rows_skipped", "rows_filtered"].map(|name| pass[name].as_u64());
+        // Day 59 is the first of March.
+        assert_eq!(counts, [Some(1_000), Some(500), Some(500 + 90 + 20)], "{workers:?}: {pass}");
+        let page = std::fs::read_to_string(shop.path("run.html")).unwrap();
+        let cells = "<td class=\"number\">1,000</td><td class=\"number\">500</td>";
+        assert!(page.contains(">not read<") && page.contains(cells), "{workers:?}: {page}");
+        shop.write("spec.yaml", &spec.replace("880", "870"));
+        let text = run(&[]).expect(0);
+        let told = format!("{}{}", text.stdout, text.stderr);
+        assert!(told.contains("500 rows read, 500 skipped, 120 filtered"), "{workers:?}: {told}");
+    }
+}
+
+#[test]
 fn a_sample_is_a_first_look() {
     let shop = TestDirectory::new();
     table(&shop, "all.parquet", 0..ROWS);

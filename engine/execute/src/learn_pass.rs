@@ -523,7 +523,8 @@ impl LearnPass<'_> {
         let spans = || tasks.iter().map(|task| &input.dataset.spans[task.span]);
         let mut progress = ScanProgress::new(spans(), share.min(1.0));
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
-            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
+            let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
+            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum::<u64>() + skipped;
             let mut streamed = RowCounts::default();
             for TappedChain { chain, places } in chains {
                 let counted = chain.run(chunks, carry, &mut |want, input| {
@@ -538,7 +539,7 @@ impl LearnPass<'_> {
                 streamed.add(counted.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
             }
             // Rows that several chains take are read once.
-            counts.add(RowCounts { input: rows, ..streamed });
+            counts.add(RowCounts { input: rows, skipped, ..streamed });
             self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
             Ok(())
         };

@@ -301,6 +301,10 @@ pub struct PassReport {
     pub rows_in: u64,
     /// Those of them that were not read again, because what an earlier run made of them stands.
     pub rows_kept: u64,
+    /// Those of them that a learn pass did not read, because the source left them out: rows of row groups that cannot
+    /// match, and of the time after an interval. They count as filtered, too.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows_skipped: u64,
     /// Rows that filters removed.
     pub rows_filtered: u64,
     /// Rows that expansions added.
@@ -323,14 +327,21 @@ impl PassReport {
             reused: false,
             rows_in: 0,
             rows_kept: 0,
+            rows_skipped: 0,
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,
         }
     }
 
+    /// Rows that were read: those that went in, without what was reused or left out.
+    pub fn rows_read(&self) -> u64 {
+        self.rows_in.saturating_sub(self.rows_kept + self.rows_skipped)
+    }
+
     pub(crate) fn count(&mut self, counts: RowCounts) {
         self.rows_in = counts.input;
+        self.rows_skipped = counts.skipped;
         self.rows_filtered = counts.filtered;
         self.rows_expanded = counts.expanded;
     }

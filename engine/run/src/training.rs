@@ -398,6 +398,7 @@ impl TrainingRun<'_> {
             reused,
             rows_in: learned.rows,
             rows_kept: if reused { learned.rows } else { 0 },
+            rows_skipped: 0,
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,

@@ -176,11 +176,12 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
             Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
             Cell::number(format!("{:.2}", end - pass.from)),
             count(rows_in),
+            count(told.map(|told| told.rows_in - told.rows_read().min(told.rows_in))),
             count(told.map(|told| told.rows_out)),
             Cell::number(units::bytes(pass.bytes)),
         ]
     });
-    let head = ["pass", "", "time", "#seconds", "#rows in", "#rows out", "#read"];
+    let head = ["pass", "", "time", "#seconds", "#rows in", "#not read", "#rows out", "#read"];
     let mut blocks = vec![Block::table("Passes", &head, rows.collect())];
     let last = record.passes.last().filter(|_| report.is_none());
     blocks.extend(last.map(|last| {

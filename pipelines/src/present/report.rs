@@ -286,13 +286,17 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         let what = match (pass.reused, pass.work) {
             (true, _) => "reused".to_owned(),
             (false, "learn") => format!(
-                "{} read{}, {} filtered",
-                units::rows(pass.rows_in - pass.rows_kept.min(pass.rows_in)),
+                "{} read{}{}, {} filtered",
+                units::rows(pass.rows_read()),
                 match pass.rows_kept {
                     0 => String::new(),
                     kept => format!(", {} reused", units::grouped(kept)),
                 },
-                units::grouped(pass.rows_filtered)
+                match pass.rows_skipped {
+                    0 => String::new(),
+                    skipped => format!(", {} skipped", units::grouped(skipped)),
+                },
+                units::grouped(pass.rows_filtered - pass.rows_skipped.min(pass.rows_filtered))
             ),
             (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
             (false, "gather") => format!(

@@ -66,7 +66,7 @@ impl Shard {
         self.files.first().and_then(of).map_or_else(|| shard_directory(&self.id), Ok)
     }
 
-    /// The counts of the rows that were read for it.
+    /// The counts of the rows that were read for it. How many of them the source left out is not kept.
     pub fn counts(&self) -> RowCounts {
         RowCounts {
             input: self.rows_in,
@@ -74,6 +74,7 @@ impl Shard {
             expanded: self.rows_expanded,
             clipped: self.rows_clipped,
             crossed: self.rows_crossed,
+            skipped: 0,
         }
     }
 

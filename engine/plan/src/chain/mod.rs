@@ -27,7 +27,7 @@ pub struct ColumnTap {
 /// Row counts of a chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
-    /// Rows read.
+    /// Rows that went in.
     pub input: u64,
     /// Rows that conditions removed.
     pub filtered: u64,
@@ -39,6 +39,10 @@ pub struct RowCounts {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
+    /// Rows that went in and that the source left out, such as those of row groups that cannot match: they count as
+    /// filtered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -53,6 +57,7 @@ impl RowCounts {
         self.expanded += other.expanded;
         self.clipped += other.clipped;
         self.crossed += other.crossed;
+        self.skipped += other.skipped;
     }
 
     /// Counts the marked rows of a chunk.
