@@ -70,8 +70,7 @@ impl NullFields {
     }
 
     fn contains(&self, field: &[u8]) -> bool {
-        // An empty string is not compared: it has no address that can be loaded, which takes a processor with masked
-        // loads 100 ns.
+        // Comparing an empty field with the empty word took a third of the time of reading a file.
         if field.is_empty() { self.empty } else { self.words.iter().any(|word| word.as_bytes() == field) }
     }
 }

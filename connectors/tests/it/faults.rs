@@ -113,24 +113,40 @@ fn a_file_that_changes_is_noticed() {
     }
 }
 
+/// A file with a row that is no row, and where the fault says it is.
+struct BadRow {
+    format: &'static str,
+    text: &'static [u8],
+    columns: Value,
+    row: u64,
+    column: Option<&'static str>,
+}
+
 #[test]
 fn bad_rows_are_named_by_file_row_and_column() {
-    let cases: &[(&str, &[u8], Value, u64, Option<&str>)] = &[
-        ("csv", b"a,b\n1,2\n3,x\n", json!({"a": "int64", "b": "int64"}), 1, Some("b")),
-        ("csv", b"a,b\n1,2\n3,\xc3\n4,\xa9\n", json!({"a": "int64", "b": "string"}), 1, Some("b")),
-        ("csv", b"a,b\n1,2\n3,4\n5\n", json!({"a": "int64", "b": "int64"}), 2, None),
-        ("csv", b"a,b\n1,300\n", json!({"a": "int64", "b": "int8"}), 0, Some("b")),
-        ("json", b"{\"a\":1,\"b\":2}\n\n{\"a\":1,\"b\":\"x\"}\n", json!({"a": "int64", "b": "int64"}), 1, Some("b")),
-        ("json", b"{\"a\":1,\"b\":2}\n{\"a\":1,\n", json!({"a": "int64", "b": "int64"}), 1, None),
-        ("json", b"{\"a\":1,\"b\":2}\n{\"a\":1} {\"a\":2}\n", json!({"a": "int64", "b": "int64"}), 1, None),
+    let case = |format, text: &'static [u8], columns, row, column| BadRow { format, text, columns, row, column };
+    let cases = [
+        case("csv", b"a,b\n1,2\n3,x\n", json!({"a": "int64", "b": "int64"}), 1, Some("b")),
+        case("csv", b"a,b\n1,2\n3,\xc3\n4,\xa9\n", json!({"a": "int64", "b": "string"}), 1, Some("b")),
+        case("csv", b"a,b\n1,2\n3,4\n5\n", json!({"a": "int64", "b": "int64"}), 2, None),
+        case("csv", b"a,b\n1,300\n", json!({"a": "int64", "b": "int8"}), 0, Some("b")),
+        case(
+            "json",
+            b"{\"a\":1,\"b\":2}\n\n{\"a\":1,\"b\":\"x\"}\n",
+            json!({"a": "int64", "b": "int64"}),
+            1,
+            Some("b"),
+        ),
+        case("json", b"{\"a\":1,\"b\":2}\n{\"a\":1,\n", json!({"a": "int64", "b": "int64"}), 1, None),
+        case("json", b"{\"a\":1,\"b\":2}\n{\"a\":1} {\"a\":2}\n", json!({"a": "int64", "b": "int64"}), 1, None),
     ];
-    for (format, text, columns, row, column) in cases {
+    for BadRow { format, text, columns, row, column } in cases {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
         std::fs::write(&file, text).unwrap();
         let fault = read(format, json!({"path": file, "columns": columns})).unwrap_err();
         assert_eq!(site(&fault), (codes::BAD_ROW.name, format!("a.{format}")), "{fault}");
-        assert_eq!((&fault.site().rows[..], fault.site().column.as_deref()), (&[*row][..], *column), "{fault}");
+        assert_eq!((&fault.site().rows[..], fault.site().column.as_deref()), (&[row][..], column), "{fault}");
     }
 }
 
