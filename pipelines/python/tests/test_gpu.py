@@ -11,7 +11,7 @@ import sys
 import numpy
 import pytest
 import torch
-from conftest import Shop
+from conftest import SPEC, Shop
 
 import forebay
 
@@ -22,39 +22,21 @@ BUSY_CYCLES = 5_000_000
 
 EPOCHS = 200
 
-TRAINING = """
-version: 1
-name: trained
-params:
-  data: { type: path }
-  out: { type: path }
-sources:
-  shop: { parquet: { path: "${data}" } }
-steps:
-  features:
-    from: shop
-    fit_on: train
-    do:
-      - standardize: { columns: [price] }
-      - vocabulary: { columns: [item], min_count: 1, oov_buckets: 1 }
-split: { train: "day < 80", validation: "day >= 80" }
-sinks:
-  table: { from: features, parquet: { path: "${out}/table" } }
+NET = f"""
   net:
     from: features
     train:
-      path: "${out}/net"
+      path: "${{out}}-net"
       model: mlp
       loss: logistic
       hidden: [64, 32]
       label: bought
-      embeddings: { item: 8 }
+      embeddings: {{ item: 8 }}
       batch_rows: 64
       epochs: {EPOCHS}
       checkpoint_steps: 100
       device: cuda
-feed: { dense: [price], categorical: [item], label: bought, window_rows: 1500, last: short }
-""".replace("{EPOCHS}", str(EPOCHS))
+feed:"""
 
 
 def equal(found: Batches, expected: Batches) -> None:
@@ -69,7 +51,7 @@ def train(shop: Shop, place: pathlib.Path, *, killed_after: int | None = None) -
     """Trains in a program of its own, which is killed once it has told of so many epochs. The weights."""
     place.mkdir(exist_ok=True)
     spec = place / "trained.yaml"
-    spec.write_text(TRAINING)
+    spec.write_text(SPEC.replace("\nfeed:", NET))
     command = [sys.executable, "-m", "forebay", "run", str(spec), "--state", str(place / "state"), "--json"]
     command += ["--param", f"data={shop.params['data']}", "--param", f"out={place / 'out'}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
@@ -83,7 +65,7 @@ def train(shop: Shop, place: pathlib.Path, *, killed_after: int | None = None) -
         assert program.returncode == -signal.SIGKILL and told < EPOCHS, last
         return b""
     assert program.returncode == 0, last
-    model = (place / "out" / "net" / "model.safetensors").read_bytes()
+    model = (place / "out-net" / "model.safetensors").read_bytes()
     # The header, whose length comes first, names the files that were read.
     return model[8 + int.from_bytes(model[:8], "little") :]
 
