@@ -51,6 +51,7 @@ mod pages;
 mod patience;
 mod per_step;
 mod perturb;
+mod planted_drift;
 mod preview;
 mod profile;
 mod progress;
