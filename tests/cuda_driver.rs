@@ -458,9 +458,13 @@ fn an_incomplete_driver_is_told_by_name() {
 // ---- benches/gpu ----
 
 fn bench(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
+    quick_bench(shop, bench_command(), &shop.at("no-python"), names, environment)
+}
+
+fn bench_command() -> Command {
     let mut command = Command::new(repository().join("benches/gpu/run"));
     command.env("FOREBAY", FOREBAY);
-    quick_bench(shop, command, &shop.at("no-python"), names, environment)
+    command
 }
 
 fn quick_bench(
@@ -501,9 +505,7 @@ fn the_bench_of_a_gpu_shows_what_pytorch_answers() {
     let asked = |lines: &str| {
         let python = shop.write("python", &format!("#!/bin/sh\n{lines}\n"));
         std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = Command::new(repository().join("benches/gpu/run"));
-        command.env("FOREBAY", FOREBAY);
-        quick_bench(&shop, command, &python, &ALL, &[])
+        quick_bench(&shop, bench_command(), &python, &ALL, &[])
     };
     let answer = r#"{"rows_per_second": 1000, "steps": 200, "starved_steps": 3, "h2d_bytes_per_second": 2e9, "alone": 5000, "peer": {"rows_per_second": 2000, "processes": 4}}"#;
     let answered = asked(&format!("echo warming up\necho '{answer}'")).expect(0);

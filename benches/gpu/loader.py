@@ -30,7 +30,9 @@ def measure(job):
     options = {"params": job["params"], "state": job["state"], "batch_rows": job["batch_rows"]}
     loader = forebay.Loader(job["spec"], device="cuda", **options)
     train = training_step(loader.columns, job["width"])
-    figures = second_epoch(loader, train)
+    epoch(loader, train)
+    loader.stats()
+    figures = epoch(loader, train)
     stats = loader.stats()
     return {
         "device": torch.cuda.get_device_name(),
@@ -57,14 +59,10 @@ def beside(job, loader):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def second_epoch(batches, step):
-    """Rows a second and the last result of the second epoch. In the first, kernels are loaded and memory is taken."""
+def epoch(batches, step):
+    """Rows a second and the last result."""
     import torch
 
-    for batch in batches:
-        step(batch)
-    if hasattr(batches, "stats"):
-        batches.stats()
     torch.cuda.synchronize()
     begin, total, last = time.perf_counter(), 0, None
     for batch in batches:
@@ -72,6 +70,12 @@ def second_epoch(batches, step):
         total += len(batch["label"])
     torch.cuda.synchronize()
     return {"rows_per_second": total / (time.perf_counter() - begin), "last": last}
+
+
+def second_epoch(batches, step):
+    """The same after an epoch in which kernels are loaded and memory is taken."""
+    epoch(batches, step)
+    return epoch(batches, step)
 
 
 def training_step(columns, width):

@@ -16,7 +16,7 @@ pub use device::ComputeDevice;
 pub use host::HostDevice;
 pub use ring::{DeliveredBatch, DeviceRing, DeviceStage, run_stage};
 
-/// What of the CUDA code was run where. Change it with the table of the README.
+/// What of the CUDA code was run where. Change it with the table of the guide.
 pub const CUDA_TEST_STATUS: &str = "copies, checksums, trainings and batches for PyTorch on an NVIDIA H200 with CUDA 13.0 \
                               (benches/gpu/run); kernels compiled for sm_75 to sm_100";
 

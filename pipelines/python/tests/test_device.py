@@ -419,7 +419,7 @@ def test_libraries_beside_pytorch_are_found_in_an_environment_that_is_not_active
     named = ["-Wl,-soname,libcublas.so.13", "-Wl,--no-as-needed", FAKE, f"-Wl,-rpath,{pathlib.Path(FAKE).parent}"]
     subprocess.run(["cc", "-shared", "-o", beside / "libcublas.so.13", *named], check=True)
     program = """
-    import os, sys
+    import sys
     sys.prefix = sys.argv[1]
     import forebay
     sys.exit(forebay._forebay.main(["forebay", "doctor"]))

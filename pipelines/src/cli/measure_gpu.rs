@@ -183,10 +183,12 @@ impl MeasureGpuCommand {
         table.add("feed and training".to_owned(), trainings, || self.measure_training(sizes))?;
         let mut answer = None;
         table.add("PyTorch's loader on the device".to_owned(), trainings, || {
-            Ok(training_by_torch(answer.insert(self.measure_loader(sizes)?)))
+            Ok(told_by_torch(answer.insert(self.measure_loader(sizes)?), training_by_torch))
         })?;
         if let Some(answer) = answer {
-            table.add("its batches, without a training".to_owned(), None, || Ok(batches_alone(&answer)))?;
+            table.add("its batches, without a training".to_owned(), None, || {
+                Ok(told_by_torch(&answer, batches_alone))
+            })?;
         }
         write_stdout(&table.text(&name, begin.elapsed()))?;
         let bad = table
@@ -275,11 +277,13 @@ impl MeasureGpuCommand {
     }
 }
 
+/// What an answer of PyTorch's program comes to, or why it did not run.
+fn told_by_torch(answer: &Value, outcome: fn(&Value) -> GpuBenchOutcome) -> GpuBenchOutcome {
+    answer["not_run"].as_str().map_or_else(|| outcome(answer), GpuBenchOutcome::not_run)
+}
+
 /// A training of PyTorch on the loader's batches.
 fn training_by_torch(answer: &Value) -> GpuBenchOutcome {
-    if let Some(why) = answer["not_run"].as_str() {
-        return GpuBenchOutcome::not_run(why);
-    }
     let number = |name: &str| answer[name].as_f64();
     starvation(&ConsumerFigures {
         rows_per_second: number("rows_per_second").unwrap_or(0.0),
@@ -292,9 +296,6 @@ fn training_by_torch(answer: &Value) -> GpuBenchOutcome {
 
 /// How fast the loader delivers, beside PyTorch's DataLoader.
 fn batches_alone(answer: &Value) -> GpuBenchOutcome {
-    if let Some(why) = answer["not_run"].as_str() {
-        return GpuBenchOutcome::not_run(why);
-    }
     let alone = answer["alone"].as_f64().unwrap_or(0.0);
     let peer = answer["peer"]["rows_per_second"].as_f64().unwrap_or(f64::INFINITY);
     GpuBenchOutcome {

@@ -176,7 +176,7 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
             Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
             Cell::number(format!("{:.2}", end - pass.from)),
             count(rows_in),
-            count(told.map(|told| told.rows_in - told.rows_read().min(told.rows_in))),
+            count(told.map(|told| told.rows_in - told.rows_read())),
             count(told.map(|told| told.rows_out)),
             Cell::number(units::bytes(pass.bytes)),
         ]

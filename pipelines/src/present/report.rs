@@ -296,7 +296,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
                     0 => String::new(),
                     skipped => format!(", {} skipped", units::grouped(skipped)),
                 },
-                units::grouped(pass.rows_filtered - pass.rows_skipped.min(pass.rows_filtered))
+                units::grouped(pass.rows_filtered.saturating_sub(pass.rows_skipped))
             ),
             (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
             (false, "gather") => format!(

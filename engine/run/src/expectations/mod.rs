@@ -186,14 +186,11 @@ impl RunExecutor<'_> {
                 Ok(JudgedExpectation { outcome, drift: None, kept })
             }
             ExpectationJudge::Drift(rule) => {
-                let kinds = op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
-                let found: Vec<_> = kinds.zip(findings.iter().map(|finding| finding.as_ref())).collect();
+                let kinds = || op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
+                let all = kinds().zip(findings.iter().map(|finding| finding.as_ref())).collect();
                 let new = new.findings(&op.asks);
-                let new = new.as_ref().map(|findings| {
-                    let kinds = op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
-                    kinds.zip(findings.iter().map(|finding| finding.as_ref())).collect()
-                });
-                drift::judge(rule, &ComparedRows { all: found, new }, time.day, last)
+                let new = new.as_ref().map(|new| kinds().zip(new.iter().map(|finding| finding.as_ref())).collect());
+                drift::judge(rule, &ComparedRows { all, new }, time.day, last)
             }
         }
     }
